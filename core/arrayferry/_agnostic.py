@@ -1,0 +1,62 @@
+"""`agnostic`: run a function in one library, called with and answering in the caller's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from ._convert import Target, _made
+from ._options import Options
+from ._registry import default_registry
+from ._tree import first_array
+
+__all__ = ["agnostic"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function written for one library serve callers of any.
+
+    All arrays among the arguments are converted to the library that the function is written for, and
+    all arrays in its answer to that of the first array among the arguments, on its device. A call
+    without an array answers in the function's own library.
+
+    Args:
+        to: the library that the function is written for, as `convert` takes it.
+        **options: those of `convert`, for the arguments.
+
+    Raises:
+        OptionError: an option has a value that it cannot have.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> import torch
+        >>> @af.agnostic("numpy")
+        ... def normalise(x):
+        ...     return x / np.linalg.norm(x)
+        >>> normalise(torch.tensor([3.0, 4.0]))
+        tensor([0.6000, 0.8000])
+    """
+    chosen = Options(**options)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            registry = default_registry()
+            array, backend = first_array((args, kwargs), registry)
+            inside = _made(to, chosen, registry)
+            args_inside, kwargs_inside = inside((args, kwargs))
+            answer = function(*args_inside, **kwargs_inside)
+            if backend is None:
+                return answer
+            device = None if backend.is_traced(array) else backend.device_of(array)
+            back: R = _made(backend, Options(device=device), registry)(answer)
+            return back
+
+        return wrapper
+
+    return decorate

@@ -1,0 +1,463 @@
+"""`convert` and `converter`: what users call.
+
+A `Conversion` is a target with options. It takes a value apart, takes the arrays across in groups
+of one source each, and puts the value together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ._backend import Backend
+from ._errors import ArrayFerryError, ConversionError, NotAnArrayError, OptionError, UnsupportedDtypeError
+from ._options import Narrowing, Options, Scalars, Unsupported
+from ._registry import Registry, default_registry
+from ._route import Route, describe_route, travel
+from ._tree import Tree, first_array
+
+__all__ = [
+    "Conversion",
+    "backend_of",
+    "backends",
+    "convert",
+    "converter",
+    "namespace_of",
+    "route",
+]
+
+Target = str | ModuleType | Backend
+
+
+class _Crossing:
+    """Takes arrays of one source to one target under fixed options."""
+
+    def __init__(self, conversion: Conversion, source: Backend) -> None:
+        self.catalog = conversion.registry.catalog
+        self.source = source
+        self.target = conversion.target
+        self.options = conversion.options
+        self._tried: frozenset[object] = frozenset()
+        self.fast: Callable[[Any], Any] | None = None
+        self.fast_many: Callable[[list[Any]], list[Any]] | None = None
+        direct = self._direct()
+        if direct is not None:
+            try:
+                self.fast = direct.bind(self.options)
+                self.fast_many = direct.bind_many(self.options)
+            except Exception:
+                self.fast = self.fast_many = None
+            self._tried = frozenset((direct,))
+
+    def _direct(self) -> Any:
+        """The direct converter on the host, if that is the whole route under these options."""
+        device = self.options.device
+        if self.target.name == self.source.name or (device is not None and device != "cpu"):
+            return None
+        if device is None and "cpu" not in self.target.devices():
+            return None
+        route = describe_route(self.catalog, self.source, self.target, "cpu", "cpu")
+        return route.steps[0].converter if len(route.steps) == 1 else None
+
+    def one(self, x: Any) -> Any:
+        """Take one array across: by the direct way if that serves it, else the careful one."""
+        if self.fast is not None:
+            try:
+                y = self.fast(x)
+            except Exception:
+                y = NotImplemented
+            if y is not NotImplemented:
+                return y
+        return self.careful(x)
+
+    def careful(self, x: Any, values: Any = None) -> Any:
+        """Take one array across by the general way."""
+        try:
+            return travel(
+                self.catalog,
+                x,
+                self.source,
+                self.target,
+                self.options,
+                without=self._tried,
+                values=values,
+            )
+        except UnsupportedDtypeError as error:
+            if self.options.unsupported == "keep":
+                return x
+            raise error.locate(source=self.source.name, target=self.target.name)
+        except ConversionError as error:
+            raise error.locate(source=self.source.name, target=self.target.name)
+        except ArrayFerryError:
+            raise
+        except Exception as error:
+            raise ConversionError(
+                f"{_describe(x)} could not be carried ({type(error).__name__}: {error})",
+                source=self.source.name,
+                target=self.target.name,
+            ) from error
+
+    def many(self, xs: list[Any]) -> list[Any]:
+        """Take several arrays across, in one call where the way has one for many."""
+        if self.fast_many is not None:
+            try:
+                return self.fast_many(xs)
+            except Exception:
+                return [self.one(x) for x in xs]
+        if len(xs) > 1 and self.source.memory == "lazy" and self.target.name != self.source.name:
+            try:
+                values = list(self.source.to_numpy_many(xs))
+            except Exception:
+                return [self.one(x) for x in xs]
+            return [self.careful(x, n) for x, n in zip(xs, values, strict=True)]
+        return [self.one(x) for x in xs]
+
+
+def _describe(x: Any) -> str:
+    dtype = getattr(x, "dtype", None)
+    shape = getattr(x, "shape", None)
+    text = f"a {type(x).__module__}.{type(x).__qualname__}"
+    try:
+        return f"{text} of dtype {dtype} and shape {shape}" if dtype is not None else text
+    except Exception:
+        return text
+
+
+class Conversion:
+    """A conversion to one target, made once and called often. `converter` makes it.
+
+    It can be pickled and shared among threads.
+
+    Attributes:
+        target: the backend that arrays are converted to.
+        options: the options that hold.
+        registry: where sources are looked up.
+    """
+
+    def __init__(self, target: Backend, options: Options, registry: Registry) -> None:
+        self.target = target
+        self.options = options
+        self.registry = registry
+        self._crossings: dict[Any, _Crossing] = {}
+        registry.watch(self)
+
+    def registry_changed(self) -> None:
+        """Forget what was derived from the registry."""
+        self.target = self.registry.backend(self.target)
+        self._crossings = {}
+
+    def __call__(self, value: Any) -> Any:
+        """Convert a value: an array, a tree of arrays, or anything.
+
+        Returns:
+            The value with all its arrays converted; one that holds no array as it is.
+
+        Raises:
+            ConversionError: an array cannot be carried; the error says where it stands.
+            StructureError: the tree is cyclic or too deep.
+        """
+        tree = Tree(value, self.registry, scalars=self.options.scalars == "convert")
+        return tree.build(self._across(tree))
+
+    def _across(self, tree: Tree) -> list[Any]:
+        arrays: list[Any] = list(tree.arrays)
+        groups: dict[Any, list[int]] = {}
+        for index, backend in enumerate(tree.backends):
+            if backend is None:
+                arrays[index], backend = self._from_scalar(arrays[index], tree, index)
+            groups.setdefault(backend, []).append(index)
+        results = arrays
+        for backend, places in groups.items():
+            crossing = self.crossing(backend)
+            try:
+                crossed = crossing.many([arrays[index] for index in places])
+            except ConversionError:
+                crossed = self._one_by_one(crossing, arrays, places, tree)
+            for index, y in zip(places, crossed, strict=True):
+                results[index] = y
+        return results
+
+    def _one_by_one(
+        self, crossing: _Crossing, arrays: list[Any], places: list[int], tree: Tree
+    ) -> list[Any]:
+        """Cross again array by array, to say which it is that cannot."""
+        crossed = []
+        for index in places:
+            try:
+                crossed.append(crossing.one(arrays[index]))
+            except ConversionError as error:
+                raise error.locate(path=tree.path_of(index)) from error.__cause__
+        return crossed
+
+    def _from_scalar(self, value: Any, tree: Tree, index: int) -> tuple[Any, Backend]:
+        import numpy
+
+        array = numpy.asarray(value)
+        if array.dtype == object:
+            raise ConversionError(
+                f"the integer {value} does not fit any dtype",
+                path=tree.path_of(index),
+                target=self.target.name,
+            )
+        return array, self.registry.backend("numpy")
+
+    def crossing(self, source: Backend) -> _Crossing:
+        """The crossing from one source, made at first need."""
+        found = self._crossings.get(source)
+        if found is None:
+            found = self._crossings[source] = _Crossing(self, source)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        target: Any = self.target
+        if self.registry is default_registry() and self.registry.backends().get(target.name) is target:
+            target = target.name
+        return _restore, (target, self.options)
+
+    def __repr__(self) -> str:
+        defaults = Options()
+        names = ("device", "copy", "narrowing", "scalars", "unsupported")
+        given = "".join(
+            f", {name}={getattr(self.options, name)!r}"
+            for name in names
+            if getattr(self.options, name) != getattr(defaults, name)
+        )
+        return f"arrayferry.converter({self.target.name!r}{given})"
+
+
+def _restore(target: Target, options: Options) -> Conversion:
+    return _made(target, options, default_registry())
+
+
+def _made(to: Target, options: Options, registry: Registry) -> Conversion:
+    target = registry.backend(to)
+    problem = target.problem()
+    if problem is not None:
+        raise problem
+    registry.notice_imports()
+    if options.device is not None:
+        describe_route(registry.catalog, target, target, options.device, "cpu")
+    return Conversion(target, options, registry)
+
+
+_conversions: dict[Any, Conversion] = {}
+
+
+def convert(
+    value: Any,
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unsupported: Unsupported = "raise",
+) -> Any:
+    """Convert every array in a value to another library.
+
+    Args:
+        value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and
+            so on, nested in any way), or anything. It is never altered.
+        to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
+        like: an array, or a tree with one, in place of `to` and `device`: the result will be of its
+            library and on its device.
+        device: where the results shall lie, "cpu", "cuda:0" or a device object of the target. None
+            keeps the device that an array is on, where the target has it.
+        copy: True gives memory of its own, False shares memory or raises `CopyRequiredError`, None
+            shares where that is possible and lets nobody write to memory that was promised to be constant.
+        narrowing: where the target lacks the dtype, "checked" takes the widest of the same kind and
+            raises `NarrowingError` if a number does not fit, "forbid" raises at once, "allow" loses
+            what does not fit.
+        scalars: "keep" leaves Python numbers and bools alone, "convert" makes 0-d arrays of them.
+        unsupported: "raise" `UnsupportedDtypeError` for arrays that the target cannot hold (text,
+            dates, records), or "keep" them as they are.
+
+    Returns:
+        A value of the same structure. Shapes are kept, dtypes wherever the target has them. What is
+        no array and holds none is the very same object.
+
+    Raises:
+        UnknownBackendError: `to` names nothing that is known.
+        BackendUnavailableError: the target is not installed, or not usable on this machine.
+        ConversionError: an array cannot be carried. The subclasses say why, the attributes where.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> observation = {"position": np.zeros(3, np.float32), "name": "cart"}
+        >>> af.convert(observation, "torch")
+        {'position': tensor([0., 0., 0.]), 'name': 'cart'}
+    """
+    if like is None and type(to) is str and device is None:
+        key: Any = (to, copy, narrowing, scalars, unsupported)
+        try:
+            made = _conversions.get(key)
+        except TypeError:
+            made = None
+        if made is None or not (copy is None or type(copy) is bool):
+            made = _made(to, Options(None, copy, narrowing, scalars, unsupported), default_registry())
+            _conversions[key] = made
+        return made(value)
+    return converter(
+        to,
+        like=like,
+        device=device,
+        copy=copy,
+        narrowing=narrowing,
+        scalars=scalars,
+        unsupported=unsupported,
+    )(value)
+
+
+def converter(
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unsupported: Unsupported = "raise",
+) -> Conversion:
+    """Make a conversion once, to call it often. The arguments are those of `convert`.
+
+    Returns:
+        A callable that takes a value. It can be pickled and shared among threads.
+
+    Raises:
+        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` would.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> to_torch = af.converter("torch", copy=True)
+        >>> to_torch([np.ones(2), "text"])
+        [tensor([1., 1.], dtype=torch.float64), 'text']
+    """
+    registry = default_registry()
+    if like is not None:
+        if to is not None or device is not None:
+            raise OptionError(
+                "like= was given together with a target or a device",
+                remedy="Pass either like=, or to and device.",
+            )
+        array, backend = first_array(like, registry)
+        if backend is None:
+            raise NotAnArrayError(
+                f"like= was given a {type(like).__name__} that holds no array",
+                remedy="Pass an array, or a tree with one.",
+            )
+        traced = backend.is_traced(array)
+        to, device = backend, None if traced else backend.device_of(array)
+    elif to is None:
+        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
+    return _made(to, Options(device, copy, narrowing, scalars, unsupported), registry)
+
+
+def backend_of(value: Any) -> Backend:
+    """Tell which backend an array belongs to.
+
+    Args:
+        value: an array, or a NumPy scalar.
+
+    Raises:
+        NotAnArrayError: it is no array of a known library.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import torch
+        >>> af.backend_of(torch.ones(2))
+        <Backend torch>
+    """
+    registry = default_registry()
+    kind, by = registry.kind(value)
+    if kind == "array":
+        return by  # type: ignore[no-any-return]
+    if kind == "objects":
+        return by[0]  # type: ignore[no-any-return]
+    if kind == "scalar":
+        return registry.backend("numpy")
+    raise NotAnArrayError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is no array of a known library",
+        remedy="Known are the libraries in arrayferry.backends(), and any that follows the Array API.",
+    )
+
+
+def namespace_of(value: Any) -> Any:
+    """Give the Array API namespace of an array.
+
+    Args:
+        value: an array of any known library.
+
+    Returns:
+        The namespace, made to follow the standard by array-api-compat where it serves the library.
+
+    Raises:
+        NotAnArrayError: it is no array of a known library.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> xp = af.namespace_of(np.ones(2))
+        >>> xp.concat([xp.zeros(1), xp.ones(1)])
+        array([0., 1.])
+    """
+    import importlib
+
+    backend = backend_of(value)
+    import array_api_compat
+
+    try:
+        return array_api_compat.array_namespace(value)
+    except TypeError:
+        return importlib.import_module(backend.namespace or backend.package)
+
+
+def backends() -> Any:
+    """Map the name of every known backend to it, installed or not.
+
+    Returns:
+        A read-only mapping. Each backend says by `usable` whether it can be used here, and by
+        `problem()` why not.
+
+    Example:
+        >>> import arrayferry as af
+        >>> af.backends()["numpy"].usable
+        True
+    """
+    return default_registry().backends()
+
+
+def route(source: Any, to: Target, *, device: Any = None) -> Route:
+    """Tell how arrays would go from one library to another, without converting any.
+
+    Args:
+        source: a backend by name, namespace or itself, on its default device; or an array, on its own.
+        to: the target, likewise.
+        device: as for `convert`.
+
+    Returns:
+        The route. It prints as a line that says at each step whether memory is shared, copied,
+        transferred to or from a device, or computed.
+
+    Raises:
+        UnknownBackendError: one of them is not known.
+
+    Example:
+        >>> import arrayferry as af
+        >>> print(af.route("numpy", "torch"))
+        numpy (cpu) -> torch (cpu) shared
+        >>> print(af.route("jax", "torch"))
+        jax (cpu) -> torch (cpu) copied
+    """
+    registry = default_registry()
+    target = registry.backend(to)
+    if isinstance(source, (str, ModuleType, Backend)):
+        backend = registry.backend(source)
+        here = str(backend.devices()[0]) if backend.installed else "cpu"
+    else:
+        backend = backend_of(source)
+        here = backend.device_of(source)
+    return describe_route(registry.catalog, backend, target, device, here)

@@ -1,0 +1,72 @@
+"""`Converter`: a direct crossing between two backends that beats the general way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from ._options import Options
+
+__all__ = ["COSTS", "Converter", "Cost"]
+
+Cost = Literal["share", "copy", "transfer", "compute"]
+
+COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}
+"""What a step of a route costs: a cheaper kind is taken over any few of the next dearer one."""
+
+
+class Converter(ABC):
+    """A direct crossing from one backend to another. Subclass it.
+
+    A converter serves ordinary arrays and may leave any other to the general way, by answering
+    `NotImplemented` or raising: so it needs no care for what is rare. What it does answer must keep
+    the same promises as the general way: equal values, the same shape and dtype, the `copy` rule.
+
+    Attributes:
+        source: name of the backend whose arrays it takes.
+        target: name of the backend whose arrays it gives.
+        cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
+            "compute" (of a lazy array).
+        source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
+        target_device: the kind of device that it leaves them on.
+
+    Example:
+        >>> import arrayferry as af
+        >>> class TorchToMine(af.Converter):
+        ...     source, target, cost = "torch", "mine", "copy"
+        ...     def convert(self, x, device=None, copy=None):
+        ...         if copy is False:
+        ...             return NotImplemented
+        ...         import mine
+        ...         return mine.Array(x.tolist())
+        >>> TorchToMine()
+        <Converter torch -> mine>
+    """
+
+    source: ClassVar[str] | str
+    target: ClassVar[str] | str
+    cost: ClassVar[Cost] | Cost = "copy"
+    source_device: ClassVar[str] | str = "cpu"
+    target_device: ClassVar[str] | str = "cpu"
+
+    @abstractmethod
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        """Give an array of `target` with the values of `x`, or `NotImplemented`."""
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        """Give the call to make for each ordinary array under these options, None if there is none.
+
+        Override it where options can be looked at once instead of at each call. The call must raise
+        or answer `NotImplemented` for an array on another kind of device than `source_device`, and
+        for one whose dtype the target does not have: narrowing is not its business.
+        """
+        return lambda x: self.convert(x, options.device, options.copy)
+
+    def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
+        """Likewise for a list of arrays in one call, where that is cheaper than one call each."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Converter {self.source} -> {self.target}>"

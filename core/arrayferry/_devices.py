@@ -1,0 +1,76 @@
+"""Device names: one spelling for all frameworks, and the choice of a device at the target.
+
+A name is a kind, and an index unless it is the one CPU: "cpu", "cuda:0", "mps:0". The framework's
+own names and objects are the business of its backend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._errors import DeviceError
+
+if TYPE_CHECKING:
+    from ._backend import Backend
+
+__all__ = ["device_kind", "resolve_device", "spell_device"]
+
+_SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
+
+
+def device_kind(name: str) -> str:
+    """The kind of a device: "cuda" of "cuda:1"."""
+    return name.partition(":")[0]
+
+
+def spell_device(name: str) -> str:
+    """Spell a device's name as all backends do: "gpu" becomes "cuda:0", "cpu:0" becomes "cpu"."""
+    kind, _, index = name.strip().lower().partition(":")
+    kind = _SYNONYMS.get(kind, kind)
+    if kind == "cpu":
+        return kind if index in ("", "0") else f"cpu:{index}"
+    if index == "" and kind in ("cuda", "mps", "xpu", "tpu", "rocm"):
+        return f"{kind}:0"
+    return f"{kind}:{index}" if index else kind
+
+
+def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
+    """Choose where the result shall lie: its name, and what to hand to the backend.
+
+    Args:
+        target: the backend that will hold the result.
+        device: what the user asked for, None for no wish.
+        source_device: the name of the device that the value lies on.
+
+    Raises:
+        DeviceError: the target has no such device here.
+    """
+    known = [str(name) for name in target.devices()]
+    if device is None:
+        if source_device == known[0]:
+            return source_device, None
+        if source_device in known:
+            return source_device, source_device
+        kind = device_kind(source_device)
+        for name in known:
+            if device_kind(name) == kind:
+                return name, name
+        return known[0], None
+    if isinstance(device, str):
+        for spelled in (device, spell_device(device)):
+            if spelled in known:
+                return spelled, spelled
+        name, own = spell_device(device), False
+    else:
+        name = target.device_name(device)
+        own = name in known
+        if not own:
+            name = spell_device(name)
+    if own or name in known:
+        return name, device if own else name
+    raise DeviceError(
+        f"{target.name} has no device {name!r} here",
+        remedy=f"It has {', '.join(map(repr, known))}.",
+        device=name,
+        target=target.name,
+    )

@@ -1,0 +1,116 @@
+"""A backend made on the spot for an Array API library that no plugin speaks for.
+
+Nobody said what such a library promises about its memory, so nothing is shared with it unless
+`copy=False` asks for that and it can be shown to have happened.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from ._backend import STANDARD_DTYPES, Backend
+from ._errors import ConversionError
+
+__all__ = ["GenericBackend", "is_namespace"]
+
+
+def is_namespace(module: ModuleType) -> bool:
+    """Whether a module is a namespace of the Array API standard, as far as that can be seen."""
+    return callable(getattr(module, "asarray", None)) and (
+        hasattr(module, "__array_api_version__") or hasattr(module, "__array_namespace_info__")
+    )
+
+
+class GenericBackend(Backend):
+    """An Array API library, seen through nothing but its namespace."""
+
+    memory = "unknown"
+    array_types = ()
+
+    def __init__(self, namespace: ModuleType) -> None:
+        self.xp: Any = namespace
+        self.name = namespace.__name__
+        self.package = namespace.__name__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.name,)
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy
+
+        ways = (
+            getattr(self.xp, "asnumpy", None),
+            numpy.from_dlpack if hasattr(x, "__dlpack__") else None,
+            numpy.asarray if hasattr(x, "__array__") or hasattr(x, "__buffer__") else None,
+        )
+        failures = []
+        for way in ways:
+            if way is None:
+                continue
+            try:
+                values = way(x)
+            except Exception as error:
+                failures.append(error)
+                continue
+            if isinstance(values, numpy.ndarray) and values.dtype != object:
+                return values
+        raise ConversionError(
+            f"an array of {self.name} gave its values by none of asnumpy, __dlpack__ and __array__"
+            + (f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""),
+            remedy="Write a plugin for the library; two methods are enough.",
+        ) from (failures[-1] if failures else None)
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        if device is None:
+            return self.xp.asarray(x)
+        return self.xp.asarray(x, device=self._own_device(device))
+
+    def copy(self, x: Any) -> Any:
+        return self.xp.asarray(x, copy=True)
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        return x.to_device(self._own_device(device))
+
+    def devices(self) -> tuple[str, ...]:
+        try:
+            info = self.xp.__array_namespace_info__()
+            names = [self.device_name(device) for device in info.devices()]
+            default = self.device_name(info.default_device())
+        except Exception:
+            return ("cpu",)
+        return tuple(dict.fromkeys((default, *names)))
+
+    def device_of(self, x: Any) -> str:
+        return self.device_name(getattr(x, "device", "cpu"))
+
+    def device_name(self, device: Any) -> str:
+        if device is None:
+            return "cpu"
+        # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
+        text = str(getattr(device, "_device", device)).lower()
+        return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
+
+    def _own_device(self, device: Any) -> Any:
+        if not isinstance(device, str):
+            return device
+        try:
+            for own in self.xp.__array_namespace_info__().devices():
+                if self.device_name(own) == device:
+                    return own
+        except AttributeError:
+            pass
+        return device
+
+    def dtypes(self) -> frozenset[str]:
+        try:
+            own = frozenset(self.xp.__array_namespace_info__().dtypes())
+        except Exception:
+            return STANDARD_DTYPES
+        return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
+
+
+def _restore(name: str) -> GenericBackend:
+    import importlib
+
+    return GenericBackend(importlib.import_module(name))

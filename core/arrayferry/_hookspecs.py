@@ -1,0 +1,35 @@
+"""The three hooks that a plugin may implement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from ._backend import Backend
+    from ._container import Container
+    from ._converter import Converter
+
+__all__ = ["arrayferry_backends", "arrayferry_containers", "arrayferry_converters", "hookimpl"]
+
+PROJECT = "arrayferry"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def arrayferry_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
+    """Give the array libraries that the plugin speaks for."""
+
+
+@hookspec
+def arrayferry_converters() -> Iterable[Converter]:  # type: ignore[empty-body]
+    """Give direct crossings that beat the general way."""
+
+
+@hookspec
+def arrayferry_containers() -> Iterable[Container]:  # type: ignore[empty-body]
+    """Give structures to look inside for arrays."""

@@ -1,0 +1,53 @@
+"""The options of a conversion, checked once when they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._errors import OptionError
+
+__all__ = ["Narrowing", "Options", "Scalars", "Unsupported"]
+
+Narrowing = Literal["checked", "forbid", "allow"]
+Scalars = Literal["keep", "convert"]
+Unsupported = Literal["raise", "keep"]
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "copy": (None, True, False),
+    "narrowing": ("checked", "forbid", "allow"),
+    "scalars": ("keep", "convert"),
+    "unsupported": ("raise", "keep"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for, besides the target.
+
+    Attributes:
+        device: a name ("cpu", "cuda:0") or a device object of the target; None keeps the source's.
+        copy: True for memory of its own, False to share or raise, None to share where that is
+            possible and breaks nobody's promise.
+        narrowing: what to do where the target lacks the dtype.
+        scalars: whether Python numbers and bools become 0-d arrays.
+        unsupported: what to do with an array that the target cannot hold.
+
+    Raises:
+        OptionError: a value is none of those an option can have.
+    """
+
+    device: Any = None
+    copy: bool | None = None
+    narrowing: Narrowing = "checked"
+    scalars: Scalars = "keep"
+    unsupported: Unsupported = "raise"
+
+    def __post_init__(self) -> None:
+        for option, choices in _CHOICES.items():
+            value = getattr(self, option)
+            if not any(type(value) is type(choice) and value == choice for choice in choices):
+                listed = ", ".join(map(repr, choices))
+                raise OptionError(
+                    f"{option}={value!r} is not an option", remedy=f"Pass one of {listed}."
+                )

@@ -1,0 +1,131 @@
+"""Dask: lazy arrays, computed when another library wants their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arrayferry import Backend, ConversionError, Converter, hookimpl
+
+__all__ = ["DaskBackend", "arrayferry_backends", "arrayferry_converters"]
+
+
+class DaskBackend(Backend):
+    """`dask.array.Array`, with blocks of NumPy or CuPy."""
+
+    name = "dask"
+    package = "dask.array"
+    install = "'dask[array]'"
+    namespace = "dask.array"
+    array_types = ("dask.array.Array",)
+    memory = "lazy"
+    to_numpy_shares = False
+    from_numpy_shares = None
+
+    def to_numpy(self, x: Any) -> Any:
+        return self.to_numpy_many([x])[0]
+
+    def to_numpy_many(self, xs: Sequence[Any]) -> list[Any]:
+        import numpy as np
+
+        return [np.array(_on_host(values)) for values in _compute(xs)]
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        import dask.array as da
+
+        if device is not None and not str(device).startswith("cpu"):
+            import cupy
+
+            with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
+                return da.from_array(cupy.asarray(x), name=False, asarray=False)
+        return da.from_array(x, name=False)
+
+    def copy(self, x: Any) -> Any:
+        return x.map_blocks(lambda block: block.copy(), dtype=x.dtype, meta=x._meta)
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        if str(device).startswith("cpu"):
+            return x.map_blocks(_on_host, dtype=x.dtype)
+        import cupy
+
+        return x.map_blocks(cupy.asarray, dtype=x.dtype)
+
+    def devices(self) -> tuple[str, ...]:
+        from arrayferry import registry
+
+        cupy = registry.backends().get("cupy")
+        usable = cupy is not None and cupy.installed and cupy.usable
+        return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
+
+    def device_of(self, x: Any) -> str:
+        meta = x._meta
+        return f"cuda:{meta.device.id}" if type(meta).__module__.startswith("cupy") else "cpu"
+
+    def dtypes(self) -> None:
+        return None
+
+
+def _compute(xs: Sequence[Any]) -> Sequence[Any]:
+    """Compute several arrays in one go, so that what they have in common is done once."""
+    import dask
+
+    try:
+        return dask.compute(*xs)  # type: ignore[no-any-return, attr-defined]
+    except Exception as error:
+        raise ConversionError(
+            f"a Dask array could not be computed ({type(error).__name__}: {error})",
+            remedy="Its own graph failed; x.compute() fails likewise.",
+        ) from error
+
+
+def _on_host(values: Any) -> Any:
+    """Give computed blocks as NumPy, whichever library the blocks are of."""
+    import numpy as np
+
+    if isinstance(values, (np.ndarray, np.generic)):
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            raise ConversionError(
+                "a Dask array of masked blocks cannot be carried: the mask would be lost",
+                remedy="Call dask.array.ma.filled(x, value) first.",
+            )
+        return np.asarray(values)
+    from arrayferry import convert
+
+    return convert(values, "numpy", scalars="convert")
+
+
+class DaskToCupy(Converter):
+    """Computes an array of CuPy blocks on the GPU; from there it goes on without the host."""
+
+    source, target, cost = "dask", "cupy", "compute"
+    source_device = target_device = "cuda"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            return NotImplemented
+        (values,) = _compute([x])
+        return values.copy()
+
+
+class CupyToDask(Converter):
+    """Wraps a copy of a CuPy array, on its GPU."""
+
+    source, target, cost = "cupy", "dask", "copy"
+    source_device = target_device = "cuda"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        import dask.array as da
+
+        return NotImplemented if copy is False else da.from_array(x.copy(), name=False, asarray=False)
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Give the one backend of this module."""
+    return [DaskBackend()]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Give the crossings that stay on the GPU."""
+    return [DaskToCupy(), CupyToDask()]

@@ -1,0 +1,318 @@
+"""JAX: arrays that never change, whichever memory they were made of.
+
+What enters JAX is first copied into memory that nobody else holds. JAX may then alias it, or read it
+later from another thread, as it does with large arrays even when told to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import Backend, ConversionError, Converter, Options, TracedValueError, hookimpl
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["JaxBackend", "arrayferry_backends", "arrayferry_converters"]
+
+SMALL = 64 * 1024
+"""Bytes up to which an array enters fastest through a compiled identity."""
+
+
+class JaxBackend(Backend):
+    """`jax.Array`, on any of JAX's devices; tracers are its arrays too, without values."""
+
+    name = "jax"
+    package = "jax"
+    namespace = "jax.numpy"
+    aliases = ("jnp",)
+    array_types = ("jax.Array", "jax.core.Tracer")
+    memory = "immutable"
+    to_numpy_shares = True
+    from_numpy_shares = False
+    dlpack_devices = ("cuda",)
+
+    def to_numpy(self, x: Any) -> Any:
+        import jax
+        import numpy as np
+
+        if self.is_traced(x):
+            raise TracedValueError("a traced jax value has no numbers yet")
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise ConversionError(
+                "a JAX PRNG key array cannot be carried",
+                remedy="Call jax.random.key_data(x) first.",
+            )
+        if x.is_deleted():
+            raise ConversionError(
+                "a deleted JAX array cannot be carried: it was deleted, or donated to a jitted function",
+                remedy="Convert it before that, or do not donate it.",
+            )
+        if not x.is_fully_addressable:
+            raise ConversionError(
+                "a JAX array that is spread over several processes cannot be carried",
+                remedy="Call jax.experimental.multihost_utils.process_allgather(x) first.",
+            )
+        # several devices: what asarray gathers it keeps, and would pass for the array's own memory
+        return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        import jax
+
+        place = None if device is None else self._own_device(device)
+        with jax.ensure_compile_time_eval():
+            return jax.device_put(_private(x), place)
+
+    def copy(self, x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.array(x, copy=True)
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        import jax
+
+        return jax.device_put(x, self._own_device(device))
+
+    def devices(self) -> tuple[str, ...]:
+        import jax
+
+        names = [self.device_name(device) for device in jax.local_devices()]
+        if "cpu" not in names:
+            try:
+                names += [self.device_name(device) for device in jax.local_devices(backend="cpu")]
+            except RuntimeError:
+                pass
+        return tuple(dict.fromkeys(names))
+
+    def device_of(self, x: Any) -> str:
+        devices = x.devices()
+        return self.device_name(min(devices, key=lambda device: device.id))
+
+    def device_name(self, device: Any) -> str:
+        platform = getattr(device, "platform", None)
+        if platform is None:
+            return str(device)
+        kind = "cuda" if platform == "gpu" else platform
+        index = device.local_hardware_id if kind != "cpu" else device.id
+        return kind if kind == "cpu" and not index else f"{kind}:{index or 0}"
+
+    def _own_device(self, device: Any) -> Any:
+        import jax
+
+        if not isinstance(device, str):
+            return device
+        kind = device.partition(":")[0]
+        platform = {"cuda": "gpu"}.get(kind, kind)
+        for own in jax.local_devices(backend=platform):
+            if self.device_name(own) == device:
+                return own
+        return device
+
+    def dtypes(self) -> frozenset[str]:
+        import jax
+
+        return _DTYPES | _WIDE if jax.config.jax_enable_x64 else _DTYPES  # type: ignore[attr-defined]
+
+    def dtype_hint(self, dtype: str) -> str:
+        return 'Or call jax.config.update("jax_enable_x64", True) at the start.' if dtype in _WIDE else ""
+
+    def to_dlpack(self, x: Any) -> Any:
+        return x
+
+    def from_dlpack(self, x: Any, device: Any = None) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        y = jnp.from_dlpack(x)
+        return y if device is None else jax.device_put(y, self._own_device(device))
+
+    def is_traced(self, x: Any) -> bool:
+        import jax
+
+        return isinstance(x, jax.core.Tracer)
+
+
+_WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
+_DTYPES = frozenset(
+    "bool int8 int16 int32 uint8 uint16 uint32 float16 float32 complex64 bfloat16 "
+    "int2 int4 uint2 uint4 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn "
+    "float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn".split()
+)
+
+
+def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Copy an array into memory that nobody else holds, aligned so that JAX takes it as it is."""
+    import numpy as np
+
+    if x.nbytes <= SMALL:
+        return x.copy()
+    memory = np.empty(x.nbytes + 64, np.uint8)
+    offset = -memory.ctypes.data % 64
+    copy = memory[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+class _Entrance:
+    """Takes private NumPy arrays into JAX on its default device, many in one call.
+
+    A compiled identity is the fastest way in, but it compiles once for each combination of shapes
+    and dtypes. So it is used from the second time that a combination is seen, for small arrays,
+    and for a bounded number of combinations.
+    """
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        import jax
+
+        self._compiled = jax.jit(lambda xs: xs)
+        self._seen: dict[Any, bool] = {}
+
+    def __call__(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
+        signature = tuple([(x.shape, x.dtype) for x in xs])
+        again = self._seen.get(signature)
+        if again:
+            return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
+        if again is None:
+            if len(self._seen) >= self.MOST:
+                self._reset()
+            self._seen[signature] = False
+        elif all(x.nbytes <= SMALL for x in xs):
+            self._seen[signature] = True
+        return [_enter_alone(x) for x in xs]
+
+
+def _enter_alone(x: np.ndarray[Any, Any]) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    return jnp.asarray(x.copy()) if x.nbytes <= SMALL else jax.device_put(_private(x))
+
+
+@cache
+def _entrance() -> _Entrance:
+    return _Entrance()
+
+
+@cache
+def _held(wide: bool) -> frozenset[np.dtype[Any]]:
+    """The dtypes that go into JAX as they are, in native byte order."""
+    import ml_dtypes
+    import numpy as np
+
+    names = _DTYPES | _WIDE if wide else _DTYPES
+    found = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
+    return frozenset([np.dtype(bool), *map(np.dtype, found)])
+
+
+class _IntoJax(Converter):
+    """Enters JAX from host memory: one call for all small arrays of a tree."""
+
+    target, cost = "jax", "copy"
+
+    def view(self) -> Callable[[Any], Any]:
+        """Give the call that shows an ordinary array as a NumPy one, and raises for others."""
+        raise NotImplementedError
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        many = self.bind_many(Options(device=device, copy=copy))
+        return NotImplemented if many is None else many([x])[0]
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        many = self.bind_many(options)
+        return None if many is None else lambda x: many([x])[0]
+
+    def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
+        import jax
+
+        if options.copy is False or jax.default_backend() != "cpu":
+            return None
+        view, enter, config = self.view(), _entrance(), jax.config
+        narrow, wide, tracer = _held(False), _held(True), jax.core.Tracer
+
+        def many(xs: list[Any]) -> list[Any]:
+            arrays = [view(x) for x in xs]
+            held = wide if config.jax_enable_x64 else narrow  # type: ignore[attr-defined]
+            for array in arrays:
+                if array.dtype not in held:
+                    raise TypeError(array.dtype)
+            results = enter(arrays)
+            if isinstance(results[0], tracer):
+                raise RuntimeError("inside a traced function")
+            return results
+
+        return many
+
+
+class NumpyToJax(_IntoJax):
+    """Copies NumPy arrays into JAX."""
+
+    source = "numpy"
+
+    def view(self) -> Callable[[Any], Any]:
+        return lambda x: x
+
+
+class TorchToJax(_IntoJax):
+    """Copies CPU tensors into JAX."""
+
+    source = "torch"
+
+    def view(self) -> Callable[[Any], Any]:
+        from torch import Tensor
+
+        return Tensor.numpy
+
+
+class JaxToNumpy(Converter):
+    """Shares JAX's memory as a read-only view."""
+
+    source, target, cost = "jax", "numpy", "share"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        import numpy as np
+
+        if options.copy is False:
+            return None
+        return np.array if options.copy else np.asarray
+
+
+class JaxToTorch(Converter):
+    """Copies through host memory, since PyTorch has no arrays that cannot be written."""
+
+    source, target, cost = "jax", "torch", "copy"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(device=device, copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        import jax
+        from numpy import array
+        from torch import from_numpy
+
+        if options.copy is False or jax.default_backend() != "cpu":
+            return None
+        return lambda x: from_numpy(array(x))
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Give the one backend of this module."""
+    return [JaxBackend()]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Give the direct crossings."""
+    return [NumpyToJax(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

@@ -1,0 +1,48 @@
+"""NumPy: host memory itself, and the hub between any two other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry import Backend, hookimpl
+
+__all__ = ["NumpyBackend", "arrayferry_backends"]
+
+
+class NumpyBackend(Backend):
+    """`numpy.ndarray`, its subclasses, and NumPy's numeric scalars."""
+
+    name = "numpy"
+    package = "numpy"
+    aliases = ("np",)
+    array_types = ("numpy.ndarray",)
+    memory = "writable"
+    to_numpy_shares = True
+    from_numpy_shares = True
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy as np
+
+        from arrayferry import ConversionError
+
+        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+            raise ConversionError(
+                "a masked array cannot be carried: its mask would be lost",
+                remedy="Call x.filled(value) first, or convert x.data and x.mask.",
+            )
+        return np.asarray(x)
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        return x
+
+    def copy(self, x: Any) -> Any:
+        return x.copy()
+
+    def dtypes(self) -> None:
+        return None
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Give the one backend of this module."""
+    return [NumpyBackend()]

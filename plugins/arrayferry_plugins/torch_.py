@@ -1,0 +1,213 @@
+"""PyTorch: shares host memory with NumPy both ways, and devices by DLPack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from arrayferry import Backend, ConversionError, Converter, Options, hookimpl
+
+__all__ = ["NumpyToTorch", "TorchBackend", "TorchToNumpy", "arrayferry_backends", "arrayferry_converters"]
+
+
+class TorchBackend(Backend):
+    """`torch.Tensor` and its subclasses, on the CPU, CUDA and Apple's MPS."""
+
+    name = "torch"
+    package = "torch"
+    aliases = ("pytorch",)
+    array_types = ("torch.Tensor",)
+    memory = "writable"
+    to_numpy_shares = True
+    from_numpy_shares = True
+    dlpack_devices = ("cuda",)
+
+    def to_numpy(self, x: Any) -> Any:
+        _refuse(x)
+        x = x.detach()
+        if x.device.type != "cpu":
+            x = x.cpu()
+        x = x.resolve_conj().resolve_neg()
+        if x._is_zerotensor():
+            x = x.clone()
+        dtype = _bits().get(x.dtype)
+        if dtype is not None:
+            raw, viewed = dtype
+            return x.contiguous().view(raw).numpy().view(viewed) if x.ndim == 0 else x.view(raw).numpy().view(viewed)
+        return x.numpy()
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        import torch
+
+        raw = _raw().get(x.dtype.name)
+        if raw is not None:
+            bits, dtype = raw
+            y = torch.from_numpy(x.view(bits)).view(dtype)
+        else:
+            y = torch.from_numpy(x)
+        return y if device is None or device == "cpu" else y.to(device)
+
+    def copy(self, x: Any) -> Any:
+        return x.clone()
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        return x.to(device)
+
+    def devices(self) -> tuple[str, ...]:
+        import torch
+
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        apple = ("mps:0",) if torch.backends.mps.is_available() else ()
+        return ("cpu", *(f"cuda:{index}" for index in range(gpus)), *apple)
+
+    def device_of(self, x: Any) -> str:
+        return "cpu" if x.is_cpu else str(x.device)
+
+    def device_name(self, device: Any) -> str:
+        kind, index = getattr(device, "type", str(device)), getattr(device, "index", None)
+        if kind == "cuda" and index is None:
+            import torch
+
+            index = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        return kind if kind == "cpu" or index is None else f"{kind}:{index}"
+
+    def dtypes(self) -> frozenset[str]:
+        return _names()
+
+    def to_dlpack(self, x: Any) -> Any:
+        _refuse(x)
+        return x.detach().resolve_conj().resolve_neg()
+
+    def from_dlpack(self, x: Any, device: Any = None) -> Any:
+        import torch
+
+        y = torch.from_dlpack(x)
+        return y if device is None else y.to(device)
+
+    def is_traced(self, x: Any) -> bool:
+        import torch
+
+        if type(x) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return False
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        return torch._C._functorch.is_functorch_wrapped_tensor(x) or (
+            fake is not None and isinstance(x, fake.FakeTensor)
+        )
+
+
+def _refuse(x: Any) -> None:
+    """Raise for a tensor that holds more than values in a strided block of memory."""
+    import torch
+
+    if x.is_nested:
+        what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
+    elif x.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        what, first = "a sparse tensor", "x.to_dense()"
+    elif x.is_mkldnn:
+        what, first = "an MKL-DNN tensor", "x.to_dense()"
+    elif x.is_quantized:
+        what, first = "a quantised tensor", "x.dequantize()"
+    elif x.is_meta:
+        what, first = "a meta tensor, which has no values,", "x.to_empty(device='cpu') and fill it"
+    elif x.dtype in (torch.complex32,):
+        what, first = "a complex32 tensor", "x.to(torch.complex64)"
+    else:
+        return
+    raise ConversionError(f"{what} cannot be carried", remedy=f"Call {first} first.")
+
+
+@cache
+def _bits() -> dict[Any, tuple[Any, Any]]:
+    """For each dtype that PyTorch has and NumPy lacks: one of the same size, and that of ml_dtypes."""
+    import numpy as np
+    import torch
+
+    try:
+        import ml_dtypes
+    except ImportError:
+        return {}
+    found = {}
+    for name in _EXTRA:
+        dtype, own = getattr(torch, name, None), getattr(ml_dtypes, name, None)
+        if dtype is not None and own is not None:
+            raw = torch.int16 if dtype.itemsize == 2 else torch.uint8
+            found[dtype] = (raw, np.dtype(own))
+    return found
+
+
+@cache
+def _raw() -> dict[str, tuple[Any, Any]]:
+    import numpy as np
+
+    return {
+        viewed.name: (np.dtype(f"{'i' if viewed.itemsize == 2 else 'u'}{viewed.itemsize}"), dtype)
+        for dtype, (_, viewed) in _bits().items()
+    }
+
+
+_EXTRA = (
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
+
+
+@cache
+def _names() -> frozenset[str]:
+    import torch
+
+    plain = (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
+        "float16 float32 float64 complex64 complex128"
+    )
+    return frozenset(name for name in (*plain.split(), *_EXTRA) if hasattr(torch, name))
+
+
+class NumpyToTorch(Converter):
+    """Shares the memory of contiguous, writable arrays."""
+
+    source, target, cost = "numpy", "torch", "share"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(device=device, copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        from torch import from_numpy
+
+        if options.copy:
+            return lambda x: from_numpy(x.copy()) if x.flags.c_contiguous else NotImplemented
+        return lambda x: from_numpy(x) if x.flags.carray else NotImplemented
+
+
+class TorchToNumpy(Converter):
+    """Shares the memory of strided CPU tensors without gradient; any other makes PyTorch raise."""
+
+    source, target, cost = "torch", "numpy", "share"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        return self.bind(Options(copy=copy))(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any]:
+        from torch import Tensor
+
+        if options.copy:
+            return lambda x: x.numpy().copy()
+        return Tensor.numpy
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Give the one backend of this module."""
+    return [TorchBackend()]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Give the direct crossings with NumPy."""
+    return [NumpyToTorch(), TorchToNumpy()]
