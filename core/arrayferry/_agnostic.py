@@ -50,7 +50,8 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
             array, backend = first_array((args, kwargs), registry)
             inside = _made(to, chosen, registry)
             args_inside, kwargs_inside = inside((args, kwargs))
-            answer = function(*args_inside, **kwargs_inside)
+            call: Any = function
+            answer: R = call(*args_inside, **kwargs_inside)
             if backend is None:
                 return answer
             device = None if backend.is_traced(array) else backend.device_of(array)

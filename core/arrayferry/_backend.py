@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from ._errors import BackendUnavailableError
 
@@ -21,8 +21,22 @@ __all__ = ["STANDARD_DTYPES", "Backend", "Memory"]
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 STANDARD_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
-    "float16 float32 float64 complex64 complex128".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
 )
 """The dtypes of the Array API standard, and float16: what a backend holds unless it says otherwise."""
 
@@ -63,17 +77,17 @@ class Backend(ABC):
         <Backend lists>
     """
 
-    name: ClassVar[str] | str
-    package: ClassVar[str] | str
-    array_types: ClassVar[tuple[str, ...]] | tuple[str, ...]
-    namespace: ClassVar[str] | str = ""
-    aliases: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
-    install: ClassVar[str] | str = ""
-    memory: ClassVar[Memory] | Memory = "writable"
-    to_numpy_shares: ClassVar[bool | None] | bool | None = None
-    from_numpy_shares: ClassVar[bool | None] | bool | None = None
-    dlpack_devices: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
-    replaces: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
+    name: str
+    package: str
+    array_types: tuple[str, ...]
+    namespace: str = ""
+    aliases: tuple[str, ...] = ()
+    install: str = ""
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = None
+    from_numpy_shares: bool | None = None
+    dlpack_devices: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
 
     # Required.
 

@@ -190,7 +190,9 @@ class Catalog:
         cls = type(value)
         if cls in (bool, int, float, complex):
             return _NUMBER
-        if value is None or isinstance(value, (str, bytes, bytearray, memoryview, type, ModuleType)):
+        if value is None or isinstance(
+            value, (str, bytes, bytearray, memoryview, type, ModuleType)
+        ):
             return _OTHER
         numpy: Any = sys.modules.get("numpy")
         if isinstance(value, getattr(numpy, "generic", ())):

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from ._errors import StructureError
 
@@ -45,8 +45,8 @@ class Container(ABC):
         ...         return [".left", ".right"]
     """
 
-    types: ClassVar[tuple[Any, ...]] | tuple[Any, ...] = ()
-    transparent: ClassVar[bool] = False
+    types: tuple[Any, ...] = ()
+    transparent: bool = False
 
     @abstractmethod
     def children(self, value: Any) -> Sequence[Any]:
@@ -71,11 +71,16 @@ def _key_step(key: Any) -> str:
 
 def _blank(value: Any) -> Any:
     """An object of the same class as `value` that no `__init__` has touched."""
-    cls = type(value)
+    cls: Any = type(value)
     try:
         return object.__new__(cls)
     except TypeError:
-        return cls.__new__(cls)
+        return _bare(value)
+
+
+def _bare(value: Any) -> Any:
+    cls: Any = type(value)
+    return cls.__new__(cls)
 
 
 def _copy_state(new: Any, old: Any) -> None:
@@ -126,7 +131,7 @@ class _DictSubclass(_Dict):
         return list(dict.values(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = type(value).__new__(type(value))
+        new = _bare(value)
         put = OrderedDict.__setitem__ if isinstance(value, OrderedDict) else dict.__setitem__
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
@@ -211,7 +216,7 @@ class _ListSubclass(_List):
         return list(list.__iter__(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = type(value).__new__(type(value))
+        new = _bare(value)
         list.extend(new, children)
         _copy_state(new, value)
         return new
@@ -262,7 +267,7 @@ class _StructSequence(_TupleSubclass):
 
 class _Deque(_List):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = type(value).__new__(type(value))
+        new = _bare(value)
         deque.__init__(new, children, value.maxlen)
         _copy_state(new, value)
         return new
@@ -307,7 +312,8 @@ class _Pytree(Container):
     def children(self, value: Any) -> Sequence[Any]:
         import jax
 
-        return jax.tree_util.tree_leaves(value, is_leaf=lambda node: node is not value)
+        leaves: list[Any] = jax.tree_util.tree_leaves(value, is_leaf=lambda node: node is not value)
+        return leaves
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         import jax

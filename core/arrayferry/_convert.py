@@ -11,7 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from ._backend import Backend
-from ._errors import ArrayFerryError, ConversionError, NotAnArrayError, OptionError, UnsupportedDtypeError
+from ._errors import (
+    ArrayFerryError,
+    ConversionError,
+    NotAnArrayError,
+    OptionError,
+    UnsupportedDtypeError,
+)
 from ._options import Narrowing, Options, Scalars, Unsupported
 from ._registry import Registry, default_registry
 from ._route import Route, describe_route, travel
@@ -86,9 +92,11 @@ class _Crossing:
         except UnsupportedDtypeError as error:
             if self.options.unsupported == "keep":
                 return x
-            raise error.locate(source=self.source.name, target=self.target.name)
+            error.locate(source=self.source.name, target=self.target.name)
+            raise
         except ConversionError as error:
-            raise error.locate(source=self.source.name, target=self.target.name)
+            error.locate(source=self.source.name, target=self.target.name)
+            raise
         except ArrayFerryError:
             raise
         except Exception as error:
@@ -163,10 +171,11 @@ class Conversion:
     def _across(self, tree: Tree) -> list[Any]:
         arrays: list[Any] = list(tree.arrays)
         groups: dict[Any, list[int]] = {}
-        for index, backend in enumerate(tree.backends):
-            if backend is None:
-                arrays[index], backend = self._from_scalar(arrays[index], tree, index)
-            groups.setdefault(backend, []).append(index)
+        hub = self.registry.backend("numpy") if None in tree.backends else None
+        for index, owner in enumerate(tree.backends):
+            if owner is None:
+                arrays[index] = self._from_scalar(arrays[index], tree, index)
+            groups.setdefault(owner or hub, []).append(index)
         results = arrays
         for backend, places in groups.items():
             crossing = self.crossing(backend)
@@ -187,10 +196,11 @@ class Conversion:
             try:
                 crossed.append(crossing.one(arrays[index]))
             except ConversionError as error:
-                raise error.locate(path=tree.path_of(index)) from error.__cause__
+                error.locate(path=tree.path_of(index))
+                raise
         return crossed
 
-    def _from_scalar(self, value: Any, tree: Tree, index: int) -> tuple[Any, Backend]:
+    def _from_scalar(self, value: Any, tree: Tree, index: int) -> Any:
         import numpy
 
         array = numpy.asarray(value)
@@ -200,7 +210,7 @@ class Conversion:
                 path=tree.path_of(index),
                 target=self.target.name,
             )
-        return array, self.registry.backend("numpy")
+        return array
 
     def crossing(self, source: Backend) -> _Crossing:
         """The crossing from one source, made at first need."""
@@ -210,10 +220,10 @@ class Conversion:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        target: Any = self.target
-        if self.registry is default_registry() and self.registry.backends().get(target.name) is target:
-            target = target.name
-        return _restore, (target, self.options)
+        known = self.registry is default_registry() and self.registry.backends()
+        target = self.target
+        own = not known or known.get(target.name) is not target
+        return _restore, (target if own else target.name, self.options)
 
     def __repr__(self) -> str:
         defaults = Options()
@@ -297,7 +307,9 @@ def convert(
         except TypeError:
             made = None
         if made is None or not (copy is None or type(copy) is bool):
-            made = _made(to, Options(None, copy, narrowing, scalars, unsupported), default_registry())
+            made = _made(
+                to, Options(None, copy, narrowing, scalars, unsupported), default_registry()
+            )
             _conversions[key] = made
         return made(value)
     return converter(
@@ -337,6 +349,7 @@ def converter(
         [tensor([1., 1.], dtype=torch.float64), 'text']
     """
     registry = default_registry()
+    target = to
     if like is not None:
         if to is not None or device is not None:
             raise OptionError(
@@ -350,10 +363,10 @@ def converter(
                 remedy="Pass an array, or a tree with one.",
             )
         traced = backend.is_traced(array)
-        to, device = backend, None if traced else backend.device_of(array)
-    elif to is None:
+        target, device = backend, None if traced else backend.device_of(array)
+    elif target is None:
         raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
-    return _made(to, Options(device, copy, narrowing, scalars, unsupported), registry)
+    return _made(target, Options(device, copy, narrowing, scalars, unsupported), registry)
 
 
 def backend_of(value: Any) -> Backend:

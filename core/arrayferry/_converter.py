@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ._options import Options
@@ -45,11 +45,11 @@ class Converter(ABC):
         <Converter torch -> mine>
     """
 
-    source: ClassVar[str] | str
-    target: ClassVar[str] | str
-    cost: ClassVar[Cost] | Cost = "copy"
-    source_device: ClassVar[str] | str = "cpu"
-    target_device: ClassVar[str] | str = "cpu"
+    source: str
+    target: str
+    cost: Cost = "copy"
+    source_device: str = "cpu"
+    target_device: str = "cpu"
 
     @abstractmethod
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:

@@ -116,7 +116,11 @@ def check_part(item: Any) -> None:
                 )
     if isinstance(item, Backend):
         types = getattr(item, "array_types", None)
-        if not isinstance(types, tuple) or not types or not all(isinstance(t, str) and "." in t for t in types):
+        if (
+            not isinstance(types, tuple)
+            or not types
+            or not all(isinstance(t, str) and "." in t for t in types)
+        ):
             raise PluginError(
                 f"Backend {kind} has array_types {types!r:.80}",
                 remedy='Set array_types to dotted paths, such as ("torch.Tensor",).',
@@ -142,7 +146,9 @@ def discover(add: Callable[[dict[str, list[Any]], str], None]) -> None:
     """
     if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
         return
-    points = sorted(set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name))
+    points = sorted(
+        set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
+    )
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -155,7 +161,9 @@ def discover(add: Callable[[dict[str, list[Any]], str], None]) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            cause = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            cause = (
+                str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            )
             warnings.warn(
                 f"arrayferry left out {who} ({point.value}): {cause}",
                 PluginWarning,
@@ -170,7 +178,11 @@ def _built_in(point: EntryPoint) -> bool:
 
 
 def _distribution(point: EntryPoint) -> str:
-    return f"the distribution {point.dist.name}" if point.dist is not None else "an unknown distribution"
+    return (
+        f"the distribution {point.dist.name}"
+        if point.dist is not None
+        else "an unknown distribution"
+    )
 
 
 def _warn_of_unknown(names: list[str], known: list[str]) -> None:

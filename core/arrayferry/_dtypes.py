@@ -46,7 +46,8 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
     try:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     except (ImportError, AttributeError, TypeError):
         return None
 
@@ -87,7 +88,13 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
     whole = [found for found in same if kind != "bool" and _holds(found, dtype)]
     if whole:
         return min(whole, key=lambda found: found.itemsize), True
-    return max(same, key=lambda found: (found.itemsize, _limits(found).nmant if kind in ("float", "complex") else 0)), False
+    return max(
+        same,
+        key=lambda found: (
+            found.itemsize,
+            _limits(found).nmant if kind in ("float", "complex") else 0,
+        ),
+    ), False
 
 
 def fit(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:

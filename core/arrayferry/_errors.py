@@ -202,3 +202,7 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 
 class PluginWarning(UserWarning):
     """A plugin, or a part of one, was left out; the text names it and says why."""
+
+
+for _name in __all__:  # users meet them as arrayferry.ConversionError, in tracebacks too
+    globals()[_name].__module__ = "arrayferry"

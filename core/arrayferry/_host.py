@@ -70,7 +70,9 @@ def leave(x: Any, source: Backend, device_is_host: bool, values: Any = None) -> 
     return Held(n, private, constant and not private)
 
 
-def enter(held: Held, x: Any, source: Backend, target: Backend, device: Any, options: Options) -> Held:
+def enter(
+    held: Held, x: Any, source: Backend, target: Backend, device: Any, options: Options
+) -> Held:
     """Bring a NumPy array into a library, under the copy rule and the narrowing rule.
 
     Args:

@@ -23,8 +23,8 @@ from ._host import Held, enter, leave, promise_broken
 
 if TYPE_CHECKING:
     from ._backend import Backend
-    from ._options import Options
     from ._catalog import Catalog
+    from ._options import Options
 
 __all__ = ["Place", "Route", "Step", "describe_route", "find_route", "travel"]
 
@@ -94,7 +94,12 @@ class Route:
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
-        words = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
+        words = {
+            "share": "shared",
+            "copy": "copied",
+            "transfer": "transferred",
+            "compute": "computed",
+        }
         ways = {"dlpack": " by DLPack"}
         text = str(self.source)
         for step in self.steps:
@@ -194,13 +199,17 @@ def _steps_from(
                 yield Step(place, stop, "share" if shares else "copy", "dlpack")
     on_host = place.device == "cpu"
     if place != _HOST:
-        out: Cost = "compute" if lazy else "transfer" if not on_host else _sharing(backend.to_numpy_shares)
+        out: Cost = (
+            "compute" if lazy else "transfer" if not on_host else _sharing(backend.to_numpy_shares)
+        )
         yield Step(place, _HOST, out, "host")
     else:
         for stop in stops:
             other = known.get(stop.backend)
             if other is not None and stop != _HOST:
-                entering: Cost = "transfer" if stop.device != "cpu" else _sharing(other.from_numpy_shares)
+                entering: Cost = (
+                    "transfer" if stop.device != "cpu" else _sharing(other.from_numpy_shares)
+                )
                 if entering == "share" and not private and _clash(source, other):
                     entering = "copy"
                 yield Step(place, stop, entering, "host")
@@ -264,11 +273,11 @@ def travel(
         route = find_route(catalog, source, kind, target, goal, without)
         try:
             return _follow(catalog, route, x, source, target, device, there, options, values)
-        except _Unserved as unserved:
+        except _UnservedError as unserved:
             without |= {unserved.by}
 
 
-class _Unserved(Exception):
+class _UnservedError(Exception):
     """A direct converter, or DLPack, leaves this array to the general way."""
 
     def __init__(self, by: object) -> None:
@@ -285,7 +294,8 @@ def _stay(x: Any, backend: Backend, here: str, options: Options, traced: bool) -
         return backend.copy(x) if options.copy else x
     if options.copy is False:
         raise CopyRequiredError(
-            f"memory on {here} cannot be shared with {there}", remedy="Pass copy=None to let it be moved."
+            f"memory on {here} cannot be shared with {there}",
+            remedy="Pass copy=None to let it be moved.",
         )
     return backend.to_device(x, device)
 
@@ -337,13 +347,15 @@ def _take(
     if step.converter is not None:
         copy = True if step.cost == "copy" and step.converter.cost == "share" else options.copy
         if copy is False and held.private:
-            raise CopyRequiredError("memory cannot be shared: a copy was made on the way", remedy=_PASS_COPY)
+            raise CopyRequiredError(
+                "memory cannot be shared: a copy was made on the way", remedy=_PASS_COPY
+            )
         try:
             value = step.converter.convert(held.value, device, copy)
         except Exception:
             value = NotImplemented
         if value is NotImplemented:
-            raise _Unserved(step.converter)
+            raise _UnservedError(step.converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
     if step.via == "device":
         return Held(before.to_device(held.value, device), private=True)
@@ -353,7 +365,9 @@ def _take(
         first = held.value is x and before is source
         out = leave(held.value, before, step.source.device == "cpu", values if first else None)
         out = Held(out.value, out.private or held.private, out.constant and not held.private)
-        return enter(out, held.value, before, after, None, options) if after.name == "numpy" else out
+        return (
+            enter(out, held.value, before, after, None, options) if after.name == "numpy" else out
+        )
     origin = source if before.name == "numpy" else before
     return enter(held, x, origin, after, device, options)
 
@@ -367,7 +381,7 @@ def _hand_over(held: Held, before: Backend, after: Backend, device: Any, options
     x = held.value
     dtypes = after.dtypes()
     if dtypes is not None and str(x.dtype).rpartition(".")[2] not in dtypes:
-        raise _Unserved("dlpack")
+        raise _UnservedError("dlpack")
     try:
         if copying and after.memory != "writable":
             x = before.copy(x)
@@ -375,11 +389,13 @@ def _hand_over(held: Held, before: Backend, after: Backend, device: Any, options
         if copying and after.memory == "writable":
             y = after.copy(y)
     except Exception as error:
-        raise _Unserved("dlpack") from error
+        raise _UnservedError("dlpack") from error
     return Held(y, held.private or copying, before.memory == "immutable")
 
 
-def describe_route(catalog: Catalog, source: Backend, target: Backend, device: Any, here: str) -> Route:
+def describe_route(
+    catalog: Catalog, source: Backend, target: Backend, device: Any, here: str
+) -> Route:
     """The route that an array of `source` on the device `here` would take."""
     there, _ = resolve_device(target, device, here)
     if source.name == target.name:

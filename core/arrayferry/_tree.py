@@ -6,11 +6,11 @@ follow, raise `StructureError`. The value itself is never altered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ._container import Container
-from ._errors import ArrayFerryError, ConversionError, StructureError
+from ._errors import ArrayFerryError, StructureError
 from ._registry import Registry
 
 __all__ = ["Branch", "Leaf", "Tree", "first_array"]
@@ -35,7 +35,9 @@ class Branch:
 
     __slots__ = ("built", "children", "container", "rebuilt", "value")
 
-    def __init__(self, value: Any, container: Container, children: list[Any], rebuilt: bool) -> None:
+    def __init__(
+        self, value: Any, container: Container, children: list[Any], rebuilt: bool
+    ) -> None:
         self.value = value
         self.container = container
         self.children = children
@@ -93,7 +95,7 @@ class Tree:
         if seen is not None:
             if seen is _OPEN:
                 raise StructureError(
-                    f"the {type(value).__name__}{self._where()} contains itself",
+                    f"the {type(value).__name__} contains itself",
                     remedy="Break the cycle; a tree cannot contain itself.",
                     path=self._path(),
                 )
@@ -118,8 +120,10 @@ class Tree:
             trail.append((container, value, index))
             children.append(self._take_apart(child, depth + 1))
             trail.pop()
-        rebuilt = container.transparent or len(self.arrays) > before or any(
-            type(child) is Branch and child.rebuilt for child in children
+        rebuilt = (
+            container.transparent
+            or len(self.arrays) > before
+            or any(type(child) is Branch and child.rebuilt for child in children)
         )
         branch = Branch(value, container, children, rebuilt)
         self._seen[id(value)] = branch
@@ -137,9 +141,6 @@ class Tree:
             remedy="Flatten it, or convert its parts one by one.",
             path=path,
         ) from error
-
-    def _where(self) -> str:
-        return ""
 
     def _path(self) -> str:
         steps = [_step(container, value, index) for container, value, index in _ends(self._trail)]
@@ -209,11 +210,3 @@ def first_array(value: Any, registry: Registry) -> tuple[Any, Any]:
         if backend is not None:
             return array, backend
     return None, None
-
-
-Cross = Callable[[Any], Any]
-
-
-def located(error: ConversionError, tree: Tree, index: int, target: str) -> ConversionError:
-    """Fill in the place of an array that could not be converted."""
-    return error.locate(path=tree.path_of(index), target=target)

@@ -1,1 +1,24 @@
-"""Adapters for Gymnasium environments."""
+"""Gymnasium environments written for one array library serve agents written for another.
+
+The classes have the names and the arguments of those in `gymnasium.wrappers`, so that changing the
+import is all that a user changes. For vector environments the same names stand in
+`arrayferry_gym.vector`.
+"""
+
+from __future__ import annotations
+
+try:
+    import gymnasium  # noqa: F401
+except ImportError as error:
+    from arrayferry import BackendUnavailableError
+
+    raise BackendUnavailableError(
+        "arrayferry_gym needs gymnasium, which is not installed",
+        remedy="Run: pip install 'arrayferry[gym]'",
+        backend="gymnasium",
+    ) from error
+
+from . import vector
+from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
+
+__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch", "vector"]

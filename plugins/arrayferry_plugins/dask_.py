@@ -70,7 +70,7 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
     import dask
 
     try:
-        return dask.compute(*xs)  # type: ignore[no-any-return, attr-defined]
+        return dask.compute(*xs)  # type: ignore[no-any-return]
     except Exception as error:
         raise ConversionError(
             f"a Dask array could not be computed ({type(error).__name__}: {error})",
@@ -116,7 +116,9 @@ class CupyToDask(Converter):
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         import dask.array as da
 
-        return NotImplemented if copy is False else da.from_array(x.copy(), name=False, asarray=False)
+        return (
+            NotImplemented if copy is False else da.from_array(x.copy(), name=False, asarray=False)
+        )
 
 
 @hookimpl

@@ -113,10 +113,14 @@ class JaxBackend(Backend):
     def dtypes(self) -> frozenset[str]:
         import jax
 
-        return _DTYPES | _WIDE if jax.config.jax_enable_x64 else _DTYPES  # type: ignore[attr-defined]
+        return _DTYPES | _WIDE if jax.config.jax_enable_x64 else _DTYPES
 
     def dtype_hint(self, dtype: str) -> str:
-        return 'Or call jax.config.update("jax_enable_x64", True) at the start.' if dtype in _WIDE else ""
+        return (
+            'Or call jax.config.update("jax_enable_x64", True) at the start.'
+            if dtype in _WIDE
+            else ""
+        )
 
     def to_dlpack(self, x: Any) -> Any:
         return x
@@ -136,9 +140,32 @@ class JaxBackend(Backend):
 
 _WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
 _DTYPES = frozenset(
-    "bool int8 int16 int32 uint8 uint16 uint32 float16 float32 complex64 bfloat16 "
-    "int2 int4 uint2 uint4 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn "
-    "float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "uint8",
+        "uint16",
+        "uint32",
+        "float16",
+        "float32",
+        "complex64",
+        "bfloat16",
+        "int2",
+        "int4",
+        "uint2",
+        "uint4",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+    ]
 )
 
 
@@ -150,7 +177,8 @@ def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return x.copy()
     memory = np.empty(x.nbytes + 64, np.uint8)
     offset = -memory.ctypes.data % 64
-    copy = memory[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy: np.ndarray[Any, Any] = memory[offset : offset + x.nbytes].view(x.dtype)
+    copy = copy.reshape(x.shape)
     copy[...] = x
     return copy
 
@@ -238,7 +266,7 @@ class _IntoJax(Converter):
 
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
-            held = wide if config.jax_enable_x64 else narrow  # type: ignore[attr-defined]
+            held = wide if config.jax_enable_x64 else narrow
             for array in arrays:
                 if array.dtype not in held:
                     raise TypeError(array.dtype)
@@ -267,7 +295,8 @@ class TorchToJax(_IntoJax):
     def view(self) -> Callable[[Any], Any]:
         from torch import Tensor
 
-        return Tensor.numpy
+        view: Callable[[Any], Any] = Tensor.numpy
+        return view
 
 
 class JaxToNumpy(Converter):

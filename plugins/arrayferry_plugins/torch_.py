@@ -9,7 +9,13 @@ from typing import Any
 
 from arrayferry import Backend, ConversionError, Converter, Options, hookimpl
 
-__all__ = ["NumpyToTorch", "TorchBackend", "TorchToNumpy", "arrayferry_backends", "arrayferry_converters"]
+__all__ = [
+    "NumpyToTorch",
+    "TorchBackend",
+    "TorchToNumpy",
+    "arrayferry_backends",
+    "arrayferry_converters",
+]
 
 
 class TorchBackend(Backend):
@@ -35,7 +41,11 @@ class TorchBackend(Backend):
         dtype = _bits().get(x.dtype)
         if dtype is not None:
             raw, viewed = dtype
-            return x.contiguous().view(raw).numpy().view(viewed) if x.ndim == 0 else x.view(raw).numpy().view(viewed)
+            return (
+                x.contiguous().view(raw).numpy().view(viewed)
+                if x.ndim == 0
+                else x.view(raw).numpy().view(viewed)
+            )
         return x.numpy()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -103,7 +113,13 @@ def _refuse(x: Any) -> None:
 
     if x.is_nested:
         what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
-    elif x.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+    elif x.layout in (
+        torch.sparse_coo,
+        torch.sparse_csr,
+        torch.sparse_csc,
+        torch.sparse_bsr,
+        torch.sparse_bsc,
+    ):
         what, first = "a sparse tensor", "x.to_dense()"
     elif x.is_mkldnn:
         what, first = "an MKL-DNN tensor", "x.to_dense()"
@@ -198,7 +214,8 @@ class TorchToNumpy(Converter):
 
         if options.copy:
             return lambda x: x.numpy().copy()
-        return Tensor.numpy
+        share: Callable[[Any], Any] = Tensor.numpy
+        return share
 
 
 @hookimpl

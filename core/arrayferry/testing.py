@@ -1,0 +1,1 @@
+"""The contract kit for backends."""

@@ -1,0 +1,123 @@
+"""What every test may use: the libraries that are installed, and arrays of each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@dataclass(frozen=True)
+class Library:
+    """One array library under test."""
+
+    name: str
+    make: Callable[[np.ndarray], Any]
+    read: Callable[[Any], np.ndarray]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _numpy() -> Library:
+    return Library("numpy", lambda n: n, lambda x: x)
+
+
+def _torch() -> Library:
+    import torch
+
+    return Library("torch", lambda n: torch.from_numpy(n.copy()), lambda x: x.numpy())
+
+
+def _jax() -> Library:
+    import jax.numpy as jnp
+
+    return Library("jax", jnp.array, np.asarray)
+
+
+def _dask() -> Library:
+    import dask.array as da
+
+    return Library("dask", lambda n: da.from_array(n.copy(), name=False), lambda x: x.compute())
+
+
+def _strict() -> Library:
+    import array_api_strict as strict
+
+    return Library("array_api_strict", strict.asarray, np.from_dlpack)
+
+
+def _cupy() -> Library:
+    import cupy
+
+    cupy.zeros(1)
+    return Library("cupy", cupy.array, cupy.asnumpy)
+
+
+_MAKERS = {
+    "numpy": _numpy,
+    "torch": _torch,
+    "jax": _jax,
+    "dask": _dask,
+    "array_api_strict": _strict,
+    "cupy": _cupy,
+}
+
+
+def library(name: str) -> Library:
+    """Give a library by name, or skip the test where it cannot be used."""
+    try:
+        return _MAKERS[name]()
+    except Exception as error:
+        if name != "cupy":
+            raise
+        pytest.skip(f"no GPU that CuPy can use ({type(error).__name__})")
+
+
+LIBRARIES = tuple(_MAKERS)
+
+
+@pytest.fixture(params=LIBRARIES)
+def source(request: pytest.FixtureRequest) -> Library:
+    return library(request.param)
+
+
+@pytest.fixture(params=LIBRARIES)
+def target(request: pytest.FixtureRequest) -> Library:
+    return library(request.param)
+
+
+@pytest.fixture
+def registry() -> af.Registry:
+    """A registry of its own with the built-in plugins."""
+    return af.Registry()
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., str]:
+    """Run a script in a fresh interpreter and give what it printed."""
+
+    def run(script: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
+        import os
+
+        done = subprocess.run(
+            [python, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, **(env or {})},
+        )
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run

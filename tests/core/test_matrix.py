@@ -1,0 +1,140 @@
+"""Every library to every other: equal values, the same shape and dtype, for whatever they all hold."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+SHAPES = [(), (3,), (0,), (2, 3), (2, 0), (2, 1, 3), (2, 3, 1, 2)]
+WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    size = int(np.prod(shape))
+    numbers = np.arange(size) - (size // 2 if dtype[0] in "ifc" else 0)
+    array = numbers.reshape(shape).astype(dtype)
+    if dtype.startswith("complex"):
+        array = array * np.asarray(1 - 2j, dtype)
+    return np.asarray(array)
+
+
+def expected_dtype(dtype: str, *names: str) -> str:
+    return WIDE.get(dtype, dtype) if "jax" in names else dtype
+
+
+def dtype_name(x: Any) -> str:
+    return str(x.dtype).rpartition(".")[2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_shapes_and_dtypes(source, target, dtype):
+    for shape in SHAPES:
+        n = values(dtype, shape)
+        x = source.make(n)
+        y = af.convert(x, target.name)
+        assert af.backend_of(y).name == target.name
+        assert tuple(y.shape) == shape
+        assert dtype_name(y) == expected_dtype(dtype, source.name, target.name)
+        np.testing.assert_array_equal(target.read(y), n)
+        np.testing.assert_array_equal(source.read(x), n)
+
+
+VIEWS = {
+    "flipped": lambda x: x.flip(0) if hasattr(x, "flip") else x[::-1, :],
+    "strided": lambda x: x[::2, 1:],
+    "transposed": lambda x: x.T,
+    "row": lambda x: x[1, :],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_that_the_source_can_make(source, target, view):
+    n = np.arange(20, dtype=np.float32).reshape(4, 5)
+    x = VIEWS[view](source.make(n))
+    y = af.convert(x, target.name)
+    np.testing.assert_array_equal(target.read(y), VIEWS[view](n))
+
+
+class Step(NamedTuple):
+    observation: Any
+    reward: Any = 0.0
+
+
+def test_trees(source, target):
+    n = np.arange(3, dtype=np.float32)
+    words = object()
+    tree = {
+        "obs": [source.make(n), (source.make(n + 1), "text")],
+        7: collections.OrderedDict(b=source.make(n + 2), a=words),
+        "step": Step(source.make(n + 3)),
+        "none": None,
+    }
+    y = af.convert(tree, target.name)
+    assert list(y) == list(tree)
+    assert type(y[7]) is collections.OrderedDict
+    assert list(y[7]) == ["b", "a"]
+    assert y[7]["a"] is words
+    assert type(y["step"]) is Step
+    assert y["step"].reward == 0.0
+    found = [y["obs"][0], y["obs"][1][0], y[7]["b"], y["step"].observation]
+    for offset, array in enumerate(found):
+        assert af.backend_of(array).name == target.name
+        np.testing.assert_array_equal(target.read(array), n + offset)
+    assert y["obs"][1][1] == "text"
+
+
+def test_round_trip(source, target):
+    n = np.arange(6, dtype=np.int32).reshape(2, 3)
+    x = source.make(n)
+    back = af.convert(af.convert(x, target.name), source.name)
+    assert type(back) is type(x)
+    np.testing.assert_array_equal(source.read(back), n)
+
+
+def test_like(source, target):
+    n = np.ones(2, np.float32)
+    y = af.convert([source.make(n)], like={"params": target.make(n)})
+    assert af.backend_of(y[0]).name == target.name
+
+
+def test_route_is_described(source, target):
+    route = af.route(source.make(np.ones(2, np.float32)), target.name)
+    text = str(route)
+    assert text.startswith(source.name)
+    if source.name == target.name:
+        assert route.steps == ()
+    else:
+        assert f"-> {target.name}" in text
+        assert route.steps[-1].target.backend == target.name
+    assert route.computes == (source.name == "dask" and target.name != "dask")
+
+
+SHARES = {("numpy", "torch"), ("torch", "numpy"), ("jax", "numpy")}
+
+
+def test_route_says_what_is_shared(source, target):
+    if source.name == target.name:
+        pytest.skip("nothing to do within one library")
+    route = af.route(source.name, target.name)
+    if route.transfers == 0:
+        assert route.copies == ((source.name, target.name) not in SHARES)

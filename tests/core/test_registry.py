@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import types
+
+import array_api_compat.torch
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+
+class Boxed:
+    """Arrays of a library that does not exist elsewhere."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class BoxedBackend(af.Backend):
+    name = "boxed"
+    package = "types"
+    array_types = ("boxed_library.Boxed",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return Boxed(x)
+
+
+@pytest.fixture
+def boxed(monkeypatch):
+    import sys
+
+    module = types.ModuleType("boxed_library")
+    module.Boxed = Boxed
+    monkeypatch.setitem(sys.modules, "boxed_library", module)
+    backend = BoxedBackend()
+    af.registry.register(backend)
+    yield backend
+    af.registry.unregister(backend)
+
+
+def test_all_ways_to_name_a_target(registry):
+    torch_backend = registry.backends()["torch"]
+    for to in ("torch", "pytorch", "Torch", torch, array_api_compat.torch, torch_backend):
+        assert registry.backend(to) is torch_backend
+    for to in ("jax", "jax.numpy", jnp, "jnp"):
+        assert registry.backend(to).name == "jax"
+    for to in ("dask", "dask.array", "array_api_compat.dask.array"):
+        assert registry.backend(to).name == "dask"
+
+
+def test_the_backends_are_a_read_only_mapping():
+    known = af.backends()
+    assert {"numpy", "torch", "jax", "cupy", "dask"} <= set(known)
+    with pytest.raises(TypeError):
+        known["other"] = None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("toch", "torch"), ("numpi", "numpy"), ("JAXX", "jax"), ("daks", "dask")]
+)
+def test_an_unknown_name_suggests_the_nearest(name, meant):
+    with pytest.raises(af.UnknownBackendError, match=f"Did you mean '{meant}'") as caught:
+        af.convert(np.ones(2), name)
+    assert caught.value.name == name
+    assert caught.value.nearest[0] == meant
+    assert isinstance(caught.value, LookupError)
+
+
+@pytest.mark.parametrize("nonsense", [3, None, ["torch"], types.ModuleType("nothing"), "json", ""])
+def test_what_names_no_library(nonsense):
+    with pytest.raises((af.UnknownBackendError, af.OptionError)):
+        af.converter(nonsense)
+
+
+def test_a_library_registered_at_run_time(boxed):
+    x = af.convert(torch.arange(3), "boxed")
+    assert type(x) is Boxed
+    assert af.backend_of(x) is boxed
+    back = af.convert({"x": x}, "jax")["x"]
+    np.testing.assert_array_equal(np.asarray(back), [0, 1, 2])
+    assert "boxed" in af.backends()
+
+
+def test_unregistering_forgets(boxed):
+    x = Boxed(np.ones(2))
+    assert af.backend_of(x) is boxed
+    af.registry.unregister(boxed)
+    with pytest.raises(af.NotAnArrayError):
+        af.backend_of(x)
+    assert af.convert(x, "torch") is x
+    af.registry.register(boxed)
+
+
+def test_unregistering_what_was_never_registered():
+    with pytest.raises(af.PluginError, match="not registered"):
+        af.registry.unregister(BoxedBackend())
+
+
+def test_registering_a_taken_name_raises(registry):
+    class Other(BoxedBackend):
+        name = "torch"
+
+    with pytest.raises(af.PluginError, match="'torch' is taken"):
+        registry.register(Other())
+
+
+def test_registering_a_taken_array_type_raises(registry):
+    class Other(BoxedBackend):
+        name = "other"
+        array_types = ("torch.Tensor",)
+
+    with pytest.raises(
+        af.PluginError, match=r"array type torch\.Tensor is taken by the backend 'torch'"
+    ):
+        registry.register(Other())
+
+
+def test_one_that_replaces_another(registry):
+    class Better(BoxedBackend):
+        name = "bettertorch"
+        array_types = ("torch.Tensor",)
+        replaces = ("torch",)
+
+    better = Better()
+    registry.register(better)
+    assert registry.backend("torch") is better
+    assert registry.kind(torch.ones(1)).by is better
+
+
+def test_refresh_keeps_what_was_registered_by_hand(registry):
+    backend = BoxedBackend()
+    registry.register(backend)
+    registry.refresh()
+    assert registry.backends()["boxed"] is backend
+
+
+def test_a_fresh_registry_leaves_the_default_one_alone(registry):
+    registry.register(BoxedBackend())
+    assert "boxed" not in af.backends()
+    assert af.Registry(autoload=False).backends() == {}
+
+
+def test_a_plugin_as_a_module(registry):
+    plugin = types.ModuleType("boxed_plugin")
+    plugin.arrayferry_backends = lambda: [BoxedBackend()]
+    registry.register(plugin)
+    assert "boxed" in registry.backends()
+    registry.unregister(plugin)
+    assert "boxed" not in registry.backends()
+
+
+def test_a_plugin_with_marked_hooks(registry):
+    class Plugin:
+        @af.hookimpl
+        def arrayferry_backends(self):
+            return (BoxedBackend() for _ in range(1))
+
+    registry.register(Plugin())
+    assert "boxed" in registry.backends()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"name": ""}, "has no name"),
+        ({"package": None}, "has no package"),
+        ({"array_types": "torch.Tensor"}, "array_types"),
+        ({"array_types": ()}, "array_types"),
+        ({"memory": "sometimes"}, "memory"),
+    ],
+)
+def test_a_backend_that_lacks_something(registry, attributes, message):
+    broken = type("Broken", (BoxedBackend,), attributes)()
+    with pytest.raises(af.PluginError, match=message):
+        registry.register(broken)
+
+
+def test_nonsense_is_no_plugin(registry):
+    with pytest.raises(af.PluginError, match="implements no hook"):
+        registry.register(object())
+
+
+def test_a_container_registered_at_run_time(registry):
+    class Pair:
+        def __init__(self, left, right):
+            self.left, self.right = left, right
+
+    class Pairs(af.Container):
+        types = (Pair,)
+
+        def children(self, value):
+            return [value.left, value.right]
+
+        def rebuild(self, value, children):
+            return Pair(*children)
+
+        def steps(self, value):
+            return [".left", ".right"]
+
+    part = Pairs()
+    af.registry.register(part)
+    try:
+        pair = af.convert({"p": Pair(np.ones(2), "x")}, "torch")["p"]
+        assert isinstance(pair.left, torch.Tensor)
+        assert pair.right == "x"
+        with pytest.raises(af.UnsupportedDtypeError, match=r"at \['p'\]\.right"):
+            af.convert({"p": Pair(1, np.array(["x"]))}, "torch")
+    finally:
+        af.registry.unregister(part)
+
+
+def test_a_converter_registered_at_run_time(boxed):
+    class Direct(af.Converter):
+        source, target, cost = "boxed", "torch", "share"
+
+        def convert(self, x, device=None, copy=None):
+            return torch.full((2,), 7.0) if len(x.values) == 2 else NotImplemented
+
+    part = Direct()
+    af.registry.register(part)
+    try:
+        assert af.route("boxed", "torch").steps[0].converter is part
+        assert af.convert(Boxed(np.ones(2)), "torch").tolist() == [7.0, 7.0]
+        assert af.convert(Boxed(np.ones(3)), "torch").tolist() == [1.0, 1.0, 1.0]
+    finally:
+        af.registry.unregister(part)
+
+
+def test_namespace_of():
+    assert af.namespace_of(torch.ones(1)) is array_api_compat.torch
+    assert af.namespace_of(jnp.ones(1)) is jnp
+    with pytest.raises(af.NotAnArrayError):
+        af.namespace_of("text")
+
+
+def test_backend_of_scalars_and_others():
+    assert af.backend_of(np.float32(3)).name == "numpy"
+    for other in (3, None, "x", [np.ones(1)], np.str_("x"), np.datetime64("2020")):
+        with pytest.raises(af.NotAnArrayError, match="is no array"):
+            af.backend_of(other)
+
+
+def test_cupy_without_a_gpu_says_so():
+    cupy = af.backends()["cupy"]
+    if not cupy.installed:
+        with pytest.raises(
+            af.BackendUnavailableError, match=r"not installed.*pip install cupy-cuda"
+        ):
+            af.convert(np.ones(2), "cupy")
+    elif not cupy.usable:
+        with pytest.raises(af.BackendUnavailableError, match="no usable GPU"):
+            af.convert(np.ones(2), "cupy")
+    else:
+        assert af.convert(np.ones(2), "cupy").device.id == 0
+
+
+def test_hundreds_of_backends_do_not_slow_a_route(registry):
+    for index in range(300):
+        kind = type(
+            f"B{index}",
+            (BoxedBackend,),
+            {
+                "name": f"b{index}",
+                "array_types": (f"lib{index}.Array",),
+                "dlpack_devices": ("cpu",),
+            },
+        )
+        registry.register(kind())
+    from arrayferry._route import find_route
+
+    one, two = registry.backend("b3"), registry.backend("b250")
+    route = find_route(registry.catalog, one, "cpu", two, "cpu")
+    assert len(route.steps) == 1
+    assert route.steps[0].via == "dlpack"
