@@ -8,8 +8,6 @@ conversion under way in another thread never sees half of a change.
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
@@ -20,6 +18,7 @@ from ._container import OBJECT_ARRAY, Container, container_for
 from ._converter import Converter
 from ._errors import UnknownBackendError
 from ._generic import GenericBackend, is_namespace
+from ._imports import import_module, resolve_types
 
 __all__ = ["Catalog", "Kind"]
 
@@ -137,7 +136,8 @@ class Catalog:
             return self._backends.get(to.name, to)
         if isinstance(to, str):
             found = self._named(to)
-            module = _import_namespace(to) if found is None else None
+            module = import_module(to) if found is None else None
+            module = module if module is not None and is_namespace(module) else None
         elif isinstance(to, ModuleType):
             found = self._named(to.__name__)
             module = to if is_namespace(to) else None
@@ -238,24 +238,6 @@ class Catalog:
         return frozenset(module for module in modules if module in sys.modules)
 
 
-def resolve_types(types: tuple[Any, ...]) -> list[type]:
-    """The classes of dotted paths, without those whose package nobody has imported."""
-    found: list[type] = []
-    for entry in types:
-        if isinstance(entry, type):
-            found.append(entry)
-            continue
-        top, *rest = str(entry).split(".")
-        walked = top
-        place: Any = sys.modules.get(top)
-        for part in rest:
-            walked = f"{walked}.{part}"
-            place = getattr(place, part, None) or sys.modules.get(walked)
-        if isinstance(place, type):
-            found.append(place)
-    return found
-
-
 def _namespace_of(value: Any) -> ModuleType | None:
     if not hasattr(type(value), "__array_namespace__"):
         return None
@@ -264,20 +246,3 @@ def _namespace_of(value: Any) -> ModuleType | None:
     except Exception:
         return None
     return namespace if isinstance(namespace, ModuleType) else None
-
-
-def _import_namespace(name: str) -> ModuleType | None:
-    """Import a module of that name, if there is one and it is an Array API namespace."""
-    if not all(part.isidentifier() for part in name.split(".")):
-        return None
-    if name.partition(".")[0] in sys.stdlib_module_names:
-        return None
-    try:
-        if name not in sys.modules and importlib.util.find_spec(name) is None:
-            return None
-        module = importlib.import_module(name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return None
-    return module if is_namespace(module) else None

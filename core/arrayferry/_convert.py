@@ -45,6 +45,7 @@ class _Crossing:
         self.target = conversion.target
         self.options = conversion.options
         self._tried: frozenset[object] = frozenset()
+        self._takes: Callable[[type], bool] = lambda cls: False
         self.fast: Callable[[Any], Any] | None = None
         self.fast_many: Callable[[list[Any]], list[Any]] | None = None
         direct = self._direct()
@@ -54,6 +55,7 @@ class _Crossing:
                 self.fast_many = direct.bind_many(self.options)
             except Exception:
                 self.fast = self.fast_many = None
+            self._takes = direct.takes
             self._tried = frozenset((direct,))
 
     def _direct(self) -> Any:
@@ -68,7 +70,7 @@ class _Crossing:
 
     def one(self, x: Any) -> Any:
         """Take one array across: by the direct way if that serves it, else the careful one."""
-        if self.fast is not None:
+        if self.fast is not None and self._takes(type(x)):
             try:
                 y = self.fast(x)
             except Exception:
@@ -108,7 +110,7 @@ class _Crossing:
 
     def many(self, xs: list[Any]) -> list[Any]:
         """Take several arrays across, in one call where the way has one for many."""
-        if self.fast_many is not None:
+        if self.fast_many is not None and all(self._takes(cls) for cls in set(map(type, xs))):
             try:
                 return self.fast_many(xs)
             except Exception:

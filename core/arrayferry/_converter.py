@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._imports import resolve_types
+
 if TYPE_CHECKING:
     from ._options import Options
 
@@ -31,6 +33,8 @@ class Converter(ABC):
             "compute" (of a lazy array).
         source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
         target_device: the kind of device that it leaves them on.
+        types: dotted paths of the exact types that it takes, `"torch.Tensor"`; arrays of other types, of
+            subclasses too, go the general way. Empty for all types of the source.
 
     Example:
         >>> import arrayferry as af
@@ -50,6 +54,7 @@ class Converter(ABC):
     cost: Cost = "copy"
     source_device: str = "cpu"
     target_device: str = "cpu"
+    types: tuple[str, ...] = ()
 
     @abstractmethod
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
@@ -67,6 +72,10 @@ class Converter(ABC):
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         """Likewise for a list of arrays in one call, where that is cheaper than one call each."""
         return None
+
+    def takes(self, cls: type) -> bool:
+        """Whether it takes arrays of exactly this type."""
+        return not self.types or cls in resolve_types(self.types)
 
     def __repr__(self) -> str:
         return f"<Converter {self.source} -> {self.target}>"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._backend import Backend
     from ._options import Narrowing
 
-__all__ = ["dtype_named", "fit", "kind_of"]
+__all__ = ["dtype_named", "fit", "kind_of", "limits_of"]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _WHAT = {"U": "text", "S": "bytes", "M": "dates", "m": "time spans", "V": "records", "O": "objects"}
@@ -52,7 +52,7 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
         return None
 
 
-def _limits(dtype: np.dtype[Any]) -> Any:
+def limits_of(dtype: np.dtype[Any]) -> Any:
     """`iinfo` or `finfo` of a dtype, those of `ml_dtypes` as well."""
     import numpy as np
 
@@ -68,9 +68,9 @@ def _limits(dtype: np.dtype[Any]) -> Any:
 def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     """Whether every number of one dtype is also one of another of the same kind."""
     if kind_of(narrow) in ("int", "uint"):
-        w, n = _limits(wide), _limits(narrow)
+        w, n = limits_of(wide), limits_of(narrow)
         return bool(int(w.min) <= int(n.min) and int(w.max) >= int(n.max))
-    w, n = _limits(wide), _limits(narrow)
+    w, n = limits_of(wide), limits_of(narrow)
     return bool(w.nmant >= n.nmant and w.maxexp >= n.maxexp and w.minexp <= n.minexp)
 
 
@@ -92,7 +92,7 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
         same,
         key=lambda found: (
             found.itemsize,
-            _limits(found).nmant if kind in ("float", "complex") else 0,
+            limits_of(found).nmant if kind in ("float", "complex") else 0,
         ),
     ), False
 

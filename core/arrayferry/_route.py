@@ -350,6 +350,8 @@ def _take(
             raise CopyRequiredError(
                 "memory cannot be shared: a copy was made on the way", remedy=_PASS_COPY
             )
+        if not step.converter.takes(type(held.value)):
+            raise _UnservedError(step.converter)
         try:
             value = step.converter.convert(held.value, device, copy)
         except Exception:
@@ -368,8 +370,9 @@ def _take(
         return (
             enter(out, held.value, before, after, None, options) if after.name == "numpy" else out
         )
-    origin = source if before.name == "numpy" else before
-    return enter(held, x, origin, after, device, options)
+    if held.value is x:
+        held = leave(x, before, device_is_host=True, values=values)
+    return enter(held, x, source, after, device, options)
 
 
 def _hand_over(held: Held, before: Backend, after: Backend, device: Any, options: Options) -> Held:

@@ -1,1 +1,514 @@
-"""The contract kit for backends."""
+"""The contract kit: tests that a plugin's author inherits, to show that a backend is right.
+
+Subclass `BackendContract`, name the backend, say how an array is made, and run pytest:
+
+    import numpy
+    import mylib
+    from arrayferry.testing import BackendContract
+
+    class TestMyBackend(BackendContract):
+        backend = "mylib"
+
+        def make(self, values):
+            return mylib.array(values.tolist(), dtype=values.dtype.name)
+
+Each test says in its name what it checks, and in its message what was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import pickle
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._backend import Backend
+from ._convert import backend_of, convert, converter
+from ._converter import Converter
+from ._dtypes import dtype_named, kind_of, limits_of
+from ._errors import ConversionError, CopyRequiredError, UnsupportedDtypeError
+from ._options import Options
+from ._registry import default_registry
+
+try:
+    import pytest
+except ImportError as error:  # pragma: no cover
+    raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from error
+
+__all__ = ["BackendContract"]
+
+SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (5,), (0,), (2, 3), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
+SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024)
+"""Elements of float32: from 4 bytes to 1 MiB, past the sizes at which frameworks change their ways."""
+
+
+class BackendContract:
+    """What every backend must keep. Subclass it, with a name that begins with `Test`.
+
+    Attributes:
+        backend: the backend under test, by name, or an instance, which is registered for the tests.
+        others: names of the backends to cross with; None for all that can be used here.
+        dtypes: names of the dtypes to try; None for all that the backend says it has.
+
+    Example:
+        >>> import numpy as np
+        >>> from arrayferry.testing import BackendContract
+        >>> class TestNumpy(BackendContract):
+        ...     backend = "numpy"
+        ...     def make(self, values):
+        ...         return values.copy()
+        >>> TestNumpy().test_values_leave()
+    """
+
+    backend: str | Backend = ""
+    others: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+
+    # What the author fills in.
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an array of the library with these values, shape and dtype, not through the plugin.
+
+        It must own its memory. Required.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say how an array is made")
+
+    def read(self, array: Any) -> np.ndarray[Any, Any]:
+        """Read the values of an array into memory of their own. The default goes through the plugin."""
+        return np.array(self._backend.to_numpy(array))
+
+    def write(self, array: Any, value: float) -> None:
+        """Write a value into every element of an array, in place. Needed where arrays are writable."""
+        array[...] = value
+
+    def unportable(self) -> list[tuple[Any, str]]:
+        """Give arrays that hold more than values, each with a word that the error must contain."""
+        return []
+
+    # The machinery.
+
+    @property
+    def _backend(self) -> Backend:
+        if isinstance(self.backend, Backend):
+            return self.backend
+        return default_registry().backend(self.backend)
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        registry = default_registry()
+        own = isinstance(self.backend, Backend)
+        mine = own and registry.backends().get(self._backend.name) is not self.backend
+        if mine:
+            registry.register(self.backend)
+        problem = self._backend.problem()
+        if problem is not None:
+            pytest.skip(str(problem))
+        yield
+        if mine:
+            registry.unregister(self.backend)
+
+    def _dtypes(self) -> list[np.dtype[Any]]:
+        held = self.dtypes or self._backend.dtypes()
+        names = _TRIED if held is None else [name for name in _TRIED if name in held]
+        if held is not None:
+            names += sorted(set(held) - set(_TRIED))
+        return [found for found in map(dtype_named, names) if found is not None]
+
+    def _others(self) -> list[Backend]:
+        known = default_registry().backends()
+        mine = self._backend.name
+        names = self.others or tuple(name for name in known if name != mine)
+        return [known[name] for name in names if name in known and known[name].usable]
+
+    def _floats(self, size: int, aligned: bool = True) -> np.ndarray[Any, Any]:
+        """Writable float32 memory that begins at a multiple of 64 bytes, or 4 bytes past one."""
+        raw = np.zeros(size * 4 + 128, np.uint8)
+        begin = -raw.ctypes.data % 64 + (0 if aligned else 4)
+        floats: np.ndarray[Any, Any] = raw[begin : begin + size * 4].view(np.float32)
+        floats[:] = np.arange(size) % 1000 + 1
+        return floats
+
+    def _grounds(self) -> Iterator[tuple[int, bool, str]]:
+        for size in SIZES:
+            for aligned in (True, False):
+                yield size, aligned, f"{size * 4} bytes, {'' if aligned else 'not '}aligned to 64"
+
+    @property
+    def _writable(self) -> bool:
+        return self._backend.memory == "writable"
+
+    # What it says of itself.
+
+    def test_its_arrays_are_recognised(self) -> None:
+        """An array of the library is seen as one of this backend, by its type."""
+        array = self.make(_sample(np.dtype("float32"), (2,)))
+        found = backend_of(array)
+        assert found.name == self._backend.name, (
+            f"a {type(array)} is taken for an array of {found.name}; array_types are {self._backend.array_types}"
+        )
+
+    def test_arrays_are_not_traced(self) -> None:
+        """An ordinary array has values."""
+        assert not self._backend.is_traced(self.make(_sample(np.dtype("float32"), (2,))))
+
+    # Values.
+
+    def test_values_leave(self) -> None:
+        """`to_numpy` gives the same values, shape and dtype."""
+        for dtype in self._dtypes():
+            for shape in SHAPES:
+                values = _sample(dtype, shape)
+                out = self._backend.to_numpy(self.make(values))
+                assert isinstance(out, np.ndarray), f"to_numpy gave a {type(out)}, not a numpy.ndarray"
+                _same(out, values, f"to_numpy, {dtype.name}, shape {shape}")
+
+    def test_values_enter(self) -> None:
+        """`from_numpy` gives an array with the same values, shape and dtype."""
+        for dtype in self._dtypes():
+            for shape in SHAPES:
+                values = _sample(dtype, shape)
+                array = self._backend.from_numpy(values.copy())
+                assert backend_of(array).name == self._backend.name, (
+                    f"from_numpy gave a {type(array)}, which is no array of {self._backend.name}"
+                )
+                _same(self.read(array), values, f"from_numpy, {dtype.name}, shape {shape}")
+
+    def test_special_values_survive(self) -> None:
+        """Signs of zeros, infinities, NaN, the least and the greatest numbers cross both ways."""
+        for dtype in self._dtypes():
+            values = _special(dtype)
+            _same(self._backend.to_numpy(self.make(values)), values, f"to_numpy, {dtype.name}")
+            _same(
+                self.read(self._backend.from_numpy(values.copy())), values, f"from_numpy, {dtype.name}"
+            )
+
+    def test_layouts_enter(self) -> None:
+        """Whatever the memory layout of a NumPy array, its values arrive."""
+        for name, values in _layouts():
+            expected = np.array(values)
+            if self._backend.name != "numpy":
+                expected = expected.astype(expected.dtype.newbyteorder("="))
+            _same(self.read(convert(values, self._backend)), expected, name)
+
+    def test_sources_are_left_alone(self) -> None:
+        """No crossing changes the array that it takes, nor NumPy memory handed in."""
+        values = _sample(np.dtype("float32"), (2, 3))
+        array = self.make(values)
+        self._backend.to_numpy(array)
+        self._backend.copy(array)
+        convert(array, "numpy", copy=True)
+        _same(self.read(array), values, "the array, after it was read from")
+        memory = values.copy()
+        taken = memory.view()
+        self._backend.from_numpy(taken)
+        convert(taken, self._backend, copy=True)
+        _same(memory, values, "NumPy memory, after it was handed in")
+        assert taken.shape == values.shape and taken.strides == values.strides, "the shape changed"
+        assert taken.flags.writeable, "the array that was handed in became read-only"
+
+    def test_what_holds_more_than_values_is_refused(self) -> None:
+        """Arrays that hold more than values raise `ConversionError`, which says what and what to do."""
+        for array, word in self.unportable():
+            with pytest.raises(ConversionError) as caught:
+                convert({"x": array}, "numpy" if self._backend.name != "numpy" else "torch")
+            text = str(caught.value)
+            assert word in text, f"the error does not mention {word!r}: {text}"
+            assert caught.value.remedy, f"the error gives no remedy: {text}"
+            assert "['x']" in text, f"the error does not name the place: {text}"
+
+    # Dtypes.
+
+    def test_dtypes_it_lacks_follow_the_narrowing_rule(self) -> None:
+        """A dtype that it lacks becomes the widest of the kind that it has, and never in silence."""
+        held = self._backend.dtypes()
+        if held is None:
+            return
+        for name, number in (("int64", 2**40), ("uint64", 2**60), ("float64", 1e300)):
+            values = np.array([number], dtype=name)
+            if name in held:
+                _same(self.read(convert(values, self._backend)), values, name)
+                continue
+            with pytest.raises(ConversionError):
+                convert(values, self._backend)
+            with contextlib.suppress(UnsupportedDtypeError):
+                small = np.array([3], dtype=name)
+                found = self.read(convert(small, self._backend))
+                assert found.dtype.kind == small.dtype.kind, f"{name} became {found.dtype}"
+                assert found.tolist() == [3], f"{name} 3 became {found}"
+
+    def test_words_are_refused_or_kept(self) -> None:
+        """Text crosses as it is, or is refused, or kept, as the user chose."""
+        words = np.array(["a", "b"])
+        held = self._backend.dtypes()
+        if held is None:
+            return
+        with pytest.raises(UnsupportedDtypeError):
+            convert(words, self._backend)
+        assert convert(words, self._backend, unsupported="keep") is words
+
+    # Memory.
+
+    def test_copy_true_gives_memory_of_its_own(self) -> None:
+        """With `copy=True` nothing that is written on one side is seen on the other."""
+        for size, aligned, ground in self._grounds():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            array = convert(memory, self._backend, copy=True)
+            memory[:] = -1
+            _same(self.read(array), values, f"copy=True from numpy, {ground}: NumPy was written to")
+            array = self.make(values)
+            out = convert(array, "numpy", copy=True)
+            assert out.flags.writeable, f"copy=True to numpy gave a read-only array, {ground}"
+            out[:] = -1
+            _same(self.read(array), values, f"copy=True to numpy, {ground}: NumPy was written to")
+            again = convert(array, self._backend, copy=True)
+            if self._writable:
+                self.write(again, -1)
+                _same(self.read(array), values, f"copy=True within, {ground}: the copy was written to")
+
+    def test_what_is_promised_constant_never_changes(self) -> None:
+        """No write on the NumPy side reaches an array that was promised never to change."""
+        if self._backend.memory not in ("immutable", "lazy"):
+            return
+        for size, aligned, ground in self._grounds():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            array = convert(memory, self._backend)
+            memory[:] = -1
+            _same(self.read(array), values, f"from numpy, {ground}: NumPy was written to")
+            array = self.make(values)
+            out = convert(array, "numpy")
+            if out.flags.writeable:
+                out[:] = -1
+            _same(self.read(array), values, f"to numpy, {ground}: NumPy was written to")
+
+    def test_read_only_memory_is_never_written(self) -> None:
+        """No write on the library's side reaches a NumPy array that is read-only."""
+        if not self._writable:
+            return
+        for size, aligned, ground in self._grounds():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            memory.flags.writeable = False
+            array = convert(memory, self._backend)
+            if self._backend.name == "numpy":
+                assert not array.flags.writeable
+                continue
+            self.write(array, -1)
+            _same(memory, values, f"read-only NumPy memory, {ground}: the array was written to")
+
+    def test_sharing_is_as_stated(self) -> None:
+        """`to_numpy_shares` and `from_numpy_shares` are true, shown by writing to one side."""
+        for size, aligned, ground in self._grounds():
+            values = self._floats(size, aligned).copy()
+            array = self.make(values)
+            out = self._backend.to_numpy(array)
+            if self._backend.to_numpy_shares is False and out.flags.writeable:
+                out[:] = -1
+                _same(self.read(array), values, f"to_numpy is said not to share, {ground}")
+            if self._backend.to_numpy_shares and self._writable:
+                self.write(array, -1)
+                assert (out == -1).all(), f"to_numpy is said to share, and does not, {ground}"
+            if self._backend.memory in ("immutable", "lazy") and self._backend.to_numpy_shares is not False:
+                assert not out.flags.writeable, (
+                    "to_numpy gave a writable view of memory that is promised never to change"
+                )
+            memory = self._floats(size, aligned)
+            array = self._backend.from_numpy(memory)
+            memory[:] = -1
+            if self._backend.from_numpy_shares is False:
+                _same(self.read(array), values, f"from_numpy is said not to share, {ground}")
+            if self._backend.from_numpy_shares:
+                assert (self.read(array) == -1).all(), (
+                    f"from_numpy is said to share, and does not, {ground}"
+                )
+
+    def test_copy_false_shares_or_raises(self) -> None:
+        """With `copy=False` what is written on one side is seen on the other, or it raises."""
+        for size, aligned, ground in self._grounds():
+            memory = self._floats(size, aligned)
+            try:
+                array = convert(memory, self._backend, copy=False)
+            except CopyRequiredError:
+                pass
+            else:
+                memory[:] = -1
+                assert (self.read(array) == -1).all(), f"copy=False from numpy copied, {ground}"
+            array = self.make(memory.copy())
+            try:
+                out = convert(array, "numpy", copy=False)
+            except CopyRequiredError:
+                continue
+            if self._writable:
+                self.write(array, -2)
+                assert (out == -2).all(), f"copy=False to numpy copied, {ground}"
+
+    def test_results_outlive_their_sources(self) -> None:
+        """The target is right after the source was deleted and its memory could have been used again."""
+        for size, aligned, ground in self._grounds():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            into = convert(memory, self._backend)
+            source = self.make(values)
+            out = convert(source, "numpy")
+            del memory, source
+            gc.collect()
+            rubbish = [np.full(size, -9, np.float32) for _ in range(8)]
+            _same(self.read(into), values, f"from numpy, {ground}: the source was deleted")
+            _same(out, values, f"to numpy, {ground}: the source was deleted")
+            del rubbish
+
+    # Devices.
+
+    def test_arrays_lie_where_they_were_put(self) -> None:
+        """Every device that it names can be put on, and is named again by `device_of`."""
+        values = _sample(np.dtype("float32"), (3,))
+        devices = list(self._backend.devices())
+        assert devices, "devices() names none"
+        assert all(isinstance(device, str) for device in devices), f"devices() gave {devices}"
+        for device in devices:
+            array = convert(values, self._backend, device=device)
+            found = self._backend.device_of(array)
+            assert found == device, f"asked for {device}, and device_of says {found}"
+            _same(self.read(array), values, f"on {device}")
+            moved = convert(array, self._backend, device=devices[0])
+            assert self._backend.device_of(moved) == devices[0], f"not moved from {device}"
+            copied = convert(array, self._backend, copy=True)
+            assert self._backend.device_of(copied) == device, f"copy=True moved it from {device}"
+
+    # Many at once, pairs, and going along.
+
+    def test_many_at_once_are_as_one_by_one(self) -> None:
+        """`to_numpy_many` gives what `to_numpy` gives for each."""
+        arrays = [self.make(_sample(np.dtype("float32"), shape)) for shape in SHAPES]
+        for array, out in zip(arrays, self._backend.to_numpy_many(arrays), strict=True):
+            _same(np.asarray(out), self._backend.to_numpy(array), "to_numpy_many")
+
+    def test_direct_converters_are_as_the_general_way(self) -> None:
+        """Each direct crossing gives equal arrays, one by one and many at once, and copies if told to."""
+        mine = self._backend
+        for direct in default_registry().catalog.converters:
+            if mine.name not in (direct.source, direct.target):
+                continue
+            known = default_registry().backends()
+            if not all(name in known and known[name].usable for name in (direct.source, direct.target)):
+                continue
+            if "cpu" not in (direct.source_device, direct.target_device):
+                continue
+            self._check_direct(direct, known[direct.source], known[direct.target])
+
+    def _check_direct(self, direct: Converter, source: Backend, target: Backend) -> None:
+        for copy in (None, True):
+            options = Options(copy=copy)
+            one, many = direct.bind(options), direct.bind_many(options)
+            for size in (3, 1024, 64 * 1024):
+                values = self._floats(size)
+                arrays = [
+                    convert(values, source, copy=True),
+                    convert(values[: size // 2 + 1], source, copy=True),
+                ]
+                ways = [[direct.convert(x, None, copy) for x in arrays]]
+                ways += [[one(x) for x in arrays]] if one is not None else []
+                ways += [list(many(arrays)) for _ in range(3)] if many is not None else []
+                for found in ways:
+                    for x, y in zip(arrays, found, strict=True):
+                        if y is NotImplemented:
+                            continue
+                        _same(np.asarray(target.to_numpy(y)), source.to_numpy(x), f"{direct}, copy={copy}")
+
+    def test_pairs_with_all_others(self) -> None:
+        """Arrays go to every other backend and come back with equal values, nested in a tree."""
+        values = _sample(np.dtype("float32"), (2, 3))
+        for other in self._others():
+            there = convert({"x": [self.make(values), "word"]}, other)
+            assert backend_of(there["x"][0]).name == other.name
+            assert there["x"][1] == "word"
+            back = convert(there, self._backend)
+            assert backend_of(back["x"][0]).name == self._backend.name, f"from {other.name}"
+            _same(self.read(back["x"][0]), values, f"to {other.name} and back")
+
+    def test_conversions_can_be_pickled(self) -> None:
+        """A conversion to the backend goes to another process."""
+        values = _sample(np.dtype("float32"), (2,))
+        if isinstance(self.backend, Backend):
+            return
+        again = pickle.loads(pickle.dumps(converter(self._backend.name)))
+        _same(self.read(again(values)), values, "after pickling")
+
+    def test_nothing_is_warned_of(self) -> None:
+        """An ordinary conversion is silent."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            values = _sample(np.dtype("float32"), (4,))
+            convert(self.make(values), "numpy")
+            convert(values, self._backend)
+
+
+_TRIED = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+).split()
+
+
+def _sample(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    size = int(np.prod(shape))
+    numbers = np.arange(size).reshape(shape) % 5
+    if dtype.kind in "ifc":
+        numbers = numbers - 2
+    if dtype.kind == "c":
+        numbers = numbers * np.asarray(1 - 2j)
+    return np.asarray(np.asarray(numbers).astype(dtype))
+
+
+def _special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    kind = kind_of(dtype)
+    if kind == "bool":
+        return np.array([True, False])
+    limits = limits_of(dtype)
+    if kind in ("int", "uint"):
+        return np.array([int(limits.min), int(limits.max), 0, 1], object).astype(dtype)
+    numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0]
+    exact = np.array([limits.max, limits.min, limits.tiny])
+    with np.errstate(all="ignore"):
+        return np.concatenate([np.array(numbers), exact.astype(np.float64)]).astype(dtype)
+
+
+def _layouts() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    yield "Fortran order", np.asfortranarray(base)
+    yield "transposed", base.T
+    yield "every second", base[::2, ::3]
+    yield "flipped", base[::-1]
+    yield "flipped in both", base[::-1, ::-1]
+    yield "broadcast", np.broadcast_to(base[0], (3, 6))
+    yield "zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, 4))
+    yield "big-endian", base.astype(">f4")
+    yield "unaligned", np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(np.float32)
+    yield "odd strides", np.ndarray((3,), np.float32, bytearray(20), strides=(5,))
+    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", "f4")])["b"]
+    yield "read-only", _read_only(base)
+    yield "empty", base[:0]
+    yield "empty, flipped", base[:0][::-1]
+    yield "0-d", np.array(3.0, np.float32)
+    yield "a subclass", base.view(np.recarray)
+    yield "rank 12", base.reshape((1,) * 10 + (4, 6))
+
+
+def _read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def _same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], what: str) -> None:
+    assert found.shape == expected.shape, f"{what}: shape {found.shape}, not {expected.shape}"
+    assert found.dtype == expected.dtype, f"{what}: dtype {found.dtype}, not {expected.dtype}"
+    ours, theirs = np.array(found), np.array(expected)
+    same = ours.tobytes() == theirs.tobytes()
+    if not same and ours.dtype.kind in "fc":  # NaNs may differ in their bits
+        nan = np.isnan(theirs)
+        same = bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+    assert same, f"{what}: {ours.ravel()[:8]} arrived, not {theirs.ravel()[:8]}"

@@ -87,7 +87,7 @@ class JaxBackend(Backend):
         return tuple(dict.fromkeys(names))
 
     def device_of(self, x: Any) -> str:
-        devices = x.devices()
+        devices = x.sharding.device_set
         return self.device_name(min(devices, key=lambda device: device.id))
 
     def device_name(self, device: Any) -> str:
@@ -282,6 +282,7 @@ class NumpyToJax(_IntoJax):
     """Copies NumPy arrays into JAX."""
 
     source = "numpy"
+    types = ("numpy.ndarray",)
 
     def view(self) -> Callable[[Any], Any]:
         return lambda x: x
@@ -291,6 +292,7 @@ class TorchToJax(_IntoJax):
     """Copies CPU tensors into JAX."""
 
     source = "torch"
+    types = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
         from torch import Tensor

@@ -188,6 +188,7 @@ class NumpyToTorch(Converter):
     """Shares the memory of contiguous, writable arrays."""
 
     source, target, cost = "numpy", "torch", "share"
+    types = ("numpy.ndarray",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(device=device, copy=copy))
@@ -205,6 +206,7 @@ class TorchToNumpy(Converter):
     """Shares the memory of strided CPU tensors without gradient; any other makes PyTorch raise."""
 
     source, target, cost = "torch", "numpy", "share"
+    types = ("torch.Tensor",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         return self.bind(Options(copy=copy))(x)

@@ -1,0 +1,122 @@
+"""The built-in plugins and the generic backend keep the contract that ships for others."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import array_api_strict as strict
+import dask.array as da
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry.testing import BackendContract
+
+
+class TestNumpy(BackendContract):
+    backend = "numpy"
+
+    def make(self, values):
+        return values.copy()
+
+    def unportable(self):
+        return [(np.ma.array([1, 2], mask=[0, 1]), "mask")]
+
+
+class TestTorch(BackendContract):
+    backend = "torch"
+
+    def make(self, values):
+        name = values.dtype.name
+        if name in ("bfloat16",) or name.startswith("float8"):
+            raw = torch.int16 if values.itemsize == 2 else torch.uint8
+            bits = values.view(np.int16 if values.itemsize == 2 else np.uint8)
+            made = torch.tensor(bits.tolist(), dtype=raw).reshape(values.shape)
+            return made.view(getattr(torch, name))
+        return torch.tensor(values.tolist(), dtype=getattr(torch, name)).reshape(values.shape)
+
+    def write(self, array, value):
+        array.fill_(value)
+
+    def unportable(self):
+        x = torch.arange(6.0).reshape(2, 3)
+        with warnings.catch_warnings():  # PyTorch calls some of these beta, others deprecated
+            warnings.simplefilter("ignore")
+            return [
+                (x.to_sparse(), "sparse"),
+                (x.to_sparse_csr(), "sparse"),
+                (x.to("meta"), "meta"),
+                (torch.nested.nested_tensor([x[0], x[1, :2]]), "nested"),
+                (x.to_mkldnn(), "MKL"),
+                (torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "quantised"),
+                (torch.zeros(2, dtype=torch.complex32), "complex32"),
+            ]
+
+
+class TestJax(BackendContract):
+    backend = "jax"
+
+    def make(self, values):
+        return jnp.array(values.tolist(), dtype=values.dtype).reshape(values.shape)
+
+    def unportable(self):
+        gone = jnp.arange(3)
+        gone.delete()
+        return [(jax.random.key(0), "PRNG"), (gone, "deleted")]
+
+
+class TestDask(BackendContract):
+    backend = "dask"
+
+    def make(self, values):
+        return da.from_array(values.copy(), name=False)
+
+    def read(self, array):
+        return np.array(array.compute())
+
+    def unportable(self):
+        masked = da.from_array(np.ma.array([1.0, 2.0], mask=[0, 1]), name=False, asarray=False)
+        failing = da.map_blocks(lambda block: 1 // 0, da.ones(2), dtype=float, meta=np.ones(0))
+        return [(masked, "mask"), (failing, "computed")]
+
+
+class TestArrayApiStrict(BackendContract):
+    backend = "array_api_strict"
+
+    def make(self, values):
+        return strict.asarray(values, copy=True)
+
+    def read(self, array):
+        return np.array(np.from_dlpack(array))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not af.backends()["cupy"].usable, reason="no GPU that CuPy can use")
+class TestCupy(BackendContract):
+    backend = "cupy"
+
+    def make(self, values):
+        import cupy
+
+        return cupy.array(values)
+
+
+@pytest.fixture
+def wide():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.usefixtures("wide")
+class TestJaxWithX64(TestJax):
+    pass
+
+
+def test_every_built_in_plugin_is_under_contract():
+    here = vars(sys.modules[__name__]).values()
+    tested = {c.backend for c in here if isinstance(c, type) and issubclass(c, BackendContract)}
+    assert set(af.backends()) <= tested
