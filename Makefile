@@ -7,11 +7,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+STRANGERS := $(VENV)/.strangers
 # By its exact version and first: a bare torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
 
 .PHONY: demo test lint format clean
+
+# Strangers' plugins, installed as a stranger would.
+$(STRANGERS): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		./examples/arrayferry-sparse ./examples/arrayferry-tensorflow ./examples/arrayferry-mlx
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a minute or two)"
@@ -23,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: $(READY)
+test: $(STRANGERS)
 	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(READY)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import testing as testing
     from ._agnostic import agnostic
-    from ._backend import Backend
+    from ._backend import STANDARD_DTYPES, Backend
     from ._container import Container
     from ._convert import Conversion, backend_of, backends, convert, converter, namespace_of, route
     from ._converter import Converter
@@ -45,7 +46,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "_agnostic": ("agnostic",),
-    "_backend": ("Backend",),
+    "_backend": ("STANDARD_DTYPES", "Backend"),
     "_container": ("Container",),
     "_convert": (
         "Conversion",
@@ -81,6 +82,7 @@ _HOMES = {
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "STANDARD_DTYPES",
     "ArrayFerryError",
     "Backend",
     "BackendUnavailableError",

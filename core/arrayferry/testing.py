@@ -41,7 +41,16 @@ except ImportError as error:  # pragma: no cover
 
 __all__ = ["BackendContract"]
 
-SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (5,), (0,), (2, 3), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (),
+    (1,),
+    (5,),
+    (0,),
+    (2, 3),
+    (3, 0, 2),
+    (2, 1, 3),
+    (2, 3, 1, 2),
+)
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024)
 """Elements of float32: from 4 bytes to 1 MiB, past the sizes at which frameworks change their ways."""
 
@@ -153,7 +162,10 @@ class BackendContract:
 
     def test_arrays_are_not_traced(self) -> None:
         """An ordinary array has values."""
-        assert not self._backend.is_traced(self.make(_sample(np.dtype("float32"), (2,))))
+        array = self.make(_sample(np.dtype("float32"), (2,)))
+        assert not self._backend.is_traced(array), (
+            "is_traced takes an ordinary array for a traced one"
+        )
 
     # Values.
 
@@ -163,7 +175,9 @@ class BackendContract:
             for shape in SHAPES:
                 values = _sample(dtype, shape)
                 out = self._backend.to_numpy(self.make(values))
-                assert isinstance(out, np.ndarray), f"to_numpy gave a {type(out)}, not a numpy.ndarray"
+                assert isinstance(out, np.ndarray), (
+                    f"to_numpy gave a {type(out)}, not a numpy.ndarray"
+                )
                 _same(out, values, f"to_numpy, {dtype.name}, shape {shape}")
 
     def test_values_enter(self) -> None:
@@ -183,7 +197,9 @@ class BackendContract:
             values = _special(dtype)
             _same(self._backend.to_numpy(self.make(values)), values, f"to_numpy, {dtype.name}")
             _same(
-                self.read(self._backend.from_numpy(values.copy())), values, f"from_numpy, {dtype.name}"
+                self.read(self._backend.from_numpy(values.copy())),
+                values,
+                f"from_numpy, {dtype.name}",
             )
 
     def test_layouts_enter(self) -> None:
@@ -207,7 +223,10 @@ class BackendContract:
         self._backend.from_numpy(taken)
         convert(taken, self._backend, copy=True)
         _same(memory, values, "NumPy memory, after it was handed in")
-        assert taken.shape == values.shape and taken.strides == values.strides, "the shape changed"
+        assert taken.shape == values.shape, "the shape of the array that was handed in changed"
+        assert taken.strides == values.strides, (
+            "the strides of the array that was handed in changed"
+        )
         assert taken.flags.writeable, "the array that was handed in became read-only"
 
     def test_what_holds_more_than_values_is_refused(self) -> None:
@@ -268,7 +287,9 @@ class BackendContract:
             again = convert(array, self._backend, copy=True)
             if self._writable:
                 self.write(again, -1)
-                _same(self.read(array), values, f"copy=True within, {ground}: the copy was written to")
+                _same(
+                    self.read(array), values, f"copy=True within, {ground}: the copy was written to"
+                )
 
     def test_what_is_promised_constant_never_changes(self) -> None:
         """No write on the NumPy side reaches an array that was promised never to change."""
@@ -313,7 +334,10 @@ class BackendContract:
             if self._backend.to_numpy_shares and self._writable:
                 self.write(array, -1)
                 assert (out == -1).all(), f"to_numpy is said to share, and does not, {ground}"
-            if self._backend.memory in ("immutable", "lazy") and self._backend.to_numpy_shares is not False:
+            if (
+                self._backend.memory in ("immutable", "lazy")
+                and self._backend.to_numpy_shares is not False
+            ):
                 assert not out.flags.writeable, (
                     "to_numpy gave a writable view of memory that is promised never to change"
                 )
@@ -395,7 +419,9 @@ class BackendContract:
             if mine.name not in (direct.source, direct.target):
                 continue
             known = default_registry().backends()
-            if not all(name in known and known[name].usable for name in (direct.source, direct.target)):
+            if not all(
+                name in known and known[name].usable for name in (direct.source, direct.target)
+            ):
                 continue
             if "cpu" not in (direct.source_device, direct.target_device):
                 continue
@@ -418,7 +444,11 @@ class BackendContract:
                     for x, y in zip(arrays, found, strict=True):
                         if y is NotImplemented:
                             continue
-                        _same(np.asarray(target.to_numpy(y)), source.to_numpy(x), f"{direct}, copy={copy}")
+                        _same(
+                            np.asarray(target.to_numpy(y)),
+                            source.to_numpy(x),
+                            f"{direct}, copy={copy}",
+                        )
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays go to every other backend and come back with equal values, nested in a tree."""
@@ -448,9 +478,22 @@ class BackendContract:
             convert(values, self._backend)
 
 
-_TRIED = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-).split()
+_TRIED = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 def _sample(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -486,7 +529,10 @@ def _layouts() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     yield "broadcast", np.broadcast_to(base[0], (3, 6))
     yield "zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, 4))
     yield "big-endian", base.astype(">f4")
-    yield "unaligned", np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(np.float32)
+    yield (
+        "unaligned",
+        np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(np.float32),
+    )
     yield "odd strides", np.ndarray((3,), np.float32, bytearray(20), strides=(5,))
     yield "a field of a record", np.ones(3, [("a", "i1"), ("b", "f4")])["b"]
     yield "read-only", _read_only(base)
@@ -510,5 +556,7 @@ def _same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], what: str
     same = ours.tobytes() == theirs.tobytes()
     if not same and ours.dtype.kind in "fc":  # NaNs may differ in their bits
         nan = np.isnan(theirs)
-        same = bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+        same = (
+            bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+        )
     assert same, f"{what}: {ours.ravel()[:8]} arrived, not {theirs.ravel()[:8]}"

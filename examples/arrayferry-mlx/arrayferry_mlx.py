@@ -1,0 +1,54 @@
+"""MLX for arrayferry: values are copied both ways, since its arrays are rewritten behind the scenes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+
+
+class MlxBackend(af.Backend):
+    """`mlx.core.array`, in memory that the CPU and the GPU of one machine have in common."""
+
+    name = "mlx"
+    package = "mlx.core"
+    install = "'mlx[cpu]' (or mlx, on Apple silicon)"
+    array_types = ("mlx.core.array",)
+    to_numpy_shares = False
+    from_numpy_shares = False
+
+    def to_numpy(self, x: Any) -> Any:
+        """Copy the values out, by way of their bits where NumPy lacks the dtype."""
+        import mlx.core as mx
+        import numpy as np
+
+        if x.dtype == mx.bfloat16:
+            import ml_dtypes
+
+            return np.array(x.view(mx.uint16)).view(ml_dtypes.bfloat16)
+        return np.array(x)
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        """Copy the values in, by way of their bits where NumPy lacks the dtype."""
+        import mlx.core as mx
+
+        if x.dtype.name == "bfloat16":
+            return mx.array(x.view("uint16")).view(mx.bfloat16)
+        return mx.array(x)
+
+    def copy(self, x: Any) -> Any:
+        """Copy the values."""
+        import mlx.core as mx
+
+        return mx.array(x)
+
+    def dtypes(self) -> frozenset[str]:
+        """Name the dtypes that MLX has: none of 64 bits with a point, which it narrows in silence."""
+        wide = {"float64", "complex128"}
+        return (af.STANDARD_DTYPES - wide) | {"bfloat16"}
+
+
+@af.hookimpl
+def arrayferry_backends() -> list[af.Backend]:
+    """Give the one backend of this plugin."""
+    return [MlxBackend()]

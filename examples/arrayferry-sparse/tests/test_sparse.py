@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+sparse = pytest.importorskip("sparse")
+
+import arrayferry as af  # noqa: E402
+from arrayferry.testing import BackendContract  # noqa: E402
+
+
+class TestSparse(BackendContract):
+    backend = "sparse"
+
+    def make(self, values):
+        coords = np.indices(values.shape).reshape(values.ndim, values.size)
+        return sparse.COO(coords, values.reshape(-1), shape=values.shape, prune=False)
+
+    def write(self, array, value):
+        array.data[...] = value
+
+
+def test_every_format_leaves_with_the_values_that_are_not_stored():
+    dense = np.array([[0.0, 2.0], [3.0, 0.0]])
+    coo = sparse.COO.from_numpy(dense)
+    for x in (coo, sparse.GCXS(coo), sparse.DOK(coo)):
+        np.testing.assert_array_equal(af.convert(x, "numpy"), dense)
+
+
+def test_what_enters_stores_no_zeros():
+    assert af.convert(np.array([0.0, 2.0, 0.0]), "sparse").nnz == 1

@@ -1,0 +1,83 @@
+"""TensorFlow for arrayferry: eager tensors, whose values never change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+
+
+class TensorFlowBackend(af.Backend):
+    """`tensorflow.Tensor`. Symbolic tensors inside `tf.function` are its arrays too, without values."""
+
+    name = "tensorflow"
+    package = "tensorflow"
+    install = "tensorflow-cpu (or tensorflow)"
+    aliases = ("tf",)
+    array_types = ("tensorflow.Tensor",)
+    memory = "immutable"
+    to_numpy_shares = True
+    from_numpy_shares = False
+
+    def to_numpy(self, x: Any) -> Any:
+        """Give a read-only view of a tensor on the CPU, a copy of any other."""
+        import numpy as np
+
+        if x.dtype.is_numpy_compatible is False or x.dtype.name in ("resource", "variant"):
+            raise af.ConversionError(
+                f"a TensorFlow tensor of dtype {x.dtype.name} cannot be carried",
+                remedy="Read its value first.",
+            )
+        values = np.asarray(x.numpy()).view()
+        values.flags.writeable = False
+        return values
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        """Copy into memory that nobody else holds; TensorFlow may then look at that, and does."""
+        import tensorflow as tf
+
+        with tf.device(None if device is None else _own_name(device)):
+            return tf.convert_to_tensor(x.copy())
+
+    def copy(self, x: Any) -> Any:
+        """Copy on the same device."""
+        import tensorflow as tf
+
+        with tf.device(x.device):
+            return tf.convert_to_tensor(x.numpy().copy())
+
+    def devices(self) -> tuple[str, ...]:
+        """Name the devices, GPUs first, as TensorFlow prefers them."""
+        import tensorflow as tf
+
+        names = [self.device_name(d.name) for d in tf.config.list_logical_devices()]
+        return tuple(sorted(names, key=lambda name: name == "cpu"))
+
+    def device_of(self, x: Any) -> str:
+        """Name the device of a tensor."""
+        return self.device_name(x.device)
+
+    def device_name(self, device: Any) -> str:
+        """Spell "/job:localhost/replica:0/task:0/device:GPU:0" as "cuda:0"."""
+        kind, _, index = str(device).lower().rpartition("device:")[2].partition(":")
+        return "cpu" if kind == "cpu" else f"{'cuda' if kind == 'gpu' else kind}:{index or 0}"
+
+    def dtypes(self) -> frozenset[str]:
+        """Name the dtypes that NumPy or ml_dtypes have as well."""
+        extra = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
+        return af.STANDARD_DTYPES | frozenset(extra)
+
+    def is_traced(self, x: Any) -> bool:
+        """Tell a symbolic tensor, which has no values yet."""
+        return not hasattr(x, "numpy")
+
+
+def _own_name(device: str) -> str:
+    kind, _, index = str(device).partition(":")
+    return f"/device:{ {'cuda': 'GPU'}.get(kind, kind.upper()) }:{index or 0}"
+
+
+@af.hookimpl
+def arrayferry_backends() -> list[af.Backend]:
+    """Give the one backend of this plugin."""
+    return [TensorFlowBackend()]
