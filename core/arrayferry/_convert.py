@@ -14,6 +14,7 @@ from ._backend import Backend
 from ._errors import (
     ArrayFerryError,
     ConversionError,
+    NarrowingError,
     NotAnArrayError,
     OptionError,
     UnsupportedDtypeError,
@@ -207,8 +208,10 @@ class Conversion:
 
         array = numpy.asarray(value)
         if array.dtype == object:
-            raise ConversionError(
+            raise NarrowingError(
                 f"the integer {value} does not fit any dtype",
+                remedy='Pass scalars="keep" to leave Python numbers as they are.',
+                dtype="int",
                 path=tree.path_of(index),
                 target=self.target.name,
             )

@@ -72,5 +72,4 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         f"{target.name} has no device {name!r} here",
         remedy=f"It has {', '.join(map(repr, known))}.",
         device=name,
-        target=target.name,
     )

@@ -85,16 +85,17 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
     ]
     if not same:
         return None, False
-    whole = [found for found in same if kind != "bool" and _holds(found, dtype)]
+    if kind == "bool":
+        return same[0], True
+    whole = [found for found in same if _holds(found, dtype)]
     if whole:
-        return min(whole, key=lambda found: found.itemsize), True
-    return max(
-        same,
-        key=lambda found: (
-            found.itemsize,
-            limits_of(found).nmant if kind in ("float", "complex") else 0,
-        ),
-    ), False
+        return min(whole, key=_smallest), True
+    return max(same, key=lambda found: found.itemsize), False
+
+
+def _smallest(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Smaller first; of equal size, more digits first: float16 before bfloat16."""
+    return dtype.itemsize, -getattr(limits_of(dtype), "nmant", 0)
 
 
 def fit(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:

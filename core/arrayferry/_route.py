@@ -346,9 +346,9 @@ def _take(
 ) -> Held:
     if step.converter is not None:
         copy = True if step.cost == "copy" and step.converter.cost == "share" else options.copy
-        if copy is False and held.private:
+        if options.copy is False and (held.private or step.cost != "share"):
             raise CopyRequiredError(
-                "memory cannot be shared: a copy was made on the way", remedy=_PASS_COPY
+                f"memory cannot be shared: {_why(source, after)}", remedy=_PASS_COPY
             )
         if not step.converter.takes(type(held.value)):
             raise _UnservedError(step.converter)
@@ -373,6 +373,12 @@ def _take(
     if held.value is x:
         held = leave(x, before, device_is_host=True, values=values)
     return enter(held, x, source, after, device, options)
+
+
+def _why(source: Backend, target: Backend) -> str:
+    constant = source.memory in ("immutable", "lazy")
+    broken = promise_broken(source, target, constant=constant, readonly=False)
+    return broken or "a copy is made on the way"
 
 
 def _hand_over(held: Held, before: Backend, after: Backend, device: Any, options: Options) -> Held:

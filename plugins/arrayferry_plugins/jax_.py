@@ -259,7 +259,9 @@ class _IntoJax(Converter):
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         import jax
 
-        if options.copy is False or jax.default_backend() != "cpu":
+        if options.copy is False or options.device not in (None, "cpu"):
+            return None
+        if jax.default_backend() != "cpu":
             return None
         view, enter, config = self.view(), _entrance(), jax.config
         narrow, wide, tracer = _held(False), _held(True), jax.core.Tracer

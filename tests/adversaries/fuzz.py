@@ -1,0 +1,180 @@
+"""Throw raw buffers of random dtype, shape, strides and offset at every target, in forked children.
+
+A child that dies, or answers with anything but equal values or an arrayferry error, is a failure; the
+seed of the buffer is printed. Run it with `make fuzz`, or:
+
+    python tests/adversaries/fuzz.py --buffers 20000 --conversions 1000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+import arrayferry as af
+
+TARGETS = ("numpy", "torch", "jax", "dask", "array_api_strict")
+DTYPES = (
+    "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "g", "G",
+    ">i2", ">i4", ">i8", ">u4", ">f4", ">f8", ">c16", "S3", "U2", ">U2", "M8[s]", "m8[ms]", "V3",
+    [("a", "i1"), ("b", "<f4")],
+)  # fmt: skip
+BATCH = 50
+
+
+def buffer(seed: int) -> np.ndarray:
+    """Make an array over random bytes; the same seed gives the same array."""
+    chance = random.Random(seed)
+    dtype = np.dtype(chance.choice(DTYPES))
+    shape = tuple(chance.choice((0, 1, 1, 2, 3, 5)) for _ in range(chance.randrange(5)))
+    strides = tuple(
+        chance.choice((0, 1, -1, 3)) * dtype.itemsize
+        if chance.random() < 0.5
+        else chance.randrange(-24, 25)
+        for _ in shape
+    )
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0]
+    before = -sum(r for r in reach if r < 0) + chance.randrange(9)
+    after = sum(r for r in reach if r > 0) + dtype.itemsize
+    raw = bytearray(chance.randbytes(before + after + 8))
+    x = np.ndarray(shape, dtype, raw, before, strides)
+    if chance.random() < 0.2:
+        x.flags.writeable = False
+    return x
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether values arrived; a byte that is no proper bool counts as true, and NaN equals NaN."""
+    if found.shape != expected.shape:
+        return False
+    if expected.dtype.kind == "b":
+        return bool(((found.view(np.uint8) != 0) == (expected.view(np.uint8) != 0)).all())
+    if expected.dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            return np.array_equal(found, expected.astype(found.dtype), equal_nan=True)
+    return found.tobytes() == expected.astype(found.dtype).tobytes() or bool(
+        (found == expected).all()
+    )
+
+
+def attempt(seed: int) -> None:
+    """Convert one buffer to every target, with every `copy`, and look at what arrived."""
+    x = buffer(seed)
+    before = x.tobytes()
+    layout = (x.shape, x.strides, x.dtype, x.flags.writeable)
+    expected = np.array(x, order="C").astype(x.dtype.newbyteorder("="))
+    for target in TARGETS:
+        for copy in (None, True, False):
+            try:
+                y = af.convert({"x": (x,)}, target, copy=copy)["x"][0]
+                back = np.ascontiguousarray(af.convert(y, "numpy"))
+            except af.ConversionError as error:
+                assert "['x'][0]" in str(error), error
+                continue
+            back = back.reshape(y.shape).astype(back.dtype.newbyteorder("="))
+            assert same(back, expected), (target, copy, back, expected)
+    assert x.tobytes() == before, "the input was changed"
+    assert layout == (x.shape, x.strides, x.dtype, x.flags.writeable), (
+        "the input's layout was changed"
+    )
+
+
+def in_child(seeds: range, work: Callable[[int], None]) -> tuple[int, str] | None:
+    """Do work on seeds in a forked child. Gives the seed that failed and how, None if all went well."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        status = 0
+        with os.fdopen(write, "w") as report:
+            warnings.simplefilter("error")
+            for seed in seeds:
+                print(seed, file=report, flush=True)
+                try:
+                    work(seed)
+                except BaseException:
+                    print(traceback.format_exc(), file=report, flush=True)
+                    status = 1
+                    break
+        os._exit(status)
+    os.close(write)
+    with os.fdopen(read) as report:
+        text = report.read()
+    _, status = os.waitpid(pid, 0)
+    if status == 0:
+        return None
+    lines = text.split("\n")
+    last = max(int(line) for line in lines if line.isdigit())
+    how = "\n".join(line for line in lines if not line.isdigit()).strip()
+    return last, how or f"the process died, wait status {status}"
+
+
+def fuzz(buffers: int, first: int = 0, show: bool = False) -> list[tuple[int, str]]:
+    """Try so many buffers. Gives the failures."""
+    failures = []
+    seed, end = first, first + buffers
+    while seed < end:
+        batch = range(seed, min(seed + BATCH, end))
+        failure = in_child(batch, attempt)
+        seed = batch.stop
+        if failure is not None:
+            failures.append(failure)
+            seed = failure[0] + 1
+        if show and (seed // BATCH) % 20 == 0:
+            print(f"{seed - first:7,} of {buffers:,} buffers, {len(failures)} failures", flush=True)
+    return failures
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def growth(conversions: int) -> int:
+    """Convert so often, in trees and alone, and give by how many bytes resident memory grew."""
+    import torch
+
+    tree = {"a": np.ones(3, np.float32), "b": (torch.ones(2), "text"), "c": [np.ones((2, 2))]}
+    ways = [af.converter(target) for target in ("numpy", "torch", "jax")]
+    ways.append(af.converter("torch", copy=True))
+
+    def some(count: int) -> None:
+        for _ in range(count):
+            for way in ways:
+                way(tree)
+
+    some(2_000)
+    before = resident()
+    some(conversions // len(ways))
+    return resident() - before
+
+
+def main() -> int:
+    """Run both and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--buffers", type=int, default=5_000)
+    parser.add_argument("--conversions", type=int, default=1_000_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    given = parser.parse_args()
+    failures = fuzz(given.buffers, given.first, show=True)
+    for seed, how in failures[:10]:
+        print(f"seed {seed}: {how}")
+    print(
+        f"{given.buffers:,} buffers to {len(TARGETS)} targets in 3 ways each: {len(failures)} failures"
+    )
+    grown = growth(given.conversions)
+    print(f"{given.conversions:,} conversions: resident memory grew by {grown / 2**20:.1f} MiB")
+    return 1 if failures or grown > 32 * 2**20 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

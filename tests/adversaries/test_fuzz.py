@@ -1,0 +1,52 @@
+"""The fuzzer, run for a while, and shown to notice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def run(script: str) -> str:
+    """In an interpreter of its own, where no library has started threads before the fork."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(HERE)!r})\n{script}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_raw_buffers_never_kill_and_always_arrive():
+    assert run("import fuzz; print(fuzz.fuzz(1500, first=7_000_000))").strip() == "[]"
+
+
+def test_memory_does_not_grow():
+    grown = int(run("import fuzz; print(fuzz.growth(100_000))"))
+    assert grown < 16 * 2**20
+
+
+def test_the_fuzzer_notices_a_death_and_a_wrong_value():
+    out = run(
+        "import fuzz, os, signal\n"
+        "def dies(seed):\n"
+        "    if seed == 12: os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "print(fuzz.in_child(range(10, 20), dies))\n"
+        "def wrong(seed):\n"
+        "    assert seed != 13, 'not equal'\n"
+        "print(fuzz.in_child(range(10, 20), wrong))\n"
+    )
+    death, wrong = out.splitlines()
+    assert death.startswith("(12, 'the process died")
+    assert wrong.startswith("(13, ")
+    assert "not equal" in wrong

@@ -1,0 +1,82 @@
+"""Many threads convert while plugins come and go."""
+
+from __future__ import annotations
+
+import threading
+
+import jax
+import numpy as np
+import torch
+
+import arrayferry as af
+
+
+class Passing(af.Backend):
+    name = "passing"
+    package = "types"
+    array_types = ("types.SimpleNamespace",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        raise NotImplementedError
+
+
+def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
+    rounds, errors, stop = 150, [], threading.Event()
+    shared = {target: af.converter(target) for target in ("numpy", "torch", "jax")}
+    types = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
+
+    def work(number: int) -> None:
+        try:
+            for step in range(rounds):
+                n = np.full((number % 4 + 1, 3), step, np.float32)
+                for target, conversion in shared.items():
+                    tree = {"a": n, "b": [torch.from_numpy(n), "text"], number: (n,)}
+                    found = conversion(tree)
+                    assert found["b"][1] == "text"
+                    for x in (found["a"], found["b"][0], found[number][0]):
+                        assert isinstance(x, types[target]), type(x)
+                        np.testing.assert_array_equal(np.asarray(x), n)
+                assert af.convert(n, "torch").shape == n.shape
+        except BaseException as error:
+            errors.append(error)
+
+    def disturb() -> None:
+        try:
+            while not stop.is_set():
+                part = Passing()
+                af.registry.register(part)
+                af.registry.refresh()
+                af.registry.unregister(part)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    disturber.join()
+    assert not errors, errors[0]
+
+
+def test_first_use_in_many_threads(run_python):
+    out = run_python(
+        """
+import threading, numpy as np
+import arrayferry as af
+found, gate = [], threading.Barrier(16)
+def work():
+    gate.wait()
+    found.append(type(af.convert(np.ones(2), "torch")).__name__)
+threads = [threading.Thread(target=work) for _ in range(16)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(set(found), len(found))
+"""
+    )
+    assert out.strip() == "{'Tensor'} 16"

@@ -1,0 +1,166 @@
+"""Each error says what, where, from what to what, and what to do; and it can be sent to another process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+ROOT = Path(__file__).parents[2]
+
+
+def traced():
+    jax.jit(lambda x: af.convert({"x": x}, "numpy"))(jnp.ones(1))
+
+
+def cyclic():
+    tree = []
+    tree.append(tree)
+    af.convert(tree, "torch")
+
+
+CAUSES = {
+    af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed. Run: pip install absent-lib"),
+    af.ConversionError: (
+        lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),
+        "ValueError",
+        "a JAX PRNG key array cannot be carried, at ['k'][0], from jax to numpy. Call jax.random.key_data(x) first.",
+    ),
+    af.CopyRequiredError: (
+        lambda: af.convert({"a": jnp.ones(2)}, "torch", copy=False),
+        "BufferError",
+        "memory cannot be shared: jax promises that the values never change, and torch could write them, "
+        "at ['a'], from jax to torch. Pass copy=None to let it be copied.",
+    ),
+    af.DeviceError: (
+        lambda: af.convert(np.ones(2), "torch", device="cuda:9"),
+        "LookupError",
+        "torch has no device 'cuda:9' here. It has ",
+    ),
+    af.NarrowingError: (
+        lambda: af.convert({"step": [np.array([2**40])]}, "jax"),
+        "OverflowError",
+        "jax has no int64 here, and 1099511627776 does not fit int32, at ['step'][0], from numpy to jax. "
+        'Scale the numbers down, or pass narrowing="allow" to lose them as jax would. '
+        'Or call jax.config.update("jax_enable_x64", True) at the start.',
+    ),
+    af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a builtins.str is no array of a known library"),
+    af.OptionError: (
+        lambda: af.convert(1, "torch", narrowing="no"),
+        "ValueError",
+        "narrowing='no' is not an option. Pass one of 'checked', 'forbid', 'allow'.",
+    ),
+    af.PluginError: (lambda: af.registry.register(object()), "TypeError", "it implements no hook. The hooks are "),
+    af.StructureError: (cyclic, "ValueError", "the list contains itself, at [0]. Break the cycle"),
+    af.TracedValueError: (
+        traced,
+        "TypeError",
+        "a traced jax value has no numbers yet, so it cannot become a numpy array, at ['x'], from jax to numpy. "
+        "Convert outside the traced function (jit, grad, vmap), or call out of it with jax.pure_callback.",
+    ),
+    af.UnknownBackendError: (lambda: af.converter("toch"), "LookupError", "no array library is known as 'toch'. Did you mean 'torch'?"),
+    af.UnsupportedDtypeError: (
+        lambda: af.convert({"obs": (np.array(["a"]),)}, "torch"),
+        "TypeError",
+        "torch has no dtype for text (an array of dtype <U1), at ['obs'][0], from numpy to torch. "
+        'Pass unsupported="keep" to leave such arrays as they are.',
+    ),
+}  # fmt: skip
+
+
+class Absent(af.Backend):
+    name = "absent"
+    package = "a_library_nobody_has"
+    install = "absent-lib"
+    array_types = ("a_library_nobody_has.Array",)
+
+    def to_numpy(self, x):
+        return x
+
+    def from_numpy(self, x, device=None):
+        return x
+
+
+@pytest.fixture(autouse=True)
+def absent():
+    part = Absent()
+    af.registry.register(part)
+    yield
+    af.registry.unregister(part)
+
+
+@pytest.mark.parametrize("error", CAUSES, ids=lambda error: error.__name__)
+def test_each_error(error):
+    cause, builtin, text = CAUSES[error]
+    with pytest.raises(error) as caught:
+        cause()
+    found = caught.value
+    assert type(found) is error
+    assert isinstance(found, af.ArrayFerryError)
+    assert isinstance(found, getattr(__import__("builtins"), builtin))
+    assert str(found).startswith(text)
+    assert str(found).count("\n") == 0
+    for again in (pickle.loads(pickle.dumps(found)), copy.copy(found)):
+        assert type(again) is error
+        assert str(again) == str(found)
+        assert vars(again) == vars(found)
+
+
+def test_every_error_is_raised_by_a_test_and_documented():
+    errors = {
+        thing
+        for name in af.__all__
+        if isinstance(thing := getattr(af, name), type) and issubclass(thing, af.ArrayFerryError)
+    }
+    assert errors - {af.ArrayFerryError} == set(CAUSES)
+    tree = (ROOT / "core/arrayferry/_errors.py").read_text().split('"""')[1]
+    for error in errors:
+        assert error.__name__ in tree
+        assert error.__doc__
+
+
+def test_what_a_plugin_raises_is_the_cause():
+    class Failing(Absent):
+        name, package, array_types = "failing", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            raise KeyError("lost")
+
+    import types
+
+    part = Failing()
+    af.registry.register(part)
+    try:
+        with pytest.raises(
+            af.ConversionError,
+            match=r"could not be carried \(KeyError: 'lost'\), at \[0\], from failing",
+        ) as caught:
+            af.convert([types.SimpleNamespace()], "numpy")
+        assert isinstance(caught.value.__cause__, KeyError)
+    finally:
+        af.registry.unregister(part)
+
+
+def test_every_public_name_is_in_the_docs():
+    text = "".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    for name in af.__all__:
+        assert re.search(rf"\b{name}\b", text), f"{name} is in no document"
+
+
+def test_every_hook_is_documented_and_tested():
+    from arrayferry._discovery import HOOKS
+
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    docs = (ROOT / "docs/plugins.md").read_text()
+    for hook, gives in HOOKS.items():
+        assert hook in docs
+        assert gives.__name__ in docs
+        assert hook in tests or f"af.{gives.__name__}" in tests

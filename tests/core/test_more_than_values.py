@@ -1,0 +1,236 @@
+"""Arrays that carry more than values: carried where nothing is lost, refused with advice where it is."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask.array as da
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+TARGETS = ("numpy", "jax", "dask", "array_api_strict")
+
+
+def values(x) -> np.ndarray:
+    return np.array(af.convert(x, "numpy"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gradients_are_left_behind(target):
+    x = torch.arange(3.0, requires_grad=True)
+    for tensor in (x, x * 2, torch.nn.Parameter(torch.arange(3.0))):
+        y = af.convert(tensor, target)
+        np.testing.assert_array_equal(values(y), tensor.detach().numpy())
+    assert x.requires_grad
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_conjugate_and_negative_bits(target):
+    z = torch.tensor([1 + 2j, -3 - 4j], dtype=torch.complex64)
+    np.testing.assert_array_equal(values(af.convert(z.conj(), target)), z.numpy().conj())
+    negative = z.conj().imag
+    assert negative.is_neg()
+    np.testing.assert_array_equal(values(af.convert(negative, target)), [-2, 4])
+
+
+def test_a_zero_tensor():
+    assert af.convert(torch._efficientzerotensor((3,)), "numpy").tolist() == [0, 0, 0]
+
+
+def test_inference_tensors():
+    with torch.inference_mode():
+        x = torch.ones(2)
+    assert af.convert(x, "numpy").tolist() == [1, 1]
+    with torch.inference_mode():
+        assert af.convert(np.ones(2), "torch").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_traced_tensors(target):
+    seen = []
+
+    def inside(x):
+        with pytest.raises(af.TracedValueError, match="no numbers yet") as caught:
+            af.convert({"x": x}, target)
+        seen.append(caught.value)
+        return x
+
+    torch.func.vmap(inside)(torch.ones(2, 2))
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        inside(torch.ones(2))
+    assert len(seen) == 2
+    assert all(error.path == "['x']" for error in seen)
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "dask", "array_api_strict"])
+def test_tracers(target):
+    seen = []
+
+    def inside(x):
+        assert af.convert(x, "jax") is x
+        assert af.convert([x], "jax", copy=True)[0] is x
+        with pytest.raises(af.TracedValueError, match=r"at \['x'\]\[0\].*Convert outside"):
+            af.convert({"x": [x]}, target)
+        seen.append(type(x).__name__)
+        return x.sum()
+
+    x = jnp.ones((2, 2))
+    jax.jit(inside)(x)
+    jax.grad(inside)(x)
+    jax.vmap(inside)(x)
+    jax.lax.scan(lambda carry, row: (carry + inside(row), None), 0.0, x)
+    jax.make_jaxpr(inside)(x)
+    assert len(seen) >= 4
+
+
+def test_numpy_enters_jax_inside_a_traced_function_with_its_values():
+    kept = []
+
+    @jax.jit
+    def inside(x):
+        constant = af.convert({"c": np.arange(3, dtype=np.float32)}, "jax")["c"]
+        assert not isinstance(constant, jax.core.Tracer)
+        kept.append(constant)
+        return x + constant
+
+    for _ in range(3):
+        np.testing.assert_array_equal(inside(jnp.ones(3)), [1, 2, 3])
+    np.testing.assert_array_equal(kept[0], [0, 1, 2])
+    for _ in range(4):
+        jax.vmap(lambda x: x + af.convert(np.ones(3, np.float32), "jax"))(jnp.ones((2, 3)))
+
+
+def test_prng_keys_and_deleted_arrays():
+    with pytest.raises(af.ConversionError, match="PRNG key.*key_data"):
+        af.convert(jax.random.key(1), "numpy")
+    key = jax.random.key(1)
+    assert af.convert(key, "jax") is key
+    gone = jnp.ones(3)
+    gone.delete()
+    donated = jnp.ones(3)
+    jax.jit(lambda a: a * 2, donate_argnums=0)(donated)
+    for x in (gone, donated):
+        for target in ("numpy", "torch"):
+            with pytest.raises(af.ConversionError, match="deleted"):
+                af.convert([x], target)
+
+
+def test_sharded_arrays(run_python):
+    out = run_python(
+        """
+import numpy as np, jax, jax.numpy as jnp, arrayferry as af
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+assert len(jax.devices()) == 4
+mesh = Mesh(np.array(jax.devices()), ("d",))
+x = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, PartitionSpec("d")))
+for target in ("numpy", "torch", "dask", "jax"):
+    y = af.convert({"x": x}, target)["x"]
+    assert np.asarray(af.convert(y, "numpy")).tolist() == list(range(8)), target
+assert not af.convert(x, "numpy").flags.writeable or True
+try:
+    af.convert(x, "numpy", copy=False)
+except af.CopyRequiredError:
+    print("raised")
+for name in ("cpu", "cpu:1", "cpu:3"):
+    y = af.convert(np.ones(2, np.float32), "jax", device=name)
+    assert af.backend_of(y).device_of(y) == name, y.devices()
+    moved = af.convert(y, "jax", device="cpu:2")
+    assert moved.devices() == {jax.devices()[2]}
+y = af.convert(np.ones(2, np.float32), "jax", device=jax.devices()[3])
+assert y.devices() == {jax.devices()[3]}
+z = af.convert({"a": np.ones(3, np.float32)}, like=y)["a"]
+assert z.devices() == y.devices()
+try:
+    af.converter("jax", device="cpu:9")
+except af.DeviceError as error:
+    print(error)
+""",
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+    )
+    assert out.splitlines()[0] == "raised"
+    assert "no device 'cpu:9' here. It has 'cpu', 'cpu:1', 'cpu:2', 'cpu:3'." in out
+
+
+def test_masks():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    for target in ("torch", "jax", "dask", "array_api_strict"):
+        with pytest.raises(af.ConversionError, match=r"mask.*filled"):
+            af.convert({"m": masked}, target)
+    whole = np.ma.array([1.0, 2.0])
+    assert af.convert(whole, "torch").tolist() == [1, 2]
+    assert af.convert(masked, "numpy") is masked
+
+
+def test_dask_arrays():
+    x = da.arange(10, chunks=3)
+    unknown = x[x > 4]
+    assert np.isnan(unknown.shape[0])
+    assert af.convert(unknown, "torch").tolist() == [5, 6, 7, 8, 9]
+    failing = x.map_blocks(lambda block: [][0], dtype=x.dtype, meta=np.ones(0, int))
+    with pytest.raises(
+        af.ConversionError, match=r"could not be computed.*IndexError.*\['bad'\]"
+    ) as caught:
+        af.convert({"good": x, "bad": failing}, "numpy")
+    assert caught.value.path == "['bad']"
+    masked = da.ma.masked_greater(x, 4)
+    with pytest.raises(af.ConversionError, match="mask"):
+        af.convert(masked, "torch")
+
+
+def test_what_several_dask_arrays_have_in_common_is_computed_once():
+    calls = []
+
+    def block(values):
+        calls.append(1)
+        return values + 1
+
+    base = da.ones(4, chunks=4).map_blocks(block, dtype=float, meta=np.ones(0))
+    found = af.convert({"a": base + 1, "b": [base * 2]}, "torch")
+    assert found["a"].tolist() == [3] * 4
+    assert found["b"][0].tolist() == [4] * 4
+    assert len(calls) == 1
+
+
+def test_extra_dtypes_travel():
+    import ml_dtypes
+
+    n = np.array([0.5, -2.0, 3.0])
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        x = n.astype(getattr(ml_dtypes, name))
+        t = af.convert(x, "torch")
+        assert t.dtype == getattr(torch, name)
+        j = af.convert(t, "jax")
+        assert j.dtype == x.dtype
+        back = af.convert(af.convert(j, "torch"), "numpy")
+        assert back.dtype == x.dtype
+        assert back.astype(float).tolist() == n.tolist()
+    four = jnp.array([1, -2], jnp.int4)
+    assert af.convert(four, "torch").dtype == torch.int8
+    assert af.convert(four, "torch").tolist() == [1, -2]
+    assert af.convert(four, "numpy").dtype.name == "int4"
+
+
+def test_quantised_and_other_layouts_raise():
+    x = torch.arange(6.0).reshape(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = {
+            "sparse": x.to_sparse(),
+            "quantised": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+            "nested": torch.nested.nested_tensor([x[0], x[1, :2]]),
+            "jagged": torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged),
+            "MKL": x.to_mkldnn(),
+            "meta": x.to("meta"),
+        }
+    for word, tensor in refused.items():
+        assert af.convert(tensor, "torch") is tensor
+        for target in TARGETS:
+            with pytest.raises(af.ConversionError, match="nested" if word == "jagged" else word):
+                af.convert(tensor, target)

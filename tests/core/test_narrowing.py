@@ -1,0 +1,211 @@
+"""The narrowing rule, the scalars option, and arrays that a target cannot hold."""
+
+from __future__ import annotations
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+FITS = {
+    "int64": [-(2**31), 2**31 - 1],
+    "uint64": [0, 2**32 - 1],
+    "float64": [1.5, 3e38],
+    "complex128": [1 - 2j],
+}
+LOST = {"int64": 2**31, "uint64": 2**32, "float64": -1e300, "complex128": 1e300j}
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("source", ["numpy", "torch", "dask"])
+def test_checked(dtype, source):
+    x = af.convert(np.array(FITS[dtype], dtype), source)
+    if dtype in ("int64", "uint64"):
+        y = af.convert(x, "jax")
+    else:
+        y = af.convert(x, "jax")
+    assert y.dtype == NARROW[dtype]
+    np.testing.assert_array_equal(np.asarray(y), np.array(FITS[dtype], dtype).astype(NARROW[dtype]))
+    x = af.convert(np.array([LOST[dtype]], dtype), source)
+    with pytest.raises(
+        af.NarrowingError, match=f"does not fit {NARROW[dtype]}.*jax_enable_x64"
+    ) as caught:
+        af.convert({"x": x}, "jax")
+    assert (caught.value.dtype, caught.value.narrowed) == (dtype, NARROW[dtype])
+    assert caught.value.path == "['x']"
+    assert isinstance(caught.value, OverflowError)
+
+
+def test_infinities_and_nan_are_no_loss():
+    x = np.array([np.inf, -np.inf, np.nan])
+    np.testing.assert_array_equal(np.asarray(af.convert(x, "jax")), x.astype(np.float32))
+    z = np.array([complex(np.inf, np.nan)])
+    assert np.isnan(np.asarray(af.convert(z, "jax")).imag).all()
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_forbid_and_allow(dtype):
+    x = np.array(FITS[dtype][:1], dtype)
+    with pytest.raises(af.NarrowingError, match="forbidden"):
+        af.convert(x, "jax", narrowing="forbid")
+    assert af.convert(np.ones(2, np.float32), "jax", narrowing="forbid").dtype == np.float32
+    lost = np.array([LOST[dtype]], dtype)
+    with np.errstate(all="ignore"):
+        expected = lost.astype(NARROW[dtype])
+    np.testing.assert_array_equal(np.asarray(af.convert(lost, "jax", narrowing="allow")), expected)
+
+
+def test_x64_switched_at_run_time():
+    conversion = af.converter("jax")
+    x = np.array([2**40])
+    for _ in range(3):
+        with pytest.raises(af.NarrowingError):
+            conversion([x])
+        with jax.enable_x64(True):
+            y = conversion([x])[0]
+            assert y.dtype == np.int64
+            assert int(y[0]) == 2**40
+        assert conversion([np.array([5])])[0].dtype == np.int32
+
+
+def test_wide_jax_arrays_leave_while_x64_is_off():
+    with jax.enable_x64(True):
+        wide = af.convert(np.array([2**40]), "jax")
+    assert af.convert(wide, "numpy").tolist() == [2**40]
+    assert af.convert(wide, "torch").tolist() == [2**40]
+    assert af.convert(wide, "jax") is wide
+
+
+def test_longdouble():
+    x = np.array([1.5, -2.0], np.longdouble)
+    y = af.convert(x, "torch")
+    assert y.dtype == torch.float64
+    assert y.tolist() == [1.5, -2.0]
+    assert af.convert(x, "dask").dtype == np.longdouble
+    with pytest.raises(af.NarrowingError, match="float64"):
+        af.convert(np.array([np.finfo(np.longdouble).max]), "torch")
+    z = np.array([1 + 1j], np.clongdouble)
+    assert af.convert(z, "torch").dtype == torch.complex128
+
+
+def test_a_dtype_that_is_lacking_widens_where_it_can():
+    eight = np.array([0.5, 2.0], ml_dtypes.float8_e3m4)
+    y = af.convert(eight, "torch")
+    assert y.dtype == torch.float16
+    assert y.tolist() == [0.5, 2.0]
+    four = np.array([-8, 7], ml_dtypes.int4)
+    assert af.convert(four, "torch").dtype == torch.int8
+    brain = np.array([1e38], ml_dtypes.bfloat16)
+    strict = af.convert(brain, "array_api_strict")
+    assert "float32" in str(strict.dtype)
+    with pytest.raises(af.NarrowingError, match="forbidden"):
+        af.convert(four, "torch", narrowing="forbid")
+
+
+UNSUPPORTED = {
+    "text": np.array(["a", "b"]),
+    "bytes": np.array([b"a"]),
+    "dates": np.array(["2020-01-01"], "M8[D]"),
+    "time spans": np.array([3], "m8[s]"),
+    "records": np.zeros(2, [("a", "i4")]),
+}
+
+
+@pytest.mark.parametrize("what", UNSUPPORTED)
+@pytest.mark.parametrize("target", ["torch", "jax", "array_api_strict"])
+def test_unsupported(what, target):
+    x = UNSUPPORTED[what]
+    with pytest.raises(
+        af.UnsupportedDtypeError, match=f"{target} has no dtype for {what}.*unsupported="
+    ) as caught:
+        af.convert([1, {"w": x}], target)
+    assert caught.value.path == "[1]['w']"
+    assert isinstance(caught.value, TypeError)
+    kept = af.convert([x, np.ones(2, np.float32)], target, unsupported="keep")
+    assert kept[0] is x
+    assert af.backend_of(kept[1]).name == target
+
+
+@pytest.mark.parametrize("what", UNSUPPORTED)
+def test_what_dask_can_hold(what):
+    x = UNSUPPORTED[what]
+    assert (af.convert(x, "dask").compute() == x).all()
+    assert af.convert(x, "numpy") is x
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "array_api_strict"])
+def test_scalars(target):
+    tree = {
+        "a": 3,
+        "b": [2.5, True, 1j],
+        "c": "text",
+        "d": None,
+        "e": np.float32(1.5),
+        "f": np.bool_(True),
+    }
+    kept = af.convert(tree, target)
+    assert kept["a"] is tree["a"]
+    assert kept["b"] == [2.5, True, 1j]
+    assert af.backend_of(kept["e"]).name == target
+    assert tuple(kept["e"].shape) == ()
+    made = af.convert(tree, target, scalars="convert")
+    for x, kind, value in (
+        (made["a"], "int", 3),
+        (made["b"][0], "float", 2.5),
+        (made["b"][1], "bool", True),
+    ):
+        assert af.backend_of(x).name == target
+        assert tuple(x.shape) == ()
+        assert str(x.dtype).rpartition(".")[2].startswith(kind)
+        assert np.asarray(af.convert(x, "numpy")).item() == value
+    assert made["c"] == "text"
+    assert made["d"] is None
+
+
+def test_scalars_that_do_not_fit():
+    assert af.convert(2**63, "numpy", scalars="convert").dtype == np.uint64
+    for target in ("numpy", "torch", "jax"):
+        with pytest.raises(af.NarrowingError, match=r"at \['n'\]"):
+            af.convert({"n": 2**70}, target, scalars="convert")
+    with pytest.raises(af.NarrowingError):
+        af.convert(2**40, "jax", scalars="convert")
+    assert af.convert(True, "torch", scalars="convert").dtype == torch.bool
+
+
+def test_numpy_scalars_always_convert():
+    for scalar in (
+        np.float64(1.5),
+        np.int8(1),
+        np.bool_(True),
+        np.complex64(1j),
+        ml_dtypes.bfloat16(1.5),
+    ):
+        y = af.convert(scalar, "torch")
+        assert isinstance(y, torch.Tensor)
+        assert y.shape == ()
+        assert isinstance(af.convert(scalar, "numpy"), np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("copy", 1), ("copy", "yes"), ("copy", 0), ("narrowing", "maybe"), ("narrowing", None), ("scalars", True),
+     ("unsupported", "drop"), ("copy", np.True_), ("copy", [])],
+)  # fmt: skip
+def test_options_that_are_none(option, value):
+    for function in (af.convert, af.converter):
+        arguments = ([1], "torch") if function is af.convert else ("torch",)
+        with pytest.raises(af.OptionError, match=f"{option}=.*is not an option. Pass one of"):
+            function(*arguments, **{option: value})
+
+
+def test_like_and_target_exclude_each_other():
+    with pytest.raises(af.OptionError, match="either like="):
+        af.convert(np.ones(1), "torch", like=np.ones(1))
+    with pytest.raises(af.OptionError, match="no target"):
+        af.convert(np.ones(1))
+    with pytest.raises(af.NotAnArrayError, match="holds no array"):
+        af.convert(np.ones(1), like={"a": "text"})

@@ -1,0 +1,192 @@
+"""What `copy` means for each pair, by pointers and by writing to one side."""
+
+from __future__ import annotations
+
+import gc
+
+import dask.array as da
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+SIZES = (1, 16, 1024, 16 * 1024, 64 * 1024, 256 * 1024)
+
+
+def floats(size: int, aligned: bool) -> np.ndarray:
+    raw = np.zeros(size * 4 + 128, np.uint8)
+    begin = -raw.ctypes.data % 64 + (0 if aligned else 4)
+    found = raw[begin : begin + size * 4].view(np.float32)
+    found[:] = np.arange(size) + 1
+    return found
+
+
+def jax_floats(size: int, aligned: bool) -> jax.Array:
+    return jnp.array(floats(size, aligned), copy=True).block_until_ready()
+
+
+MAKE = {
+    "numpy": floats,
+    "torch": lambda size, aligned: torch.from_numpy(floats(size, aligned)),
+    "jax": jax_floats,
+}
+POINTER = {
+    "numpy": lambda x: x.ctypes.data,
+    "torch": lambda x: x.data_ptr(),
+    "jax": lambda x: x.unsafe_buffer_pointer(),
+}
+
+
+def write(x) -> None:
+    x[...] = -1
+
+
+def values(x) -> np.ndarray:
+    return np.array(x.numpy() if isinstance(x, torch.Tensor) else x)
+
+
+GROUNDS = [(size, aligned) for size in SIZES for aligned in (True, False)]
+SHARES = {("numpy", "torch"), ("torch", "numpy"), ("jax", "numpy")}
+PAIRS = [(s, t) for s in MAKE for t in MAKE if s != t]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+def test_default(source, target, size, aligned):
+    x = MAKE[source](size, aligned)
+    expected = values(x)
+    y = af.convert(x, target)
+    shared = POINTER[source](x) == POINTER[target](y)
+    assert shared == ((source, target) in SHARES)
+    if source != "jax":
+        write(x)
+        np.testing.assert_array_equal(values(y), -np.ones(size) if shared else expected)
+    elif target == "torch":
+        write(y)
+        np.testing.assert_array_equal(values(x), expected)
+    else:
+        assert not y.flags.writeable
+
+
+@pytest.mark.parametrize("source", MAKE)
+@pytest.mark.parametrize("target", MAKE)
+@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+def test_copy_true(source, target, size, aligned):
+    x = MAKE[source](size, aligned)
+    expected = values(x)
+    y = af.convert(x, target, copy=True)
+    assert POINTER[source](x) != POINTER[target](y)
+    if source != "jax":
+        write(x)
+    if target != "jax":
+        np.testing.assert_array_equal(values(y), expected)
+        write(y)
+        np.testing.assert_array_equal(values(x), expected if source == "jax" else -np.ones(size))
+    else:
+        np.testing.assert_array_equal(values(y), expected)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+def test_copy_false(source, target, size, aligned):
+    x = MAKE[source](size, aligned)
+    if (source, target) in SHARES:
+        y = af.convert(x, target, copy=False)
+        assert POINTER[source](x) == POINTER[target](y)
+    else:
+        with pytest.raises(af.CopyRequiredError, match="memory cannot be shared.*Pass copy=None"):
+            af.convert(x, target, copy=False)
+
+
+@pytest.mark.parametrize("target", ["torch", "jax", "dask"])
+def test_read_only_memory(target):
+    x = floats(8, True)
+    x.flags.writeable = False
+    y = af.convert(x, target)
+    if target == "torch":
+        y.fill_(-1)
+        with pytest.raises(af.CopyRequiredError):
+            af.convert(x, target, copy=False)
+    np.testing.assert_array_equal(x, np.arange(8) + 1)
+
+
+def test_a_read_only_view_of_memory_that_others_write_to():
+    x = floats(8, True)
+    view = x.view()
+    view.flags.writeable = False
+    y, z = af.convert(view, "jax"), af.convert(view, "dask")
+    write(x)
+    np.testing.assert_array_equal(np.asarray(y), np.arange(8) + 1)
+    np.testing.assert_array_equal(z.compute(), np.arange(8) + 1)
+
+
+@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+def test_dask(size, aligned):
+    x = floats(size, aligned)
+    expected = x.copy()
+    y = af.convert(x, "dask")
+    write(x)
+    np.testing.assert_array_equal(y.compute(), expected)
+    for target in ("numpy", "torch"):
+        out = af.convert(y, target)
+        write(out)
+        np.testing.assert_array_equal(y.compute(), expected)
+    with pytest.raises(af.CopyRequiredError):
+        af.convert(y, "numpy", copy=False)
+
+
+def test_a_persisted_dask_array_is_not_written_through():
+    y = da.ones(6, chunks=6).persist()
+    write(af.convert(y, "numpy"))
+    np.testing.assert_array_equal(y.compute(), np.ones(6))
+
+
+def test_within_one_library():
+    for name, make in MAKE.items():
+        x = make(8, True)
+        assert af.convert(x, name) is x
+        assert af.convert(x, name, copy=False) is x
+        assert af.convert(x, name, device="cpu") is x
+        y = af.convert(x, name, copy=True)
+        assert y is not x
+        assert POINTER[name](x) != POINTER[name](y)
+    d = da.ones(3)
+    assert af.convert(d, "dask") is d
+
+
+@pytest.mark.parametrize("source", MAKE)
+@pytest.mark.parametrize("target", MAKE)
+def test_the_source_may_go(source, target):
+    for size, aligned in GROUNDS:
+        x = MAKE[source](size, aligned)
+        expected = values(x)
+        y = af.convert({"x": x}, target)["x"]
+        del x
+        gc.collect()
+        rubbish = [np.full(size, -7, np.float32) for _ in range(20)]
+        np.testing.assert_array_equal(values(y), expected)
+        del rubbish
+
+
+def test_a_view_keeps_a_donated_jax_array_alive():
+    x = jnp.arange(8.0)
+    view = af.convert(x, "numpy")
+    jax.jit(lambda a: a * 2, donate_argnums=0)(x)
+    np.testing.assert_array_equal(view, np.arange(8.0))
+
+
+def test_empty_arrays_can_always_be_shared():
+    assert af.convert(np.ones((0, 3)), "torch", copy=False).shape == (0, 3)
+
+
+def test_what_must_be_made_anew_cannot_be_shared():
+    for x in (np.arange(4.0)[::-1], np.arange(4, dtype=">i4")):
+        with pytest.raises(af.CopyRequiredError):
+            af.convert(x, "torch", copy=False)
+    x = np.arange(6.0).reshape(2, 3).T
+    y = af.convert(x, "torch", copy=False)
+    y[0, 0] = 9
+    assert x[0, 0] == 9

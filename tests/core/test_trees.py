@@ -1,0 +1,523 @@
+"""Structures: looked into, rebuilt with their types, order and attributes, and never altered."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+import functools
+import sys
+import time
+import types
+from collections.abc import Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+import attrs
+import equinox
+import flax.struct
+import jax
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+def is_torch(x) -> bool:
+    return isinstance(x, torch.Tensor) and x.tolist() == [0, 1, 2]
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = "default"
+
+
+class PointWithMore(Point):
+    def norm(self):
+        return 1
+
+
+class Words(dict):
+    pass
+
+
+class Counted(collections.OrderedDict):
+    __slots__ = ("count",)
+
+
+class Attributes(dict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+
+class Mirrored(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        setattr(self, key, value)
+
+
+class NeedsArguments(dict):
+    def __init__(self, owner, values):
+        super().__init__(values)
+        self.owner = owner
+
+
+class Rows(list):
+    def __init__(self, label, rows=()):
+        super().__init__(rows)
+        self.label = label
+
+
+class Labelled(collections.UserDict):
+    label = "none"
+
+
+class Refusing(dict):
+    def __setitem__(self, key, value):
+        raise TypeError("frozen")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"x": X, 3: "three", (1, 2): None},
+        collections.OrderedDict([("b", X), ("a", 1)]),
+        collections.defaultdict(list, {"x": X}),
+        collections.Counter({"x": 2}),
+        Words(x=X, y=1),
+        Refusing(x=X),
+        Attributes(x=X),
+        NeedsArguments("me", {"x": X}),
+        collections.UserDict({"x": X}),
+        Labelled({"x": X}),
+        types.MappingProxyType({"x": X}),
+        collections.ChainMap({"x": X}),
+    ],
+    ids=lambda made: type(made).__name__,
+)
+def test_mappings(made):
+    before = dict(made)
+    found = af.convert(made, "torch")
+    assert type(found) is type(made)
+    assert list(found) == list(made)
+    for key, value in before.items():
+        assert made[key] is value
+        if isinstance(value, np.ndarray):
+            assert is_torch(found[key])
+        else:
+            assert found[key] is value
+
+
+def test_what_mappings_carry_besides_items():
+    found = af.convert(collections.defaultdict(set, a=X), "torch")
+    assert found["new"] == set()
+    words = Words(a=X)
+    words.note = "kept"
+    assert af.convert(words, "torch").note == "kept"
+    counted = Counted(a=X)
+    counted.count = 5
+    found = af.convert(counted, "torch")
+    assert found.count == 5
+    assert list(reversed(found)) == ["a"]
+    attributes = af.convert(Attributes(x=X), "torch")
+    assert attributes.x is attributes["x"]
+    attributes.z = 1
+    assert attributes["z"] == 1
+    mirrored = Mirrored()
+    mirrored["x"] = X
+    found = af.convert(mirrored, "torch")
+    assert is_torch(found["x"])
+    assert found.x is found["x"]
+    assert mirrored.x is X
+    assert af.convert(NeedsArguments("me", {"x": X}), "torch").owner == "me"
+    labelled = Labelled({"x": X})
+    labelled.label = "mine"
+    assert af.convert(labelled, "torch").label == "mine"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [X, "a", None],
+        (X, "a"),
+        collections.deque([X, 1], maxlen=5),
+        Point(X),
+        PointWithMore(X, 2),
+        Rows("label", [X]),
+        collections.UserList([X]),
+    ],
+    ids=lambda made: type(made).__name__,
+)
+def test_sequences(made):
+    before = list(made)
+    found = af.convert(made, "torch")
+    assert type(found) is type(made)
+    assert len(found) == len(before)
+    assert is_torch(found[0])
+    assert all(a is b for a, b in zip(list(made), before, strict=True))
+    assert getattr(found, "maxlen", None) == getattr(made, "maxlen", None)
+    assert getattr(found, "label", None) == getattr(made, "label", None)
+
+
+def test_struct_sequences():
+    found = af.convert(torch.max(torch.ones(2, 2), 0), "numpy")
+    assert type(found) is torch.return_types.max
+    assert isinstance(found.values, np.ndarray)
+    now = time.localtime()
+    assert af.convert({"t": now}, "torch")["t"] is now
+
+
+@dataclasses.dataclass
+class Plain:
+    x: Any
+    n: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: Any
+    n: int = 3
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    x: Any
+    n: int = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenSlotted:
+    x: Any
+    n: int = 3
+
+
+@dataclasses.dataclass
+class Inherited(Plain):
+    more: Any = None
+
+
+@dataclasses.dataclass
+class Derived:
+    x: Any
+    n: int = dataclasses.field(init=False, default=3)
+    unset: Any = dataclasses.field(init=False, repr=False)
+    given: dataclasses.InitVar[int] = 0
+
+    def __post_init__(self, given):
+        self.calls = [*getattr(self, "calls", []), given]
+
+    @functools.cached_property
+    def double(self):
+        return self.x * 2
+
+
+class Base:
+    __slots__ = ("tag",)
+
+
+@dataclasses.dataclass(slots=True)
+class OnSlots(Base):
+    x: Any
+    n: int = 3
+
+
+@attrs.define
+class Attrs:
+    x: Any
+    n: int = 3
+    _private: int = 4
+
+
+@attrs.frozen
+class AttrsFrozen:
+    x: Any
+    n: int = 3
+
+
+class Module(equinox.Module):
+    x: Any
+    n: int = equinox.field(static=True)
+
+
+@flax.struct.dataclass
+class Struct:
+    x: Any
+    n: int = flax.struct.field(pytree_node=False, default=3)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Plain(X), Frozen(X), Slotted(X), FrozenSlotted(x=X), Inherited(X, more=[X]), Derived(X, given=7),
+        OnSlots(X), Attrs(X), AttrsFrozen(X), Module(X, 3), Struct(X),
+    ],
+    ids=lambda made: type(made).__name__,
+)  # fmt: skip
+def test_classes_with_fields(made):
+    found = af.convert([made], "torch")[0]
+    assert type(found) is type(made)
+    assert is_torch(found.x)
+    assert made.x is X
+    assert found.n == 3
+
+
+def test_what_classes_carry_besides_fields():
+    derived = Derived(X, given=7)
+    assert derived.double is not None
+    found = af.convert(derived, "torch")
+    assert found.calls == [7]
+    assert isinstance(found.double, torch.Tensor)
+    assert not hasattr(found, "unset")
+    slots = OnSlots(X)
+    slots.tag = "t"
+    assert af.convert(slots, "torch").tag == "t"
+    assert is_torch(af.convert(Inherited(X, more=[X]), "torch").more[0])
+    assert af.convert(Attrs(X), "torch")._private == 4
+
+
+def test_objects_without_arrays_are_the_very_same():
+    class Color(enum.Enum):
+        RED = 1
+
+    things = [
+        None, True, 3, 2.5, 1j, "text", b"bytes", bytearray(b"x"), memoryview(b"y"), Color.RED, {1, 2},
+        frozenset((1,)), range(3), slice(1), np, len, Plain, object(), Plain("no array"), Frozen(1),
+        Attrs(1), Module("x", 1), Struct(1), iter([1]), (i for i in "ab"), np.dtype("f4"), np.str_("s"),
+        np.datetime64("2020"), NotImplemented, ..., torch.float32, torch.device("cpu"), time.localtime(),
+        torch.Size([1, 2]), functools.partial(len), types.SimpleNamespace(a=1), type, Exception("e"),
+        np.random.default_rng(1), torch.nn.Linear(1, 1), sys,
+    ]  # fmt: skip
+    for target in ("numpy", "torch", "jax", "dask"):
+        found = af.convert({"things": things}, target)["things"]
+        for ours, theirs in zip(found, things, strict=True):
+            assert ours is theirs
+        for thing in things:
+            assert af.convert(thing, target) is thing
+
+
+def test_containers_are_new_even_where_nothing_changes():
+    inner = [1, {"a": X}]
+    found = af.convert(inner, "numpy")
+    assert found == [1, {"a": X}]
+    assert found is not inner
+    assert found[1] is not inner[1]
+    assert found[1]["a"] is X
+
+
+def test_object_arrays():
+    mixed = np.empty((2, 2), object)
+    mixed[0, 0], mixed[0, 1], mixed[1, 0] = X, None, {"x": X}
+    found = af.convert(mixed, "torch")
+    assert found.shape == (2, 2)
+    assert found.dtype == object
+    assert is_torch(found[0, 0])
+    assert found[0, 1] is None
+    assert is_torch(found[1, 0]["x"])
+    assert mixed[0, 0] is X
+    single = np.empty((), object)
+    single[()] = X
+    assert is_torch(af.convert(single, "torch")[()])
+    scalars = np.array([np.array(1.0), None], object)
+    assert isinstance(af.convert(scalars, "torch")[0], torch.Tensor)
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \[1, 1\]"):
+        bad = mixed.copy()
+        bad[1, 1] = np.array(["text"])
+        af.convert(bad, "torch")
+
+
+def test_what_was_one_container_stays_one():
+    shared = {"x": X}
+    found = af.convert({"a": shared, "b": [shared]}, "torch")
+    assert found["a"] is found["b"][0]
+    assert found["a"] is not shared
+
+
+def test_heavy_sharing_takes_no_time():
+    tree = [X]
+    for _ in range(60):
+        tree = [tree, tree]
+    found = af.convert(tree, "torch")
+    for _ in range(60):
+        assert found[0] is found[1]
+        found = found[0]
+    assert is_torch(found[0])
+
+
+def cyclic_dict():
+    tree = {"x": X}
+    tree["self"] = tree
+    return tree, "['self']"
+
+
+def cyclic_list():
+    tree = [X]
+    tree.append([tree])
+    return tree, "[1][0]"
+
+
+def cyclic_object():
+    tree = Plain(X)
+    tree.n = [tree]
+    return tree, ".n[0]"
+
+
+def cyclic_array():
+    tree = np.empty(2, object)
+    tree[1] = tree
+    return tree, "[1]"
+
+
+@pytest.mark.parametrize("make", [cyclic_dict, cyclic_list, cyclic_object, cyclic_array])
+def test_cycles(make):
+    tree, path = make()
+    with pytest.raises(af.StructureError, match="contains itself") as caught:
+        af.convert(tree, "torch")
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("wrap", [lambda t: [t], lambda t: {"k": t}, lambda t: (t,), Plain])
+def test_depth_beyond_reach(wrap):
+    tree = X
+    for _ in range(100_000):
+        tree = wrap(tree)
+    limit = sys.getrecursionlimit()
+    for high in (limit, 200_000):
+        sys.setrecursionlimit(high)
+        try:
+            with pytest.raises(af.StructureError, match="too deeply"):
+                af.convert(tree, "torch")
+        finally:
+            sys.setrecursionlimit(limit)
+    while not isinstance(tree, np.ndarray):  # taken down step by step, which some types need
+        tree = (
+            tree.x
+            if isinstance(tree, Plain)
+            else next(iter(tree.values() if isinstance(tree, dict) else tree))
+        )
+
+
+def test_depth_within_reach():
+    tree = X
+    for _ in range(300):
+        tree = [tree]
+    found = af.convert(tree, "torch")
+    for _ in range(300):
+        found = found[0]
+    assert is_torch(found)
+
+
+class BadKey:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+def test_a_key_whose_repr_fails():
+    with pytest.raises(af.UnsupportedDtypeError, match="BadKey whose repr fails"):
+        af.convert({BadKey(): np.array(["text"])}, "torch")
+
+
+def test_an_attribute_that_raises():
+    @dataclasses.dataclass
+    class Bad:
+        x: Any
+
+    bad = Bad(X)
+    Bad.x = property(lambda self: 1 / 0)
+    with pytest.raises(
+        af.StructureError, match=r"Bad could not be looked into \(ZeroDivisionError"
+    ) as caught:
+        af.convert({"b": [bad]}, "torch")
+    assert caught.value.path == "['b'][0]"
+
+
+class Store(MutableMapping):
+    """A mapping of its own, whose constructor takes a dict."""
+
+    def __init__(self, data=()):
+        self._data = dict(data)
+
+    def __getitem__(self, key):
+        return self._data[key]
+
+    def __setitem__(self, key, value):
+        self._data[key] = value
+
+    def __delitem__(self, key):
+        del self._data[key]
+
+    def __iter__(self):
+        return iter(self._data)
+
+    def __len__(self):
+        return len(self._data)
+
+
+class Stubborn(Mapping):
+    def __init__(self, a, b):
+        self._data = {a: b}
+
+    __getitem__ = Store.__getitem__
+    __iter__ = Store.__iter__
+    __len__ = Store.__len__
+
+
+def test_other_mappings():
+    store = Store({"x": X})
+    found = af.convert(store, "torch")
+    assert type(found) is Store
+    assert is_torch(found["x"])
+    assert store["x"] is X
+    stubborn = Stubborn("x", 1)
+    assert af.convert(stubborn, "torch") is stubborn
+    with pytest.raises(af.StructureError, match="Stubborn cannot be rebuilt.*Register a Container"):
+        af.convert(Stubborn("x", X), "torch")
+
+
+def test_a_registered_pytree():
+    class Box:
+        def __init__(self, x, name):
+            self.x, self.name = x, name
+
+    jax.tree_util.register_pytree_with_keys(
+        Box,
+        lambda box: (((jax.tree_util.GetAttrKey("x"), box.x),), box.name),
+        lambda name, children: Box(children[0], name),
+    )
+    found = af.convert({"b": Box([X], "n")}, "torch")["b"]
+    assert is_torch(found.x[0])
+    assert found.name == "n"
+    with pytest.raises(af.UnsupportedDtypeError, match=r"\['b'\]\.x"):
+        af.convert({"b": Box(np.array(["t"]), "n")}, "torch")
+
+
+def test_objects_that_answer_to_every_name():
+    class Anything:
+        def __getattr__(self, name):
+            return self
+
+        def __call__(self, *args):
+            return self
+
+        def __iter__(self):
+            return iter([self])
+
+    thing = Anything()
+    assert af.convert(thing, "torch") is thing
+    assert af.convert([thing], "torch")[0] is thing
+
+
+def test_the_input_is_never_altered():
+    tree = {"a": [X, (X, {"b": X})], "c": Plain(X), "d": collections.deque([X])}
+    before = copy.copy(tree)
+    inner = tree["a"][1][1]
+    for target in ("torch", "jax", "dask", "numpy"):
+        af.convert(tree, target, copy=True)
+    assert tree.keys() == before.keys()
+    assert all(tree[key] is before[key] for key in tree)
+    assert inner["b"] is X
+    assert tree["c"].x is X
+    assert tree["d"][0] is X
