@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType, ModuleType
+from enum import Enum
+from types import MappingProxyType, ModuleType, NoneType
 from typing import Any, Literal, NamedTuple
 
 from ._backend import Backend
@@ -180,39 +181,43 @@ class Catalog:
         cls = type(value)
         kind = self.kinds.get(cls)
         if kind is None:
-            kind = self._classify(value)
+            try:
+                kind = self._classify(value)
+            except Exception:  # an object so odd that looking at it fails is left alone
+                return _OTHER
             if len(self.kinds) > _MOST_TYPES:
                 self.kinds.clear()
             self.kinds[cls] = kind
         return kind
 
     def _classify(self, value: Any) -> Kind:
+        """By its type alone: what an object says of its class, or answers to names, is not trusted."""
         cls = type(value)
         if cls in (bool, int, float, complex):
             return _NUMBER
-        if value is None or isinstance(
-            value, (str, bytes, bytearray, memoryview, type, ModuleType)
-        ):
+        if issubclass(cls, (NoneType, str, bytes, bytearray, memoryview, type, ModuleType, Enum)):
             return _OTHER
         numpy: Any = sys.modules.get("numpy")
-        if isinstance(value, getattr(numpy, "generic", ())):
+        if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
-            return _OTHER if isinstance(value, words) else _SCALAR
-        backend = self._backend_of(value)
+            return _OTHER if issubclass(cls, words) else _SCALAR
+        backend = self._backend_of(cls)
         if backend is not None:
-            if isinstance(value, getattr(numpy, "ndarray", ())):
+            if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
                 return Kind("objects", (backend, OBJECT_ARRAY))
             return Kind("array", backend)
         for container in self._containers:
-            if isinstance(value, tuple(resolve_types(container.types))):
+            if issubclass(cls, tuple(resolve_types(container.types))):
                 return Kind("container", container)
         found = container_for(value)
         if found is not None:
             return Kind("container", found)
         namespace = _namespace_of(value)
-        return Kind("array", self._generic_of(namespace)) if namespace is not None else _OTHER
+        if namespace is None or self._named(namespace.__name__) is not None:
+            return _OTHER  # of a library whose array types are known, this is none
+        return Kind("array", self._generic_of(namespace))
 
-    def _backend_of(self, value: Any) -> Backend | None:
+    def _backend_of(self, cls: type) -> Backend | None:
         if self._classes is None:
             self._imported = self._imported_now()
             classes: dict[type, Backend] = {}
@@ -220,12 +225,12 @@ class Catalog:
                 for found in resolve_types((path,)):
                     classes.setdefault(found, self._backends[name])
             self._classes = classes
-        for base in type(value).__mro__:
+        for base in cls.__mro__:
             backend = self._classes.get(base)
             if backend is not None:
                 return backend
         for found, backend in self._classes.items():
-            if isinstance(value, found):
+            if issubclass(cls, found):
                 return backend
         return None
 
@@ -239,7 +244,7 @@ class Catalog:
 
 
 def _namespace_of(value: Any) -> ModuleType | None:
-    if not hasattr(type(value), "__array_namespace__"):
+    if not any("__array_namespace__" in base.__dict__ for base in type(value).__mro__):
         return None
     try:
         namespace = value.__array_namespace__()

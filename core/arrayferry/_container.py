@@ -11,9 +11,9 @@ import dataclasses
 import functools
 import sys
 from abc import ABC, abstractmethod
-from collections import OrderedDict, UserDict, UserList, defaultdict, deque
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from types import MappingProxyType
+from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType, MemberDescriptorType
 from typing import Any
 
 from ._errors import StructureError
@@ -84,26 +84,32 @@ def _bare(value: Any) -> Any:
 
 
 def _copy_state(new: Any, old: Any) -> None:
-    """Give `new` the attributes of `old`, but for cached properties, which may be stale."""
-    cls = type(old)
-    for klass in cls.__mro__:
-        slots = klass.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            name = f"_{klass.__name__.lstrip('_')}{slot}" if _is_private(slot) else slot
-            if name not in ("__dict__", "__weakref__") and hasattr(old, name):
-                object.__setattr__(new, name, getattr(old, name))
+    """Give `new` the attributes of `old`, but for what is cached, which may be stale.
+
+    Slots are read by their descriptors, so that no code of the class runs. Those of attrs classes are
+    their fields, which are set anyway, and their caches.
+    """
+    for base in type(old).__mro__:
+        if "__attrs_attrs__" in base.__dict__:
+            continue
+        for slot in base.__dict__.values():
+            if isinstance(slot, MemberDescriptorType):
+                try:
+                    slot.__set__(new, slot.__get__(old))
+                except (AttributeError, TypeError):  # unset, or read-only
+                    continue
     state = getattr(old, "__dict__", None)
-    if state:
-        cached = functools.cached_property
-        new.__dict__.update(
-            (name, attribute)
-            for name, attribute in state.items()
-            if not isinstance(getattr(cls, name, None), cached)
-        )
+    if type(state) is dict:
+        for name, attribute in state.items():
+            if not isinstance(_class_attribute(type(old), name), functools.cached_property):
+                new.__dict__[name] = attribute
 
 
-def _is_private(name: str) -> bool:
-    return name.startswith("__") and not name.endswith("__")
+def _class_attribute(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
 
 
 class _Dict(Container):
@@ -128,11 +134,11 @@ class _DictSubclass(_Dict):
     """A class derived from dict: its items and attributes are carried, its methods not asked."""
 
     def children(self, value: Any) -> Sequence[Any]:
-        return list(dict.values(value))
+        return list(_dict_of(value).values(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = _bare(value)
-        put = OrderedDict.__setitem__ if isinstance(value, OrderedDict) else dict.__setitem__
+        base = _dict_of(value)
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
         state = getattr(value, "__dict__", None)
@@ -140,11 +146,19 @@ class _DictSubclass(_Dict):
             new.__dict__ = new
         else:
             _copy_state(new, value)
-        for key, child in zip(dict.keys(value), children, strict=True):
-            put(new, key, child)
+        for key, child in zip(base.keys(value), children, strict=True):
+            base.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
                 new.__dict__[key] = child  # an item that an attribute mirrors
         return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [_key_step(key) for key in _dict_of(value).keys(value)]
+
+
+def _dict_of(value: Any) -> Any:
+    """The class whose methods know the order of a dict's items."""
+    return OrderedDict if isinstance(value, OrderedDict) else dict
 
 
 class _UserDict(_Dict):
@@ -163,11 +177,32 @@ class _UserDict(_Dict):
 
 class _MappingProxy(_Dict):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        return MappingProxyType(dict(zip(value, children, strict=True)))
+        items: Any = dict(zip(value, children, strict=True))
+        inner = value.copy()
+        if type(inner) in _EXACT and list(inner) == list(items):
+            items = _EXACT[type(inner)].rebuild(inner, children)
+        return MappingProxyType(items)
+
+
+class _ChainMap(_Dict):
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value.maps)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = _blank(value)
+        _copy_state(new, value)
+        new.maps = children
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [f".maps[{index}]" for index in range(len(value.maps))]
 
 
 class _Mapping(_Dict):
-    """Any other mapping: its constructor is asked to take a dict, and the result looked over."""
+    """Any other mapping: where it keeps its items is found out, or its constructor asked to take a dict.
+
+    Whichever way it was made, the result is looked over before it is believed.
+    """
 
     transparent = False
 
@@ -175,26 +210,36 @@ class _Mapping(_Dict):
         return [value[key] for key in value]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        cls = type(value)
         items = dict(zip(value, children, strict=True))
-        try:
-            new = cls(items)
-            if _holds(new, items):
-                return new
-        except Exception:
-            pass
-        if isinstance(value, MutableMapping):
+        for way in (self._around_its_store, self._by_its_constructor, self._by_filling):
             try:
-                new = cls()
-                new.update(items)
-                if _holds(new, items):
+                new = way(value, items)
+                if new is not None and _holds(new, items):
                     return new
             except Exception:
-                pass
+                continue
+        cls = type(value)
         raise StructureError(
             f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt around converted arrays",
             remedy="Register a Container for it, or convert dict(value).",
         )
+
+    def _around_its_store(self, value: Any, items: dict[Any, Any]) -> Any:
+        for name, store in vars(value).items():
+            if type(store) in (dict, OrderedDict) and _holds(value, store):
+                new = _blank(value)
+                _copy_state(new, value)
+                new.__dict__[name] = type(store)(items)
+                return new
+        return None
+
+    def _by_its_constructor(self, value: Any, items: dict[Any, Any]) -> Any:
+        return type(value)(items)
+
+    def _by_filling(self, value: Any, items: dict[Any, Any]) -> Any:
+        new = type(value)()
+        new.update(items)
+        return new
 
 
 def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
@@ -288,12 +333,35 @@ class _Fields(Container):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = _blank(value)
         _copy_state(new, value)
+        self.fill(new, value, children)
+        return new
+
+    def fill(self, new: Any, value: Any, children: list[Any]) -> None:
         for name, child in zip(self.present(value), children, strict=True):
             object.__setattr__(new, name, child)
-        return new
 
     def steps(self, value: Any) -> Sequence[str]:
         return [f".{name}" for name in self.present(value)]
+
+
+class _WithFields(Container):
+    """A class derived from one of Python's containers that lists fields besides."""
+
+    def __init__(self, items: Container, fields: _Fields) -> None:
+        self.items = items
+        self.fields = fields
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return [*self.items.children(value), *self.fields.children(value)]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        count = len(self.items.children(value))
+        new = self.items.rebuild(value, children[:count])
+        self.fields.fill(new, value, children[count:])
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [*self.items.steps(value), *self.fields.steps(value)]
 
 
 class _Dataclass(_Fields):
@@ -312,22 +380,26 @@ class _Pytree(Container):
     def children(self, value: Any) -> Sequence[Any]:
         import jax
 
-        leaves: list[Any] = jax.tree_util.tree_leaves(value, is_leaf=lambda node: node is not value)
-        return leaves
+        children: list[Any] = jax.tree_util.tree_leaves(value, is_leaf=_all_but_the_first())
+        return children
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         import jax
 
-        structure = jax.tree_util.tree_structure(value, is_leaf=lambda node: node is not value)
+        structure = jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first())
         return jax.tree_util.tree_unflatten(structure, children)
 
     def steps(self, value: Any) -> Sequence[str]:
         import jax
 
-        flat, _ = jax.tree_util.tree_flatten_with_path(
-            value, is_leaf=lambda node: node is not value
-        )
+        flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
         return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def _all_but_the_first() -> Callable[[Any], bool]:
+    """For JAX's `is_leaf`: the root is the first to be asked about, its children are leaves."""
+    answers = iter((False,))
+    return lambda node: next(answers, True)
 
 
 class _ObjectArray(Container):
@@ -336,13 +408,15 @@ class _ObjectArray(Container):
     transparent = True
 
     def children(self, value: Any) -> Sequence[Any]:
-        return list(value.flat)
+        import numpy
+
+        return list(value.view(numpy.ndarray).flat)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         import numpy
 
-        new = numpy.empty(value.shape, object)
-        flat = new.reshape(-1)
+        new = numpy.empty_like(value, order="C")
+        flat = new.view(numpy.ndarray).reshape(-1)
         for index, child in enumerate(children):
             flat[index] = child
         return new
@@ -372,15 +446,14 @@ _BY_BASE: tuple[tuple[type, Container], ...] = (
     (deque, _Deque()),
     (UserDict, _UserDict()),
     (UserList, _UserList()),
+    (ChainMap, _ChainMap()),
 )
 
-_STRUCT_SEQUENCE, _PYTREE, _DATACLASS, _ATTRS, _MAPPING = (
-    _StructSequence(),
-    _Pytree(),
-    _Dataclass(),
-    _Attrs(),
-    _Mapping(),
-)
+_STRUCT_SEQUENCE = _StructSequence()
+_PYTREE = _Pytree()
+_DATACLASS = _Dataclass()
+_ATTRS = _Attrs()
+_MAPPING = _Mapping()
 
 
 def container_for(value: Any) -> Container | None:
@@ -393,27 +466,33 @@ def container_for(value: Any) -> Container | None:
     exact = _EXACT.get(cls)
     if exact is not None:
         return exact
-    if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):
-        return _STRUCT_SEQUENCE
-    if not hasattr(cls, "_fields") and _is_pytree(value):
+    if issubclass(cls, tuple):
+        if _class_attribute(cls, "n_sequence_fields") is not None:
+            return _STRUCT_SEQUENCE
+    elif _is_pytree(value):
         return _PYTREE
+    fields = _fields_of(cls)
     for base, container in _BY_BASE:
         if issubclass(cls, base):
-            return container
-    if dataclasses.is_dataclass(cls):
+            return container if fields is None else _WithFields(container, fields)
+    if fields is not None:
+        return fields
+    return _MAPPING if issubclass(cls, Mapping) else None
+
+
+def _fields_of(cls: type) -> _Fields | None:
+    if isinstance(_class_attribute(cls, "__dataclass_fields__"), dict):
         return _DATACLASS
-    if "__attrs_attrs__" in cls.__dict__ or hasattr(cls, "__attrs_attrs__"):
+    if isinstance(_class_attribute(cls, "__attrs_attrs__"), tuple):
         return _ATTRS
-    if issubclass(cls, Mapping):
-        return _MAPPING
     return None
 
 
 def _is_pytree(value: Any) -> bool:
-    jax = sys.modules.get("jax")
-    if value is None or not hasattr(jax, "tree_util"):
+    jax: Any = sys.modules.get("jax")
+    if not hasattr(jax, "tree_util"):
         return False
     try:
-        return not jax.tree_util.all_leaves([value])  # type: ignore[union-attr]
+        return not jax.tree_util.all_leaves([value])
     except Exception:
         return False

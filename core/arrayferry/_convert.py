@@ -7,6 +7,7 @@ of one source each, and puts the value together again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ from ._errors import (
 from ._options import Narrowing, Options, Scalars, Unsupported
 from ._registry import Registry, default_registry
 from ._route import Route, describe_route, travel
-from ._tree import Tree, first_array
+from ._tree import Tree, first_array, say
 
 __all__ = [
     "Conversion",
@@ -104,7 +105,7 @@ class _Crossing:
             raise
         except Exception as error:
             raise ConversionError(
-                f"{_describe(x)} could not be carried ({type(error).__name__}: {error})",
+                f"{_describe(x)} could not be carried ({say(error)})",
                 source=self.source.name,
                 target=self.target.name,
             ) from error
@@ -209,7 +210,7 @@ class Conversion:
         array = numpy.asarray(value)
         if array.dtype == object:
             raise NarrowingError(
-                f"the integer {value} does not fit any dtype",
+                f"an integer of {value.bit_length()} bits does not fit any dtype",
                 remedy='Pass scalars="keep" to leave Python numbers as they are.',
                 dtype="int",
                 path=tree.path_of(index),
@@ -228,7 +229,10 @@ class Conversion:
         known = self.registry is default_registry() and self.registry.backends()
         target = self.target
         own = not known or known.get(target.name) is not target
-        return _restore, (target if own else target.name, self.options)
+        options = self.options
+        if options.device is not None and not isinstance(options.device, str):
+            options = replace(options, device=target.device_name(options.device))
+        return _restore, (target if own else target.name, options)
 
     def __repr__(self) -> str:
         defaults = Options()

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["dtype_named", "fit", "kind_of", "limits_of"]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
-_WHAT = {"U": "text", "S": "bytes", "M": "dates", "m": "time spans", "V": "records", "O": "objects"}
+_WHAT = {
+    "U": "text",
+    "S": "bytes",
+    "M": "dates",
+    "m": "time spans",
+    "V": "records",
+    "O": "objects",
+    "T": "text",
+}
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
@@ -71,7 +79,19 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
         w, n = limits_of(wide), limits_of(narrow)
         return bool(int(w.min) <= int(n.min) and int(w.max) >= int(n.max))
     w, n = limits_of(wide), limits_of(narrow)
-    return bool(w.nmant >= n.nmant and w.maxexp >= n.maxexp and w.minexp <= n.minexp)
+    digits = w.nmant >= n.nmant and w.maxexp >= n.maxexp and w.minexp <= n.minexp
+    return bool(digits and _peculiarities(wide) >= _peculiarities(narrow))
+
+
+def _peculiarities(dtype: np.dtype[Any]) -> frozenset[str]:
+    """What a floating-point dtype can hold besides numbers with a point."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        minus, infinite, negative = np.array([-0.0, np.inf, -1.0]).astype(dtype)
+    found = {"infinity": np.isinf(infinite), "minus zero": np.signbit(minus) and minus == 0}
+    found["sign"] = negative < 0
+    return frozenset(what for what, held in found.items() if held)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -111,7 +131,9 @@ def fit(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> np.nd
     name = x.dtype.name
     if name in held:
         return x
-    dtype, whole = _choose(x.dtype.newbyteorder("="), frozenset(held))
+    dtype, whole = None, False
+    if kind_of(x.dtype):
+        dtype, whole = _choose(x.dtype.newbyteorder("="), frozenset(held))
     if dtype is None:
         what = _WHAT.get(x.dtype.kind, "numbers of that kind")
         if x.dtype.type.__module__ == "ml_dtypes":

@@ -89,9 +89,8 @@ def enter(
     private = held.private or n is not held.value
     readonly = not n.flags.writeable
     if target.name != "numpy":
-        plain = _plain(n)
-        private = private or not (plain is n or plain.base is n)
-        n = plain
+        n, copied = _plain(n)
+        private = private or copied
     broken = promise_broken(source, target, constant=held.constant, readonly=readonly)
     if options.copy is False:
         if broken:
@@ -112,22 +111,26 @@ def enter(
 _PASS_COPY = "Pass copy=None to let it be copied."
 
 
-def _plain(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array that every library can take: base class, native byte order, aligned, strides forward."""
+def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
+    """An array that every library can take, and whether it had to be copied for that.
+
+    Base class, native byte order, the usual one of several equal dtypes, aligned, strides forward.
+    """
     import numpy as np
 
     if type(n) is not np.ndarray:
         n = n.view(np.ndarray)
     if not n.dtype.isnative:
-        return n.astype(n.dtype.newbyteorder("="))
-    flags = n.flags
-    if flags.aligned and (flags.c_contiguous or flags.f_contiguous):
-        size = n.itemsize
-        if n.size > 1 or all(stride >= 0 and stride % size == 0 for stride in n.strides):
-            return n
-    elif flags.aligned and all(stride >= 0 and stride % n.itemsize == 0 for stride in n.strides):
-        return n
-    return np.array(n, copy=True, order="C")
+        return n.astype(n.dtype.newbyteorder("=")), True
+    if n.dtype.char in "qQ":  # long long, where long is as long
+        n = n.view(f"{n.dtype.kind}8")
+    if n.flags.aligned:
+        size = n.itemsize or 1
+        if all(stride >= 0 and stride % size == 0 for stride in n.strides):
+            return n, False
+        if n.flags.c_contiguous:  # strides of axes that are never walked along may be anything
+            return n.reshape(-1).reshape(n.shape), False
+    return np.array(n, copy=True, order="C"), True
 
 
 def _shared(

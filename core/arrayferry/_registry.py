@@ -153,7 +153,10 @@ class Registry:
 
     def kind(self, value: Any) -> Kind:
         """Tell what a value is to a conversion."""
-        kind = self.catalog.kinds.get(type(value))
+        try:
+            kind = self.catalog.kinds.get(type(value))
+        except Exception:  # a class that cannot be hashed
+            return Kind("other")
         if kind is None:
             self.notice_imports()
             kind = self.catalog.kind(value)

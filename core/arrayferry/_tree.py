@@ -6,14 +6,13 @@ follow, raise `StructureError`. The value itself is never altered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ._container import Container
-from ._errors import ArrayFerryError, StructureError
+from ._errors import ConversionError, StructureError
 from ._registry import Registry
 
-__all__ = ["Branch", "Leaf", "Tree", "first_array"]
+__all__ = ["Branch", "Leaf", "Tree", "first_array", "say"]
 
 DEEPEST = 5_000
 """Levels that are followed at most, however high the interpreter's own limit was set."""
@@ -31,17 +30,23 @@ class Leaf:
 
 
 class Branch:
-    """A container in a tree, with what stands in the places of its children."""
+    """A container in a tree, with what stands in the places of its children.
 
-    __slots__ = ("built", "children", "container", "rebuilt", "value")
+    Attributes:
+        rebuilt: whether it is made anew, or comes back as it is.
+        arrays: whether there is an array in it, other than one made of a Python number.
+    """
+
+    __slots__ = ("arrays", "built", "children", "container", "rebuilt", "value")
 
     def __init__(
-        self, value: Any, container: Container, children: list[Any], rebuilt: bool
+        self, value: Any, container: Container, children: list[Any], rebuilt: bool, arrays: bool
     ) -> None:
         self.value = value
         self.container = container
         self.children = children
         self.rebuilt = rebuilt
+        self.arrays = arrays
         self.built: Any = _OPEN
 
 
@@ -55,7 +60,8 @@ class Tree:
 
     Attributes:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
-        arrays: the arrays in order, each with its kind.
+        arrays: the arrays in order.
+        backends: the backend of each, None for a scalar.
 
     Raises:
         StructureError: it contains itself, is too deep, or a container could not be looked into.
@@ -66,14 +72,13 @@ class Tree:
         self.backends: list[Any] = []
         self._registry = registry
         self._scalars = scalars
+        self._numbers = 0
         self._seen: dict[int, Any] = {}
-        self._trail: list[tuple[Container, Any, int]] = []
+        self._trail: list[_Step] = []
         try:
             self.root = self._take_apart(value, 0)
         except RecursionError as error:
             self._too_deep(error)
-        finally:
-            self._trail = []
 
     def _take_apart(self, value: Any, depth: int) -> Any:
         kind, by = self._registry.kind(value)
@@ -81,14 +86,17 @@ class Tree:
             return value
         if kind == "array":
             return self._leaf(value, by)
+        if kind == "number":
+            if not self._scalars:
+                return value
+            self._numbers += 1
+            return self._leaf(value, None)
+        if kind == "scalar":
+            return self._leaf(value, None)
         if kind == "objects":
-            backend, container = by
-            if value.dtype != object:
-                return self._leaf(value, backend)
-            if hasattr(value, "mask"):
-                return self._leaf(value, backend)
-        elif kind == "scalar" or kind == "number":
-            return self._leaf(value, None) if kind == "scalar" or self._scalars else value
+            by, container = by
+            if not _holds_objects(value):
+                return self._leaf(value, by)
         else:
             container = by
         seen = self._seen.get(id(value))
@@ -97,7 +105,7 @@ class Tree:
                 raise StructureError(
                     f"the {type(value).__name__} contains itself",
                     remedy="Break the cycle; a tree cannot contain itself.",
-                    path=self._path(),
+                    path=_path(self._trail),
                 )
             return seen
         if depth >= DEEPEST:
@@ -109,23 +117,30 @@ class Tree:
             raise
         except Exception as error:
             raise StructureError(
-                f"a {type(value).__name__} could not be looked into ({type(error).__name__}: {error})",
+                f"a {type(value).__name__} could not be looked into ({say(error)})",
                 remedy="Mend what its attributes or keys raise, or register a Container for the class.",
-                path=self._path(),
+                path=_path(self._trail),
             ) from error
-        before = len(self.arrays)
+        before, numbers = len(self.arrays), self._numbers
         trail = self._trail
         children = []
+        rebuilt, arrays = container.transparent, False
         for index, child in enumerate(inside):
             trail.append((container, value, index))
-            children.append(self._take_apart(child, depth + 1))
+            node = self._take_apart(child, depth + 1)
             trail.pop()
-        rebuilt = (
-            container.transparent
-            or len(self.arrays) > before
-            or any(type(child) is Branch and child.rebuilt for child in children)
+            if type(node) is Branch:
+                rebuilt = rebuilt or node.rebuilt
+                arrays = arrays or node.arrays
+            children.append(node)
+        found = len(self.arrays) - before
+        branch = Branch(
+            value,
+            container,
+            children,
+            rebuilt or found > 0,
+            arrays or found > self._numbers - numbers,
         )
-        branch = Branch(value, container, children, rebuilt)
         self._seen[id(value)] = branch
         return branch
 
@@ -135,18 +150,11 @@ class Tree:
         return Leaf(len(self.arrays) - 1)
 
     def _too_deep(self, error: BaseException | None) -> NoReturn:
-        path = self._path()
         raise StructureError(
             "the tree is nested too deeply to be followed",
             remedy="Flatten it, or convert its parts one by one.",
-            path=path,
+            path=_path(self._trail),
         ) from error
-
-    def _path(self) -> str:
-        steps = [_step(container, value, index) for container, value, index in _ends(self._trail)]
-        if len(self._trail) > len(steps):
-            steps.insert(len(steps) // 2, " ... ")
-        return "".join(steps)
 
     def build(self, results: list[Any]) -> Any:
         """Put the value together, with `results` in place of its arrays."""
@@ -162,45 +170,83 @@ class Tree:
             return node
         if not node.rebuilt:
             return node.value
-        if node.built is _OPEN:
-            children = [self._build(child, results) for child in node.children]
-            try:
-                node.built = node.container.rebuild(node.value, children)
-            except (ArrayFerryError, RecursionError):
+        if node.built is not _OPEN:
+            return node.built
+        children = []
+        for index, child in enumerate(node.children):
+            self._trail.append((node.container, node.value, index))
+            children.append(self._build(child, results))
+            self._trail.pop()
+        try:
+            node.built = node.container.rebuild(node.value, children)
+        except RecursionError:
+            raise
+        except Exception as error:
+            if not node.arrays:  # a torch.Size, say, whose numbers cannot be arrays
+                node.built = node.value
+            elif isinstance(error, ConversionError):
+                error.locate(path=_path(self._trail))
                 raise
-            except Exception as error:
+            else:
                 raise StructureError(
                     f"a {type(node.value).__name__} could not be rebuilt around its converted "
-                    f"arrays ({type(error).__name__}: {error})",
+                    f"arrays ({say(error)})",
                     remedy="Register a Container for the class.",
+                    path=_path(self._trail),
                 ) from error
         return node.built
 
     def path_of(self, index: int) -> str:
         """Say where in the tree an array stands, as Python would write it; "" for the top."""
-        for path, found in _leaves(self.root, []):
-            if found == index:
-                return "".join(_step(*step) for step in path)
+        seen: set[int] = set()
+        waiting: list[tuple[Any, _Trail]] = [(self.root, None)]
+        while waiting:
+            node, trail = waiting.pop()
+            if type(node) is Leaf and node.index == index:
+                steps: list[_Step] = []
+                while trail is not None:
+                    step, trail = trail
+                    steps.append(step)
+                return _path(steps[::-1])
+            if type(node) is Branch and id(node) not in seen:
+                seen.add(id(node))
+                for place in range(len(node.children) - 1, -1, -1):
+                    step = (node.container, node.value, place)
+                    waiting.append((node.children[place], (step, trail)))
         return ""
 
 
-def _ends(trail: list[Any], most: int = 6) -> list[Any]:
-    return trail if len(trail) <= 2 * most else trail[:most] + trail[-most:]
+_Step = tuple[Container, Any, int]
+_Trail = tuple[_Step, Any] | None
 
 
-def _step(container: Container, value: Any, index: int) -> str:
+def _holds_objects(value: Any) -> bool:
+    """Whether a NumPy array is one of Python objects, to look inside. One with masks is not."""
+    import numpy
+
+    if numpy.ndarray.dtype.__get__(value).kind != "O":
+        return False
+    return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
+
+
+def say(error: BaseException) -> str:
     try:
-        return str(container.steps(value)[index])
+        return f"{type(error).__name__}: {error}"
     except Exception:
-        return f"[{index}]"
+        return type(error).__name__
 
 
-def _leaves(node: Any, path: list[Any]) -> Iterator[tuple[list[Any], int]]:
-    if type(node) is Leaf:
-        yield path, node.index
-    elif type(node) is Branch:
-        for index, child in enumerate(node.children):
-            yield from _leaves(child, [*path, (node.container, node.value, index)])
+def _path(steps: list[_Step], most: int = 8) -> str:
+    """Write a path as Python would, the middle of a long one left out."""
+    if len(steps) > 2 * most:
+        return f"{_path(steps[:most])} ... {_path(steps[-most:])}"
+    text = ""
+    for container, value, index in steps:
+        try:
+            text += str(container.steps(value)[index])
+        except Exception:
+            text += f"[{index}]"
+    return text
 
 
 def first_array(value: Any, registry: Registry) -> tuple[Any, Any]:

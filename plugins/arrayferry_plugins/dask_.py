@@ -10,6 +10,10 @@ from arrayferry import Backend, ConversionError, Converter, hookimpl
 __all__ = ["DaskBackend", "arrayferry_backends", "arrayferry_converters"]
 
 
+BLOCK = 64 * 1024 * 1024
+"""Bytes from which an array is split into blocks."""
+
+
 class DaskBackend(Backend):
     """`dask.array.Array`, with blocks of NumPy or CuPy."""
 
@@ -38,7 +42,8 @@ class DaskBackend(Backend):
 
             with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
                 return da.from_array(cupy.asarray(x), name=False, asarray=False)
-        return da.from_array(x, name=False)
+        # in one block, as Dask would choose, where its choosing may fail: over no bytes, or odd dtypes
+        return da.from_array(x, chunks=x.shape if x.nbytes < BLOCK else "auto", name=False)
 
     def copy(self, x: Any) -> Any:
         return x.map_blocks(lambda block: block.copy(), dtype=x.dtype, meta=x._meta)

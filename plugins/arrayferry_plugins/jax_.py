@@ -45,11 +45,7 @@ class JaxBackend(Backend):
                 "a JAX PRNG key array cannot be carried",
                 remedy="Call jax.random.key_data(x) first.",
             )
-        if x.is_deleted():
-            raise ConversionError(
-                "a deleted JAX array cannot be carried: it was deleted, or donated to a jitted function",
-                remedy="Convert it before that, or do not donate it.",
-            )
+        _refuse_deleted(x)
         if not x.is_fully_addressable:
             raise ConversionError(
                 "a JAX array that is spread over several processes cannot be carried",
@@ -66,9 +62,12 @@ class JaxBackend(Backend):
             return jax.device_put(_private(x), place)
 
     def copy(self, x: Any) -> Any:
+        import jax
         import jax.numpy as jnp
 
-        return jnp.array(x, copy=True)
+        _refuse_deleted(x)
+        with jax.debug_nans(False), jax.debug_infs(False):
+            return jnp.array(x, copy=True)
 
     def to_device(self, x: Any, device: Any) -> Any:
         import jax
@@ -136,6 +135,14 @@ class JaxBackend(Backend):
         import jax
 
         return isinstance(x, jax.core.Tracer)
+
+
+def _refuse_deleted(x: Any) -> None:
+    if x.is_deleted():
+        raise ConversionError(
+            "a deleted JAX array cannot be carried: it was deleted, or donated to a jitted function",
+            remedy="Convert it before that, or do not donate it.",
+        )
 
 
 _WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
@@ -259,12 +266,13 @@ class _IntoJax(Converter):
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         import jax
 
-        if options.copy is False or options.device not in (None, "cpu"):
+        if options.copy is False or not (options.device is None or options.device == "cpu"):
             return None
         if jax.default_backend() != "cpu":
             return None
         view, enter, config = self.view(), _entrance(), jax.config
-        narrow, wide, tracer = _held(False), _held(True), jax.core.Tracer
+        narrow, wide, kind = _held(False), _held(True), type(jax.numpy.zeros(()))
+        anywhere = options.device is None
 
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
@@ -272,9 +280,11 @@ class _IntoJax(Converter):
             for array in arrays:
                 if array.dtype not in held:
                     raise TypeError(array.dtype)
+            if config.jax_debug_nans or not (anywhere or config.jax_default_device is None):
+                raise RuntimeError("not by the compiled way")
             results = enter(arrays)
-            if isinstance(results[0], tracer):
-                raise RuntimeError("inside a traced function")
+            if type(results[0]) is not kind:
+                raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
 
         return many
@@ -297,10 +307,9 @@ class TorchToJax(_IntoJax):
     types = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
-        from torch import Tensor
+        from .torch_ import ordinary_view
 
-        view: Callable[[Any], Any] = Tensor.numpy
-        return view
+        return ordinary_view()
 
 
 class JaxToNumpy(Converter):

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import Backend, ConversionError, Converter, Options, hookimpl
+from arrayferry import (
+    Backend,
+    ConversionError,
+    Converter,
+    Options,
+    UnsupportedDtypeError,
+    hookimpl,
+)
 
 __all__ = [
     "NumpyToTorch",
@@ -41,11 +48,7 @@ class TorchBackend(Backend):
         dtype = _bits().get(x.dtype)
         if dtype is not None:
             raw, viewed = dtype
-            return (
-                x.contiguous().view(raw).numpy().view(viewed)
-                if x.ndim == 0
-                else x.view(raw).numpy().view(viewed)
-            )
+            return x.contiguous().view(raw).numpy().view(viewed)
         return x.numpy()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -60,6 +63,8 @@ class TorchBackend(Backend):
         return y if device is None or device == "cpu" else y.to(device)
 
     def copy(self, x: Any) -> Any:
+        if _freed(x):
+            _refuse(x)
         return x.clone()
 
     def to_device(self, x: Any, device: Any) -> Any:
@@ -99,12 +104,10 @@ class TorchBackend(Backend):
     def is_traced(self, x: Any) -> bool:
         import torch
 
-        if type(x) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x):
-            return False
+        if torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x):
+            return True
         fake = sys.modules.get("torch._subclasses.fake_tensor")
-        return torch._C._functorch.is_functorch_wrapped_tensor(x) or (
-            fake is not None and isinstance(x, fake.FakeTensor)
-        )
+        return fake is not None and isinstance(x, fake.FakeTensor)
 
 
 def _refuse(x: Any) -> None:
@@ -127,11 +130,28 @@ def _refuse(x: Any) -> None:
         what, first = "a quantised tensor", "x.dequantize()"
     elif x.is_meta:
         what, first = "a meta tensor, which has no values,", "x.to_empty(device='cpu') and fill it"
-    elif x.dtype in (torch.complex32,):
-        what, first = "a complex32 tensor", "x.to(torch.complex64)"
+    elif _freed(x):
+        what, first = (
+            "a tensor whose storage was freed",
+            "whatever fills it again, such as unshard(),",
+        )
+    elif str(x.dtype).removeprefix("torch.") not in _names():
+        raise UnsupportedDtypeError(
+            f"a tensor of dtype {x.dtype} cannot be carried, since no other library has that dtype",
+            remedy='Call x.to(another dtype) first, or pass unsupported="keep".',
+            dtype=str(x.dtype),
+        )
     else:
         return
     raise ConversionError(f"{what} cannot be carried", remedy=f"Call {first} first.")
+
+
+def _freed(x: Any) -> bool:
+    """Whether a tensor reaches beyond its storage, as one does whose storage was resized to nothing."""
+    if x.numel() == 0 or x._is_zerotensor():
+        return False
+    last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return bool(x.untyped_storage().nbytes() < (last + 1) * x.itemsize)
 
 
 @cache
@@ -184,6 +204,21 @@ def _names() -> frozenset[str]:
     return frozenset(name for name in (*plain.split(), *_EXTRA) if hasattr(torch, name))
 
 
+def ordinary_view() -> Callable[[Any], Any]:
+    """Give the call that shows an ordinary CPU tensor as a NumPy array, and raises for any other."""
+    from torch import Tensor
+
+    view = Tensor.numpy
+
+    def values(x: Any) -> Any:
+        n = view(x)
+        if n.flags.owndata:  # no tensor's memory: the storage was freed, or is only to be
+            raise ValueError("the tensor has no storage")
+        return n
+
+    return values
+
+
 class NumpyToTorch(Converter):
     """Shares the memory of contiguous, writable arrays."""
 
@@ -212,12 +247,8 @@ class TorchToNumpy(Converter):
         return self.bind(Options(copy=copy))(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any]:
-        from torch import Tensor
-
-        if options.copy:
-            return lambda x: x.numpy().copy()
-        share: Callable[[Any], Any] = Tensor.numpy
-        return share
+        view = ordinary_view()
+        return (lambda x: view(x).copy()) if options.copy else view
 
 
 @hookimpl

@@ -77,7 +77,8 @@ def attempt(seed: int) -> None:
                 y = af.convert({"x": (x,)}, target, copy=copy)["x"][0]
                 back = np.ascontiguousarray(af.convert(y, "numpy"))
             except af.ConversionError as error:
-                assert "['x'][0]" in str(error), error
+                if "['x'][0]" not in str(error):
+                    raise
                 continue
             back = back.reshape(y.shape).astype(back.dtype.newbyteorder("="))
             assert same(back, expected), (target, copy, back, expected)

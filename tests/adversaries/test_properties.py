@@ -41,7 +41,9 @@ READ = {
     "array_api_strict": np.from_dlpack,
 }
 TARGETS = st.sampled_from(sorted(MAKE))
-DTYPES = st.sampled_from(["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "complex64"])
+DTYPES = st.sampled_from(
+    ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "complex64"]
+)
 
 
 class Pair(NamedTuple):

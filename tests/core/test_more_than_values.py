@@ -108,7 +108,7 @@ def test_numpy_enters_jax_inside_a_traced_function_with_its_values():
 
 
 def test_prng_keys_and_deleted_arrays():
-    with pytest.raises(af.ConversionError, match="PRNG key.*key_data"):
+    with pytest.raises(af.ConversionError, match=r"PRNG key.*key_data"):
         af.convert(jax.random.key(1), "numpy")
     key = jax.random.key(1)
     assert af.convert(key, "jax") is key

@@ -97,7 +97,7 @@ def test_copy_false(source, target, size, aligned):
         y = af.convert(x, target, copy=False)
         assert POINTER[source](x) == POINTER[target](y)
     else:
-        with pytest.raises(af.CopyRequiredError, match="memory cannot be shared.*Pass copy=None"):
+        with pytest.raises(af.CopyRequiredError, match=r"memory cannot be shared.*Pass copy=None"):
             af.convert(x, target, copy=False)
 
 

@@ -323,9 +323,9 @@ def test_object_arrays():
     assert is_torch(af.convert(single, "torch")[()])
     scalars = np.array([np.array(1.0), None], object)
     assert isinstance(af.convert(scalars, "torch")[0], torch.Tensor)
+    bad = mixed.copy()
+    bad[1, 1] = np.array(["text"])
     with pytest.raises(af.UnsupportedDtypeError, match=r"at \[1, 1\]"):
-        bad = mixed.copy()
-        bad[1, 1] = np.array(["text"])
         af.convert(bad, "torch")
 
 
@@ -456,13 +456,32 @@ class Store(MutableMapping):
         return len(self._data)
 
 
-class Stubborn(Mapping):
-    def __init__(self, a, b):
-        self._data = {a: b}
+class Named(Mapping):
+    """One whose constructor takes other things than a dict."""
+
+    def __init__(self, name, key, value):
+        self.name = name
+        self._data = {key: value}
 
     __getitem__ = Store.__getitem__
     __iter__ = Store.__iter__
     __len__ = Store.__len__
+
+
+class Stubborn(Mapping):
+    """One that keeps its items where nobody finds them."""
+
+    def __init__(self, key, value):
+        self._pairs = [(key, value)]
+
+    def __getitem__(self, key):
+        return dict(self._pairs)[key]
+
+    def __iter__(self):
+        return iter(dict(self._pairs))
+
+    def __len__(self):
+        return len(self._pairs)
 
 
 def test_other_mappings():
@@ -473,8 +492,14 @@ def test_other_mappings():
     assert store["x"] is X
     stubborn = Stubborn("x", 1)
     assert af.convert(stubborn, "torch") is stubborn
-    with pytest.raises(af.StructureError, match="Stubborn cannot be rebuilt.*Register a Container"):
-        af.convert(Stubborn("x", X), "torch")
+    with pytest.raises(
+        af.StructureError, match=r"Stubborn cannot be rebuilt.*Register a Container"
+    ) as caught:
+        af.convert([Stubborn("x", X)], "torch")
+    assert caught.value.path == "[0]"
+    named = af.convert(Named("n", "x", X), "torch")
+    assert named.name == "n"
+    assert is_torch(named["x"])
 
 
 def test_a_registered_pytree():
