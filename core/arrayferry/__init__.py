@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._container import Container
     from ._convert import Conversion, backend_of, backends, convert, converter, namespace_of, route
     from ._converter import Converter
+    from ._dtypes import fit_dtype
     from ._errors import (
         ArrayFerryError,
         BackendUnavailableError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
     from ._hookspecs import hookimpl
     from ._options import Options
+    from ._plan import Inline
     from ._registry import Registry
     from ._route import Route
 
@@ -58,6 +60,7 @@ _HOMES = {
         "route",
     ),
     "_converter": ("Converter",),
+    "_dtypes": ("fit_dtype",),
     "_errors": (
         "ArrayFerryError",
         "BackendUnavailableError",
@@ -76,6 +79,7 @@ _HOMES = {
     ),
     "_hookspecs": ("hookimpl",),
     "_options": ("Options",),
+    "_plan": ("Inline",),
     "_registry": ("Registry",),
     "_route": ("Route",),
 }
@@ -92,6 +96,7 @@ __all__ = [
     "Converter",
     "CopyRequiredError",
     "DeviceError",
+    "Inline",
     "NarrowingError",
     "NotAnArrayError",
     "OptionError",
@@ -109,6 +114,7 @@ __all__ = [
     "backends",
     "convert",
     "converter",
+    "fit_dtype",
     "hookimpl",
     "namespace_of",
     "registry",

@@ -6,12 +6,15 @@ of one source each, and puts the value together again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from ._backend import Backend
+from ._converter import Converter
+from ._devices import resolve_device
 from ._errors import (
     ArrayFerryError,
     ConversionError,
@@ -21,6 +24,7 @@ from ._errors import (
     UnsupportedDtypeError,
 )
 from ._options import Narrowing, Options, Scalars, Unsupported
+from ._plan import Inline, Plan, Ways, plain, structure_of, write_plan
 from ._registry import Registry, default_registry
 from ._route import Route, describe_route, travel
 from ._tree import Tree, first_array, say
@@ -50,6 +54,7 @@ class _Crossing:
         self._takes: Callable[[type], bool] = lambda cls: False
         self.fast: Callable[[Any], Any] | None = None
         self.fast_many: Callable[[list[Any]], list[Any]] | None = None
+        self._direct_way: Converter | None = None
         direct = self._direct()
         if direct is not None:
             try:
@@ -58,6 +63,7 @@ class _Crossing:
             except Exception:
                 self.fast = self.fast_many = None
             self._takes = direct.takes
+            self._direct_way = direct
             self._tried = frozenset((direct,))
 
     def _direct(self) -> Any:
@@ -110,6 +116,29 @@ class _Crossing:
                 target=self.target.name,
             ) from error
 
+    def ways(self, cls: type) -> Ways:
+        """How arrays of exactly this type cross, for a plan."""
+        import numpy
+
+        no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
+        if self.target.name == self.source.name and not self.options.copy:
+            if self.options.device is None:
+                return Ways(Inline(no_objects, "{x}", {}))
+            return Ways(self._already_there())
+        if self.fast is not None and self._direct_way is not None and self._takes(cls):
+            inline = self._direct_way.inline(self.options)
+            return Ways(inline or plain(self.fast), self.fast_many)
+        if self.source.memory == "lazy":
+            return Ways(plain(self.one), self.many)
+        test, result, names = plain(self.one)
+        return Ways(Inline(f"{no_objects} and {test}" if no_objects else test, result, names))
+
+    def _already_there(self) -> Inline:
+        """Within one library: the array itself if it lies on the device that was asked for."""
+        there, _ = resolve_device(self.target, self.options.device, "cpu")
+        names = {"cross": self.one, "device_of": self.source.device_of, "there": there}
+        return Inline("", "{x} if {device_of}({x}) == {there} else {cross}({x})", names)
+
     def many(self, xs: list[Any]) -> list[Any]:
         """Take several arrays across, in one call where the way has one for many."""
         if self.fast_many is not None and all(self._takes(cls) for cls in set(map(type, xs))):
@@ -136,41 +165,131 @@ def _describe(x: Any) -> str:
         return text
 
 
-class Conversion:
+_MISSED: Any = object()
+_MOST_PLANS = 8
+_MOST_STRUCTURES = 1_000
+
+
+def _missed(value: Any) -> Any:
+    return _MISSED
+
+
+class Conversion(functools.partial[Any]):
     """A conversion to one target, made once and called often. `converter` makes it.
 
-    It can be pickled and shared among threads.
+    Call it with a value: an array, a tree of arrays, or anything. It can be pickled and shared among
+    threads. The first times that it meets a structure it goes the careful way; then it writes a plan for
+    it, see `explain`. It is a `functools.partial`, whose function is the plan that served last: so calling
+    it costs no more than calling the plan.
 
     Attributes:
         target: the backend that arrays are converted to.
         options: the options that hold.
         registry: where sources are looked up.
+
+    Raises:
+        ConversionError: when called, if an array cannot be carried; the error says where it stands.
+        StructureError: when called, if the tree is cyclic or too deep.
     """
+
+    def __new__(cls, target: Backend, options: Options, registry: Registry) -> Self:
+        """Make it with a function that is replaced before it can be called."""
+        return super().__new__(cls, _missed)
 
     def __init__(self, target: Backend, options: Options, registry: Registry) -> None:
         self.target = target
         self.options = options
         self.registry = registry
-        self._crossings: dict[Any, _Crossing] = {}
+        self._start()
         registry.watch(self)
+
+    def _start(self) -> None:
+        for plans in getattr(self, "_plans", {}).values():
+            for plan in plans:
+                plan.forget()
+        self._crossings: dict[Any, _Crossing] = {}
+        self._plans: dict[type, list[Plan]] = {}
+        self._sighted: dict[Any, int] = {}
+        self._hits = 0
+        self._call_first(self._miss)
+
+    def _call_first(self, function: Callable[[Any], Any]) -> None:
+        put = getattr(self, "__setstate__")  # noqa: B009 - not in the stubs
+        put((function, (), {}, self.__dict__))
 
     def registry_changed(self) -> None:
         """Forget what was derived from the registry."""
         self.target = self.registry.backend(self.target)
-        self._crossings = {}
+        self._start()
 
-    def __call__(self, value: Any) -> Any:
-        """Convert a value: an array, a tree of arrays, or anything.
+    def _miss(self, value: Any) -> Any:
+        """For a value that the plan that served last does not serve: another plan, or the careful way."""
+        try:
+            plans = self._plans.get(type(value), ())
+        except Exception:  # a class that cannot be hashed
+            plans = ()
+        for plan in plans:
+            result = plan.run(value, _missed)
+            if result is not _MISSED:
+                self._hits += 1
+                if self._hits % 16 == 0:
+                    self._call_first(plan.run)
+                return result
+        return self.careful(value)
 
-        Returns:
-            The value with all its arrays converted; one that holds no array as it is.
-
-        Raises:
-            ConversionError: an array cannot be carried; the error says where it stands.
-            StructureError: the tree is cyclic or too deep.
-        """
+    def careful(self, value: Any) -> Any:
+        """Convert a value without a plan, as is done for structures that were not met before."""
         tree = Tree(value, self.registry, scalars=self.options.scalars == "convert")
-        return tree.build(self._across(tree))
+        result = tree.build(self._across(tree))
+        self._learn(tree, value)
+        return result
+
+    def _learn(self, tree: Tree, value: Any) -> None:
+        """Write a plan for a structure that was met before."""
+        structure = structure_of(tree)
+        try:
+            times = self._sighted.get(structure, 0)
+        except Exception:  # as above
+            return
+        if structure is None or times >= 2:
+            return
+        if len(self._sighted) >= _MOST_STRUCTURES:
+            self._sighted.clear()
+        self._sighted[structure] = times + 1
+        if times == 0:
+            return
+        plan = write_plan(tree, self._ways, f"to {self.target.name}")
+        if plan is None:
+            return
+        plan.run.__defaults__ = (self._miss,)
+        plans = self._plans.setdefault(type(value), [])
+        if len(plans) >= _MOST_PLANS:
+            plans.pop().forget()
+        plans.insert(0, plan)
+        self._call_first(plan.run)
+
+    def _ways(self, cls: type) -> Ways:
+        kind, by = self.registry.catalog.kinds[cls]
+        if kind in ("scalar", "number"):
+            return Ways(plain(self._cross_scalar))
+        return self.crossing(by[0] if kind == "objects" else by).ways(cls)
+
+    def _cross_scalar(self, value: Any) -> Any:
+        import numpy
+
+        array = numpy.asarray(value)
+        if array.dtype.kind == "O":
+            return NotImplemented
+        return self.crossing(self.registry.backend("numpy")).one(array)
+
+    def explain(self) -> str:
+        """Show the code of the plans that were written so far, as text."""
+        plans = [plan.source for listed in self._plans.values() for plan in listed]
+        return "\n\n".join(plans) or "no structure was met twice yet, so there is no plan"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Self:
+        """Be no method where it stands in a class."""
+        return self
 
     def _across(self, tree: Tree) -> list[Any]:
         arrays: list[Any] = list(tree.arrays)

@@ -10,6 +10,7 @@ from ._imports import resolve_types
 
 if TYPE_CHECKING:
     from ._options import Options
+    from ._plan import Inline
 
 __all__ = ["COSTS", "Converter", "Cost"]
 
@@ -71,6 +72,13 @@ class Converter(ABC):
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         """Likewise for a list of arrays in one call, where that is cheaper than one call each."""
+        return None
+
+    def inline(self, options: Options) -> Inline | None:
+        """Likewise as Python expressions to be written into the code for a structure, None if not.
+
+        They save a call for each array. The expressions may raise for what they do not serve.
+        """
         return None
 
     def takes(self, cls: type) -> bool:

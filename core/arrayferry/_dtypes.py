@@ -8,7 +8,6 @@ Otherwise the widest of the kind is taken, and under "checked" the values are lo
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ._errors import NarrowingError, UnsupportedDtypeError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from ._backend import Backend
     from ._options import Narrowing
 
-__all__ = ["dtype_named", "fit", "kind_of", "limits_of"]
+__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of"]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _WHAT = {
@@ -96,7 +95,12 @@ def _peculiarities(dtype: np.dtype[Any]) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
-    """The dtype to use in place of one that is not held, and whether it holds every value."""
+    """The dtype to use, and whether it holds every value of this one; None if there is none.
+
+    A dtype that is held is its own choice, in whichever byte order.
+    """
+    if dtype.name in held:
+        return dtype, True
     kind = kind_of(dtype)
     same = [
         found
@@ -107,7 +111,7 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
         return None, False
     if kind == "bool":
         return same[0], True
-    whole = [found for found in same if _holds(found, dtype)]
+    whole = [found for found in same if _holds(found, dtype.newbyteorder("="))]
     if whole:
         return min(whole, key=_smallest), True
     return max(same, key=lambda found: found.itemsize), False
@@ -118,68 +122,93 @@ def _smallest(dtype: np.dtype[Any]) -> tuple[int, int]:
     return dtype.itemsize, -getattr(limits_of(dtype), "nmant", 0)
 
 
-def fit(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:
-    """Give an array that has a dtype of the target: `x` itself where that is so already.
+def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> Any:
+    """Give a NumPy array a dtype that the target has, under the narrowing rule.
+
+    Args:
+        x: an array of any shape and dtype.
+        target: whose `dtypes` count.
+        narrowing: "checked", "forbid" or "allow", as in `arrayferry.convert`.
+
+    Returns:
+        `x` itself if its dtype is one that the target has, else a new array of the same shape.
 
     Raises:
         NarrowingError: the values do not fit, or no change was allowed.
         UnsupportedDtypeError: the target has no dtype of the kind.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype
+        dtype('int32')
     """
-    held: Collection[str] | None = target.dtypes()
+    held = target.dtypes()
     if held is None:
         return x
-    name = x.dtype.name
-    if name in held:
+    dtype, whole = _choose(x.dtype, held if type(held) is frozenset else frozenset(held))
+    if dtype is x.dtype or dtype == x.dtype:
         return x
-    dtype, whole = None, False
-    if kind_of(x.dtype):
-        dtype, whole = _choose(x.dtype.newbyteorder("="), frozenset(held))
     if dtype is None:
-        what = _WHAT.get(x.dtype.kind, "numbers of that kind")
-        if x.dtype.type.__module__ == "ml_dtypes":
-            what = f"{name} or anything that can hold it"
-        raise UnsupportedDtypeError(
-            f"{target.name} has no dtype for {what} (an array of dtype {x.dtype})",
-            remedy='Pass unsupported="keep" to leave such arrays as they are.',
-            dtype=str(x.dtype),
-        )
+        raise _unsupported(x, target)
     if narrowing == "forbid":
         raise NarrowingError(
-            f"{target.name} has no {name} here, and narrowing to {dtype.name} is forbidden",
-            remedy=f'Convert the array to a dtype of {target.name} first, or pass narrowing="checked".'
-            + _hint(target, name),
-            dtype=name,
+            f"{target.name} has no {x.dtype.name} here, and narrowing to {dtype.name} is forbidden",
+            remedy=f"Convert the array to a dtype of {target.name} first, or pass "
+            f'narrowing="checked".' + _hint(target, x.dtype.name),
+            dtype=x.dtype.name,
             narrowed=dtype.name,
         )
     import numpy as np
 
-    with np.errstate(all="ignore"):
+    if x.dtype.kind in "iu" and dtype.kind in "iu":
         narrowed = x.astype(dtype)
-        if not whole and narrowing == "checked":
-            culprit = _lost(x, narrowed, kind_of(dtype))
-            if culprit is not None:
-                raise NarrowingError(
-                    f"{target.name} has no {name} here, and {culprit} does not fit {dtype.name}",
-                    remedy="Scale the numbers down, or pass "
-                    f'narrowing="allow" to lose them as {target.name} would.' + _hint(target, name),
-                    dtype=name,
-                    narrowed=dtype.name,
-                )
+        culprit = None if whole or narrowing == "allow" else _changed(x, narrowed)
+    else:
+        with np.errstate(all="ignore"):
+            narrowed = x.astype(dtype)
+            culprit = None if whole or narrowing == "allow" else _overflowed(x, narrowed)
+    if culprit is not None:
+        raise NarrowingError(
+            f"{target.name} has no {x.dtype.name} here, and {culprit} does not fit {dtype.name}",
+            remedy="Scale the numbers down, or pass "
+            f'narrowing="allow" to lose them as {target.name} would.' + _hint(target, x.dtype.name),
+            dtype=x.dtype.name,
+            narrowed=dtype.name,
+        )
     return narrowed
 
 
-def _lost(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any], kind: str) -> object | None:
-    """One of the numbers that did not survive: an integer that changed, a finite one that grew infinite."""
+def _unsupported(x: np.ndarray[Any, Any], target: Backend) -> UnsupportedDtypeError:
+    what = _WHAT.get(x.dtype.kind, "numbers of that kind")
+    if x.dtype.type.__module__ == "ml_dtypes":
+        what = f"{x.dtype.name} or anything that can hold it"
+    return UnsupportedDtypeError(
+        f"{target.name} has no dtype for {what} (an array of dtype {x.dtype})",
+        remedy='Pass unsupported="keep" to leave such arrays as they are.',
+        dtype=str(x.dtype),
+    )
+
+
+def _changed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
+    """One of the integers that did not survive, None if all did."""
+    bad = narrowed != x
+    return str(x[bad].flat[0]) if bad.any() else None
+
+
+def _overflowed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
+    """One of the finite numbers that became infinite, None if none did."""
     import numpy as np
 
-    if kind in ("int", "uint"):
-        bad = narrowed != x
-    elif kind == "complex":
+    finite = np.isfinite(narrowed)
+    if finite.all():
+        return None
+    if x.dtype.kind == "c":
         bad = (np.isfinite(x.real) & ~np.isfinite(narrowed.real)) | (
             np.isfinite(x.imag) & ~np.isfinite(narrowed.imag)
         )
     else:
-        bad = np.isfinite(x) & ~np.isfinite(narrowed)
+        bad = np.isfinite(x) & ~finite
     return str(x[bad].flat[0]) if bad.any() else None
 
 

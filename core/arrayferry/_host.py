@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._dtypes import fit
+from ._dtypes import fit_dtype
 from ._errors import ConversionError, CopyRequiredError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def enter(
     """
     import numpy as np
 
-    n: np.ndarray[Any, Any] = fit(held.value, target, options.narrowing)
+    n: np.ndarray[Any, Any] = fit_dtype(held.value, target, options.narrowing)
     private = held.private or n is not held.value
     readonly = not n.flags.writeable
     if target.name != "numpy":

@@ -10,7 +10,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Backend, ConversionError, Converter, Options, TracedValueError, hookimpl
+from arrayferry import (
+    Backend,
+    ConversionError,
+    Converter,
+    Inline,
+    Options,
+    TracedValueError,
+    fit_dtype,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,7 +121,7 @@ class JaxBackend(Backend):
     def dtypes(self) -> frozenset[str]:
         import jax
 
-        return _DTYPES | _WIDE if jax.config.jax_enable_x64 else _DTYPES
+        return _ALL if jax.config.jax_enable_x64 else _DTYPES
 
     def dtype_hint(self, dtype: str) -> str:
         return (
@@ -174,6 +183,10 @@ _DTYPES = frozenset(
         "float4_e2m1fn",
     ]
 )
+
+
+_ALL = _DTYPES | _WIDE
+BACKEND = JaxBackend()
 
 
 def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -241,7 +254,7 @@ def _held(wide: bool) -> frozenset[np.dtype[Any]]:
     import ml_dtypes
     import numpy as np
 
-    names = _DTYPES | _WIDE if wide else _DTYPES
+    names = _ALL if wide else _DTYPES
     found = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
     return frozenset([np.dtype(bool), *map(np.dtype, found)])
 
@@ -277,9 +290,10 @@ class _IntoJax(Converter):
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
             held = wide if config.jax_enable_x64 else narrow
-            for array in arrays:
+            for index, array in enumerate(arrays):
                 if array.dtype not in held:
-                    raise TypeError(array.dtype)
+                    fitting = fit_dtype(array, BACKEND, options.narrowing)
+                    arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
             if config.jax_debug_nans or not (anywhere or config.jax_default_device is None):
                 raise RuntimeError("not by the compiled way")
             results = enter(arrays)
@@ -328,6 +342,10 @@ class JaxToNumpy(Converter):
             return None
         return np.array if options.copy else np.asarray
 
+    def inline(self, options: Options) -> Inline | None:
+        show = self.bind(options)
+        return None if show is None else Inline("", "{show}({x})", {"show": show})
+
 
 class JaxToTorch(Converter):
     """Copies through host memory, since PyTorch has no arrays that cannot be written."""
@@ -347,11 +365,19 @@ class JaxToTorch(Converter):
             return None
         return lambda x: from_numpy(array(x))
 
+    def inline(self, options: Options) -> Inline | None:
+        from numpy import array
+        from torch import from_numpy
+
+        if self.bind(options) is None:
+            return None
+        return Inline("", "{take}({copy}({x}))", {"take": from_numpy, "copy": array})
+
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Give the one backend of this module."""
-    return [JaxBackend()]
+    return [BACKEND]
 
 
 @hookimpl

@@ -11,6 +11,7 @@ from arrayferry import (
     Backend,
     ConversionError,
     Converter,
+    Inline,
     Options,
     UnsupportedDtypeError,
     hookimpl,
@@ -233,8 +234,16 @@ class NumpyToTorch(Converter):
         from torch import from_numpy
 
         if options.copy:
-            return lambda x: from_numpy(x.copy()) if x.flags.c_contiguous else NotImplemented
+            return lambda x: from_numpy(x.copy())
         return lambda x: from_numpy(x) if x.flags.carray else NotImplemented
+
+    def inline(self, options: Options) -> Inline:
+        from torch import from_numpy
+
+        test, result = (
+            ("", "{take}({x}.copy())") if options.copy else ("{x}.flags.carray", "{take}({x})")
+        )
+        return Inline(test, result, {"take": from_numpy})
 
 
 class TorchToNumpy(Converter):
@@ -249,6 +258,12 @@ class TorchToNumpy(Converter):
     def bind(self, options: Options) -> Callable[[Any], Any]:
         view = ordinary_view()
         return (lambda x: view(x).copy()) if options.copy else view
+
+    def inline(self, options: Options) -> Inline:
+        from torch import Tensor
+
+        result = "{y}.copy()" if options.copy else "{y}"
+        return Inline("not ({y} := {show}({x})).flags.owndata", result, {"show": Tensor.numpy})
 
 
 @hookimpl

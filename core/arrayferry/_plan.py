@@ -1,0 +1,363 @@
+"""Plans: code written for a structure that was met before, so that meeting it again costs little.
+
+This is the one idea that makes conversions fast. A value that was taken apart the careful way (see
+`_tree`) leaves behind a `Tree`. From that a plan is written: a Python function that looks at each
+container and each leaf just enough to know that the same code still serves, makes the framework's own
+fastest call for each array, and puts the structure together again. For
+
+    {"image": x, "info": ("text", y)}
+
+to PyTorch it reads, in short:
+
+    if type(v0) is not dict: return miss(v0)
+    k1, k2 = v0
+    v1, v2 = v0.values()
+    ...
+    if not (type(v1) is type(v4) is ndarray): return miss(v0)
+    if not (v1.flags.carray and v4.flags.carray): return miss(v0)
+    return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
+
+A plan trusts nothing that it has not looked at in this very call: types, lengths, whatever a direct
+converter needs to know of an array (layout, writability), and that no container stands in two places.
+Keys are not looked at, since the value's own are used again. Whatever is not as it was, and whatever
+raises, goes to `miss`: the careful way, which is right for every value and words the errors.
+
+`Conversion.explain()` shows the code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import keyword
+import linecache
+import re
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, NamedTuple
+
+from ._container import OBJECT_ARRAY
+from ._tree import Branch, Leaf, Tree
+
+__all__ = ["Inline", "Plan", "Ways", "plain", "structure_of", "write_plan"]
+
+MOST_LEAVES = 2_000
+"""Leaves that are written out one by one at most; longer runs of one type are loops and count once."""
+RUN = 16
+"""Children of one type from which a container is written as a loop."""
+DEEPEST = 30
+"""Levels from which a tree is not planned for: Python's own parser has an end."""
+
+_serial = itertools.count(1)
+
+
+class Inline(NamedTuple):
+    """How one array crosses, as Python expressions over `{x}`, the array, and `{y}`, a name to bind.
+
+    Attributes:
+        test: what must hold for `result` to be right, "" if nothing.
+        result: the array of the target.
+        names: what the expressions refer to.
+    """
+
+    test: str
+    result: str
+    names: dict[str, Any]
+
+
+class Ways(NamedTuple):
+    """How arrays of one type cross: `many` for all in one call if there is one, else `one` each."""
+
+    one: Inline
+    many: Callable[[list[Any]], list[Any]] | None = None
+
+
+class Plan(NamedTuple):
+    """Code for one structure.
+
+    Attributes:
+        run: takes the value and a `miss` to call for a value that it does not serve.
+        source: the text of the code.
+        name: what tracebacks call the file that it would stand in.
+    """
+
+    run: Callable[..., Any]
+    source: str
+    name: str
+
+    def forget(self) -> None:
+        """Take back the text that tracebacks show."""
+        linecache.cache.pop(self.name, None)
+
+
+class _UnplannableError(Exception):
+    pass
+
+
+def structure_of(tree: Tree) -> Any:
+    """A key for all that a plan for this tree would look at, None if it cannot be planned for."""
+    try:
+        return _key(tree, tree.root, 0, set())
+    except _UnplannableError:
+        return None
+
+
+def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
+    if type(node) is Leaf:
+        return type(tree.arrays[node.index])
+    if type(node) is not Branch:
+        return (type(node),)
+    if depth > DEEPEST or id(node) in seen or node.container is OBJECT_ARRAY:
+        raise _UnplannableError
+    seen.add(id(node))
+    if _is_run(tree, node):
+        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), "...")
+    return (type(node.value), *[_key(tree, child, depth + 1, seen) for child in node.children])
+
+
+def _is_run(tree: Tree, node: Branch) -> bool:
+    """Whether a container is a long one of arrays of one type, to be written as a loop."""
+    children = node.children
+    if len(children) < RUN or type(node.value) not in (dict, list, tuple):
+        return False
+    if type(children[0]) is not Leaf:
+        return False
+    first = type(tree.arrays[children[0].index])
+    return all(
+        type(child) is Leaf and type(tree.arrays[child.index]) is first for child in children
+    )
+
+
+def write_plan(tree: Tree, ways: Callable[[type], Ways], title: str) -> Plan | None:
+    """Write and compile the code for values of the structure of `tree`.
+
+    Args:
+        tree: a value that was taken apart.
+        ways: tells how arrays of a type cross.
+        title: what to call the code in tracebacks.
+
+    Returns:
+        The plan, None if the structure is too large or too deep for one.
+    """
+    writer = _Writer(tree, ways)
+    try:
+        source = writer.function()
+    except (_UnplannableError, RecursionError):
+        return None
+    name = f"<arrayferry: {title}, plan {next(_serial)}>"
+    scope = writer.names
+    try:
+        exec(compile(source, name, "exec"), scope)
+    except (RecursionError, MemoryError, SyntaxError):
+        return None
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    return Plan(scope.pop("plan"), source, name)
+
+
+class _Writer:
+    """Writes the code of one plan, line by line."""
+
+    def __init__(self, tree: Tree, ways: Callable[[type], Ways]) -> None:
+        self.tree = tree
+        self.ways = ways
+        self.lines: list[str] = []
+        self.typed: dict[type, list[str]] = {}
+        self.tests: list[str] = []
+        self.names: dict[str, Any] = {}
+        self.known: dict[int, str] = {}
+        self.mutable: list[str] = []
+        self.together: dict[str, list[str]] = {}
+        self.results: dict[str, list[str]] = {}
+        self.count = 0
+        self.leaves = 0
+
+    def function(self) -> str:
+        """Write the whole."""
+        result = self.value(self.tree.root, "v0")
+        body = self.lines
+        if len(self.mutable) > 1:
+            body.append(self.miss_if(self.all_same(self.mutable)))
+        for cls, names in self.typed.items():
+            same = " is ".join(f"type({name})" for name in names)
+            kind = self.type_name(cls)
+            body.append(
+                self.miss_if(
+                    f"{same} is not {kind}" if len(names) == 1 else f"not ({same} is {kind})"
+                )
+            )
+        if self.tests:
+            body.append(self.miss_if(f"not ({' and '.join(self.tests)})"))
+        for many, inputs in self.together.items():
+            body.append(f"{many}_in = [{', '.join(inputs)}]")
+            starred = [name for name in inputs if name.startswith("*")]
+            if not starred:
+                body.append(f"[{', '.join(self.results[many])}] = {many}({many}_in)")
+            else:
+                body.append(f"{many}_out = iter({many}({many}_in))")
+                for name, output in zip(inputs, self.results[many], strict=True):
+                    if name.startswith("*"):
+                        body.append(f"{output} = list(islice({many}_out, len({name[1:]})))")
+                        self.constant(itertools.islice, "islice")
+                    else:
+                        body.append(f"{output} = next({many}_out)")
+        text = "\n        ".join([*body, f"return {result}"])
+        return (
+            "def plan(v0, miss=None):\n"
+            f"    try:\n        {text}\n"
+            "    except Exception:\n        return miss(v0)\n"
+        )
+
+    def miss_if(self, condition: str) -> str:
+        return f"if {condition}: return miss(v0)"
+
+    def all_same(self, names: list[str]) -> str:
+        if len(names) == 2:
+            return f"{names[0]} is {names[1]}"
+        return f"len({{{', '.join(f'id({name})' for name in names)}}}) != {len(names)}"
+
+    def fresh(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def constant(self, thing: Any, hint: str) -> str:
+        """A name for an object that the code refers to."""
+        name = self.known.get(id(thing))
+        if name is None:
+            plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
+            taken = hint in self.names or getattr(builtins, hint, thing) is not thing
+            if not plain or taken or hint in ("miss", "plan") or re.fullmatch(r"[a-z]+\d+.*", hint):
+                hint = self.fresh("thing_")
+            name = self.known[id(thing)] = hint
+            self.names[name] = thing
+        return name
+
+    def type_name(self, cls: type) -> str:
+        return self.constant(cls, cls.__name__)
+
+    def value(self, node: Any, name: str) -> str:
+        """Write what looks at a value under `name`, and give the expression for its result."""
+        if type(node) is Leaf:
+            return self.leaf(node, name)
+        if type(node) is Branch:
+            return self.branch(node, name)
+        if node is None:
+            self.lines.append(self.miss_if(f"{name} is not None"))
+        else:
+            self.expect(name, type(node))
+        return name
+
+    def expect(self, name: str, cls: type) -> None:
+        if cls is NoneType:
+            self.lines.append(self.miss_if(f"{name} is not None"))
+        else:
+            self.lines.append(self.miss_if(f"type({name}) is not {self.type_name(cls)}"))
+
+    def leaf(self, node: Leaf, name: str) -> str:
+        self.leaves += 1
+        if self.leaves > MOST_LEAVES:
+            raise _UnplannableError
+        cls = type(self.tree.arrays[node.index])
+        self.typed.setdefault(cls, []).append(name)
+        ways = self.ways(cls)
+        if ways.many is not None:
+            return self.joined(ways.many, name)
+        test, result = self.inline(ways.one, name)
+        if test:
+            self.tests.append(test)
+        return result
+
+    def inline(self, inline: Inline, name: str) -> tuple[str, str]:
+        renamed = {own: self.constant(thing, own) for own, thing in inline.names.items()}
+        fields = {**renamed, "x": name, "y": f"y{name}"}
+        return inline.test.format(**fields), inline.result.format(**fields)
+
+    def joined(self, many: Callable[[list[Any]], list[Any]], name: str) -> str:
+        call = self.constant(many, "many")
+        result = f"y{name.lstrip('*')}"
+        self.together.setdefault(call, []).append(name)
+        self.results.setdefault(call, []).append(result)
+        return result
+
+    def branch(self, node: Branch, name: str) -> str:
+        cls = type(node.value)
+        if _is_run(self.tree, node):
+            return self.run(node, name, cls)
+        count = len(node.children)
+        self.lines.append(
+            # what is not empty is taken apart by assignment, which fails for another length
+            self.miss_if(
+                f"type({name}) is not {self.type_name(cls)}" + (f" or {name}" if not count else "")
+            )
+        )
+        if cls is not tuple:
+            self.mutable.append(name)
+        inside = [self.fresh("v") for _ in node.children]
+        unpacked = _comma(inside)
+        keys: list[str] = []
+        container = ""
+        if cls is dict:
+            if inside:
+                keys = [self.fresh("k") for _ in inside]
+                self.lines.append(f"{_comma(keys)} = {name}")
+                self.lines.append(f"{unpacked} = {name}.values()")
+        elif cls in (list, tuple):
+            if inside:
+                self.lines.append(f"{unpacked} = {name}")
+        else:
+            container = self.constant(node.container, type(node.container).__name__.strip("_"))
+            held = self.fresh("c")
+            self.lines.append(f"{held} = {container}.children({name})")
+            self.lines.append(f"{unpacked} = {held}" if inside else self.miss_if(f"len({held})"))
+        made = [self.value(child, var) for child, var in zip(node.children, inside, strict=True)]
+        if not node.rebuilt:
+            return name
+        if cls is dict:
+            return (
+                f"{{{', '.join(f'{key}: {item}' for key, item in zip(keys, made, strict=True))}}}"
+            )
+        if cls is tuple:
+            return f"({_comma(made)})" if made else "()"
+        if cls is list:
+            return f"[{', '.join(made)}]"
+        return f"{container}.rebuild({name}, [{', '.join(made)}])"
+
+    def run(self, node: Branch, name: str, cls: type) -> str:
+        """A long container of arrays of one type, of whatever length."""
+        self.leaves += 1
+        self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
+        if cls is not tuple:
+            self.mutable.append(name)
+        kind = type(self.tree.arrays[node.children[0].index])
+        ways = self.ways(kind)
+        items = f"{name}.values()" if cls is dict else name
+        held = self.type_name(kind)
+        if ways.many is not None:
+            self.lines.append(self.miss_if(f"set(map(type, {items})) != {{{held}}}"))
+            result = self.joined(ways.many, f"*{self.listed(items)}" if cls is dict else f"*{name}")
+        else:
+            result, item = self.fresh("r"), self.fresh("v")
+            test, expression = self.inline(ways.one, item)
+            condition = f"type({item}) is not {held}" + (f" or not ({test})" if test else "")
+            self.lines += [
+                f"{result} = []",
+                f"for {item} in {items}:",
+                f"    {self.miss_if(condition)}",
+                f"    {result}.append({expression})",
+            ]
+        if cls is dict:
+            return f"dict(zip({name}, {result}))"
+        return f"tuple({result})" if cls is tuple else result
+
+    def listed(self, items: str) -> str:
+        name = self.fresh("l")
+        self.lines.append(f"{name} = [*{items}]")
+        return name
+
+
+def _comma(names: list[str]) -> str:
+    return ", ".join(names) + ("," if len(names) == 1 else "")
+
+
+def plain(cross: Callable[[Any], Any]) -> Inline:
+    """The expressions for a call that answers `NotImplemented` for what it does not serve."""
+    return Inline("({y} := {cross}({x})) is not NotImplemented", "{y}", {"cross": cross})

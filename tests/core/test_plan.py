@@ -1,0 +1,366 @@
+"""Plans: written for structures met twice, right for every value that they meet, readable."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import linecache
+import pickle
+import threading
+import traceback
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+def met(conversion, value, times=4):
+    for _ in range(times):
+        found = conversion(value)
+    return found
+
+
+def test_a_plan_is_written_at_the_second_meeting():
+    conversion = af.converter("torch")
+    assert "no plan" in conversion.explain()
+    conversion({"a": X})
+    assert "no plan" in conversion.explain()
+    conversion({"a": X})
+    code = conversion.explain()
+    assert "type(v0) is not dict" in code
+    assert ".flags.carray" in code
+    compile(code, "plans", "exec")
+
+
+VALUES = {
+    "float": X,
+    "double": X.astype(np.float64),
+    "wide": np.array([1, 2**40]),
+    "flipped": X[::-1],
+    "strided": np.arange(9, dtype=np.float32)[::3],
+    "fortran": np.ones((2, 3), np.float32, order="F"),
+    "empty": X[:0],
+    "0-d": np.array(2.5, np.float32),
+    "big-endian": X.astype(">f4"),
+    "unaligned": np.frombuffer(bytearray(13), np.uint8)[1:].view(np.float32),
+    "broadcast": np.broadcast_to(X, (2, 3)),
+    "bool": np.array([True, False]),
+    "half": X.astype(np.float16),
+    "unsigned": np.array([1], np.uint64),
+    "complex": np.array([1 - 2j], np.complex64),
+}
+
+
+@pytest.mark.parametrize("copying", [None, True])
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "array_api_strict"])
+def test_values_that_change_under_one_structure(target, copying):
+    conversion = af.converter(target, copy=copying)
+    met(conversion, {"a": [X], "b": (X, "text")})
+    for _ in range(2):
+        for name, x in VALUES.items():
+            if target == "jax" and name == "wide":
+                with pytest.raises(af.NarrowingError, match=r"at \['a'\]\[0\]"):
+                    conversion({"a": [x], "b": (X, "text")})
+                continue
+            found = conversion({"a": [x], "b": (x, "text")})
+            for y in (found["a"][0], found["b"][0]):
+                assert af.backend_of(y).name == target
+                np.testing.assert_array_equal(np.asarray(af.convert(y, "numpy")), x)
+            assert found["b"][1] == "text"
+
+
+def test_read_only_memory_under_a_plan():
+    conversion = af.converter("torch")
+    met(conversion, [X])
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    conversion([frozen])[0].fill_(-1)
+    assert frozen.tolist() == [0, 1, 2]
+
+
+def test_objects_and_words_under_a_plan_for_numbers():
+    for target in ("torch", "jax", "dask", "numpy"):
+        conversion = af.converter(target)
+        met(conversion, [X])
+        mixed = np.array([X, None], object)
+        found = conversion([mixed])[0]
+        assert found.dtype == object
+        assert af.backend_of(found[0]).name == target
+    with pytest.raises(af.UnsupportedDtypeError):
+        met(af.converter("torch"), [X]) and af.converter("torch")([np.array(["a"])])
+
+
+@pytest.mark.parametrize("target", ["numpy", "jax"])
+def test_tensors_that_change_under_one_structure(target):
+    conversion = af.converter(target)
+    met(conversion, [torch.arange(3.0)])
+    z = torch.tensor([1 + 2j])
+    for x in (
+        torch.arange(3.0, requires_grad=True), z.conj(), z.conj().imag, torch.arange(6.0)[::2],
+        torch.ones(1).expand(4), torch.ones(2, dtype=torch.bfloat16), torch.ones(0), torch.ones(()),
+        torch._efficientzerotensor((2,)),
+    ):  # fmt: skip
+        found = conversion([x])[0]
+        expected = x.detach().resolve_conj().resolve_neg().clone()
+        assert af.convert(found, "torch").tolist() == expected.tolist()
+    with pytest.raises(af.ConversionError, match="sparse"):
+        conversion([torch.ones(2).to_sparse()])
+
+
+def test_jax_arrays_that_change_under_one_structure():
+    for target in ("numpy", "torch"):
+        conversion = af.converter(target)
+        met(conversion, [jnp.arange(3.0)])
+        assert conversion([jnp.ones(2, jnp.bfloat16)])[0].tolist() == [1, 1]
+        with pytest.raises(af.ConversionError, match="PRNG"):
+            conversion([jax.random.key(0)])
+        gone = jnp.ones(2)
+        gone.delete()
+        with pytest.raises(af.ConversionError, match="deleted"):
+            conversion([gone])
+        with pytest.raises(af.TracedValueError):
+            jax.jit(lambda x, run=conversion: run([x]))(jnp.ones(1))
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass
+class Plain:
+    x: Any
+    note: Any = None
+
+
+def test_structures_that_change_between_calls():
+    conversion = af.converter("torch")
+    shapes = [
+        lambda: {"a": X, "b": X},
+        lambda: {"b": X, "a": X},
+        lambda: {"a": X},
+        lambda: {"a": X, "b": None},
+        lambda: {"a": None, "b": X},
+        lambda: {"a": [X], "b": X},
+        lambda: {"a": {"b": X}},
+        lambda: collections.OrderedDict(a=X, b=X),
+        lambda: {1: X},
+        lambda: {True: X},
+        lambda: {1.0: X},
+        lambda: {np.str_("a"): X, "b": X},
+        lambda: [X, X],
+        lambda: (X, X),
+        lambda: Point(X, X),
+        lambda: Point(X, "y"),
+        lambda: Plain(X),
+        lambda: Plain(X, X),
+        lambda: Plain([X], "note"),
+        list,
+        dict,
+        lambda: (),
+        lambda: [X] * 3,
+        lambda: [X] * 40,
+        lambda: [X] * 50,
+        lambda: {str(i): X for i in range(30)},
+        lambda: tuple([X] * 20),
+        lambda: {"r": [torch.ones(1)] * 20, "n": X},
+        lambda: torch.ones(2),
+        lambda: X,
+        lambda: np.float32(2),
+        lambda: 3,
+        lambda: "text",
+        lambda: None,
+    ]
+
+    def check(made, found):
+        if isinstance(made, np.ndarray):
+            assert isinstance(found, torch.Tensor)
+            assert found.tolist() == made.tolist()
+        elif isinstance(made, np.generic):
+            assert isinstance(found, torch.Tensor)
+        elif isinstance(made, dict):
+            assert type(found) is type(made)
+            assert list(found) == list(made)
+            assert [type(k) for k in found] == [type(k) for k in made]
+            for key in made:
+                check(made[key], found[key])
+        elif isinstance(made, (list, tuple)):
+            assert type(found) is type(made)
+            assert len(found) == len(made)
+            for ours, theirs in zip(made, found, strict=True):
+                check(ours, theirs)
+        elif isinstance(made, Plain):
+            assert type(found) is Plain
+            check(made.x, found.x)
+            check(made.note, found.note)
+        else:
+            assert found is made
+
+    for _ in range(6):
+        for make in shapes:
+            made = make()
+            check(made, conversion(made))
+    for make in shapes:
+        made = make()
+        for _ in range(4):
+            check(made, conversion(made))
+
+
+def test_what_was_one_container_stays_one_under_a_plan():
+    conversion = af.converter("torch")
+    met(conversion, {"a": [X], "b": [X]})
+    shared = [X]
+    found = conversion({"a": shared, "b": shared})
+    assert found["a"] is found["b"]
+    found = conversion({"a": [X], "b": [X]})
+    assert found["a"] is not found["b"]
+
+
+def test_a_cycle_under_a_plan():
+    conversion = af.converter("torch")
+    met(conversion, [[X], X])
+    tree = [None, X]
+    tree[0] = tree
+    with pytest.raises(af.StructureError):
+        conversion(tree)
+
+
+def test_many_shapes_into_jax():
+    conversion = af.converter("jax")
+    for size in range(1, 40):
+        for _ in range(2):
+            n = np.arange(size, dtype=np.float32)
+            found = conversion({"a": n, "b": (n + 1, torch.from_numpy(n + 2))})
+            for offset, y in enumerate((found["a"], *found["b"])):
+                np.testing.assert_array_equal(np.asarray(y), n + offset)
+
+
+@pytest.mark.parametrize("size", [3, 1000, 20_000, 100_000])
+def test_arrays_in_jax_do_not_change_when_buffers_are_used_again(size):
+    conversion = af.converter("jax")
+    memory = np.zeros(size, np.float32)
+    kept = []
+    for step in range(8):
+        memory[:] = step
+        kept.append(conversion({"a": memory, "b": [memory]}))
+        memory[:] = -1
+    for step, found in enumerate(kept):
+        for y in (found["a"], found["b"][0]):
+            assert bool((np.asarray(y) == step).all())
+
+
+def test_classes_with_awkward_names():
+    conversion = af.converter("torch")
+    for name in ("dict", "v1", "miss", "plan", "class", "take", "ndarray", "None", "größe", "len"):
+        cls = type(name, (dict,), {})
+        made = cls(a=X)
+        assert type(met(conversion, {"x": made})["x"]) is cls
+        assert type(met(conversion, {"x": {"a": X}})["x"]) is dict
+
+
+def test_an_error_through_a_plan_says_where():
+    conversion = af.converter("torch")
+    met(conversion, {"a": [X, X]})
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \['a'\]\[1\], from numpy to torch"):
+        conversion({"a": [X, np.array(["t"])]})
+
+
+def test_tracebacks_through_plans_show_their_code():
+    class Odd(Plain):
+        pass
+
+    conversion = af.converter("torch")
+    met(conversion, [Odd(X)])
+    conversion.registry.refresh()
+    met(conversion, [Odd(X)])
+    plan = conversion._plans[list][0]
+    try:
+        plan.run(1, None)
+    except TypeError:
+        shown = traceback.format_exc()
+    assert "<arrayferry: to torch, plan" in shown
+    assert "return miss(v0)" in shown
+
+
+def test_conversions_travel_and_stand_in_classes():
+    class Agent:
+        convert = af.converter("torch", copy=True)
+
+    agent = Agent()
+    assert isinstance(met(agent.convert, X), torch.Tensor)
+    for again in (
+        pickle.loads(pickle.dumps(agent.convert)),
+        copy.deepcopy(agent.convert),
+        copy.copy(agent.convert),
+    ):
+        assert again.options == agent.convert.options
+        assert again.target is agent.convert.target
+        assert isinstance(met(again, [X])[0], torch.Tensor)
+    assert repr(agent.convert) == "arrayferry.converter('torch', copy=True)"
+
+
+def test_plans_are_dropped_when_the_registry_changes():
+    class Better(af.Converter):
+        source, target, cost = "numpy", "torch", "share"
+
+        def convert(self, x, device=None, copy=None):
+            return torch.full((1,), 7.0)
+
+    conversion = af.converter("torch")
+    met(conversion, [X])
+    part = Better()
+    before = af.registry.catalog.converters
+    af.registry.register(part)
+    try:
+        assert "no plan" in conversion.explain()
+        assert af.registry.catalog.converters == (*before, part)
+    finally:
+        af.registry.unregister(part)
+    assert met(conversion, [X])[0].tolist() == [0, 1, 2]
+
+
+def test_the_number_of_plans_is_bounded():
+    conversion = af.converter("torch")
+    for size in range(1, 30):
+        for _ in range(3):
+            conversion([{"k": X}, *range(size)])
+    assert sum(len(plans) for plans in conversion._plans.values()) <= 8
+    assert conversion.explain().count("def plan") <= 8
+    cached = len(linecache.cache)
+    for _ in range(20):
+        conversion.registry_changed()
+        met(conversion, [X])
+    assert len(linecache.cache) <= cached
+
+
+def test_eight_threads_share_one_conversion():
+    for target in ("torch", "jax"):
+        conversion = af.converter(target)
+        errors = []
+
+        def work(number, conversion=conversion, errors=errors):
+            try:
+                for step in range(200):
+                    n = np.full(number + 1, step, np.float32)
+                    tree = {"a": n, "b": [n, str(number)]} if step % 3 else [n, {"c": n}]
+                    found = conversion(tree)
+                    ys = [found["a"], found["b"][0]] if step % 3 else [found[0], found[1]["c"]]
+                    for y in ys:
+                        assert bool((np.asarray(y) == n).all())
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
