@@ -2,17 +2,19 @@
 # make test    set up and pass everything
 # make lint    ruff, mypy strict, pyright
 # make bench   ours against the peer and against calls by hand
+# make fuzz, make downstream, make matrix: see below
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 STRANGERS := $(VENV)/.strangers
+GYMNAX := .venv-gymnax/.ready
 # By its exact version and first: a bare torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
 
-.PHONY: demo test lint format clean
+.PHONY: demo test downstream matrix fuzz bench lint format clean
 
 # Strangers' plugins, installed as a stranger would.
 $(STRANGERS): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -35,6 +37,34 @@ demo: $(READY)
 test: $(STRANGERS)
 	$(BIN)/python -m pytest -n $(JOBS)
 
+# Clients that need an environment of their own, laid over the main one.
+$(GYMNAX): $(READY)
+	$(PYTHON) -m venv .venv-gymnax
+	.venv-gymnax/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > .venv-gymnax/place
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$(cat .venv-gymnax/place)/outer.pth"
+	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1
+	@touch $@
+
+downstream: $(GYMNAX)
+	.venv-gymnax/bin/python -m pytest tests/downstream
+
+# The adapters' tests with each version of Gymnasium that is supported.
+GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
+matrix: $(READY)
+	@for version in $(GYMNASIUMS); do \
+		echo "gymnasium $$version"; \
+		test -d .overlays/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--no-deps --target .overlays/$$version gymnasium==$$version || exit 1; \
+		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q -n $(JOBS) tests/gym_adapters || exit 1; \
+	done
+
+fuzz: $(READY)
+	$(BIN)/python -W ignore tests/adversaries/fuzz.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -46,4 +76,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gymnax .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

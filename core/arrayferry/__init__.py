@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from ._agnostic import agnostic
     from ._backend import STANDARD_DTYPES, Backend
     from ._container import Container
-    from ._convert import Conversion, backend_of, backends, convert, converter, namespace_of, route
+    from ._convert import (
+        Conversion,
+        backend_of,
+        backends,
+        convert,
+        converter,
+        first_array,
+        namespace_of,
+        route,
+    )
     from ._converter import Converter
     from ._dtypes import fit_dtype
     from ._errors import (
@@ -56,6 +65,7 @@ _HOMES = {
         "backends",
         "convert",
         "converter",
+        "first_array",
         "namespace_of",
         "route",
     ),
@@ -114,6 +124,7 @@ __all__ = [
     "backends",
     "convert",
     "converter",
+    "first_array",
     "fit_dtype",
     "hookimpl",
     "namespace_of",

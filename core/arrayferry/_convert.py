@@ -27,7 +27,8 @@ from ._options import Narrowing, Options, Scalars, Unsupported
 from ._plan import Inline, Plan, Ways, plain, structure_of, write_plan
 from ._registry import Registry, default_registry
 from ._route import Route, describe_route, travel
-from ._tree import Tree, first_array, say
+from ._tree import Tree, say
+from ._tree import first_array as _first_array
 
 __all__ = [
     "Conversion",
@@ -35,6 +36,7 @@ __all__ = [
     "backends",
     "convert",
     "converter",
+    "first_array",
     "namespace_of",
     "route",
 ]
@@ -484,7 +486,7 @@ def converter(
                 "like= was given together with a target or a device",
                 remedy="Pass either like=, or to and device.",
             )
-        array, backend = first_array(like, registry)
+        array, backend = _first_array(like, registry)
         if backend is None:
             raise NotAnArrayError(
                 f"like= was given a {type(like).__name__} that holds no array",
@@ -554,6 +556,27 @@ def namespace_of(value: Any) -> Any:
         return array_api_compat.array_namespace(value)
     except TypeError:
         return importlib.import_module(backend.namespace or backend.package)
+
+
+def first_array(value: Any) -> tuple[Any, Backend | None]:
+    """Find the first array in a tree, and its backend.
+
+    Args:
+        value: an array, a tree, or anything.
+
+    Returns:
+        The array and its backend; None and None if it holds none.
+
+    Raises:
+        StructureError: the tree is cyclic or too deep.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> af.first_array({"name": "cart", "speed": np.ones(1)})
+        (array([1.]), <Backend numpy>)
+    """
+    return _first_array(value, default_registry())
 
 
 def backends() -> Any:

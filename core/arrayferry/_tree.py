@@ -252,7 +252,6 @@ def _path(steps: list[_Step], most: int = 8) -> str:
 def first_array(value: Any, registry: Registry) -> tuple[Any, Any]:
     """Give the first array of a tree and its backend, (None, None) if it holds none."""
     tree = Tree(value, registry)
-    for array, backend in zip(tree.arrays, tree.backends, strict=True):
-        if backend is not None:
-            return array, backend
-    return None, None
+    if not tree.arrays:
+        return None, None
+    return tree.arrays[0], tree.backends[0] or registry.backend("numpy")  # a scalar is NumPy's

@@ -20,5 +20,27 @@ except ImportError as error:
 
 from . import vector
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
+from ._functions import (
+    array_conversion,
+    jax_to_numpy,
+    jax_to_torch,
+    numpy_to_jax,
+    numpy_to_torch,
+    torch_to_jax,
+    torch_to_numpy,
+)
 
-__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch", "vector"]
+__all__ = [
+    "ArrayConversion",
+    "JaxToNumpy",
+    "JaxToTorch",
+    "NumpyToTorch",
+    "array_conversion",
+    "jax_to_numpy",
+    "jax_to_torch",
+    "numpy_to_jax",
+    "numpy_to_torch",
+    "torch_to_jax",
+    "torch_to_numpy",
+    "vector",
+]

@@ -5,32 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
-import arrayferry as af
-
-from ._actions import as_space_means
-from ._sides import Sides, Target
+from ._adapter import Adapter
+from ._sides import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
     """Lets an environment written for one array library serve an agent written for another.
 
-    Observations and infos are converted to the agent's library, actions to the environment's. The
-    reward is a `float`, terminated and truncated are `bool`, and what `render` gives stays as it is.
+    Observations and infos are converted to the agent's library, actions to what the environment's
+    action space means. The reward is a `float`, terminated and truncated are `bool`, and what `render`
+    gives stays as it is. The spaces sample, and hold, the agent's arrays.
 
     Args:
         env: the environment.
         env_xp: what the environment speaks, as a name ("jax") or namespace. None: seen in what it
             returns.
         target_xp: what the agent speaks. None: seen in the actions that it passes.
-        env_device: where actions shall lie, None for the environment's default.
+        env_device: where actions shall lie. None: where the environment's own arrays are seen to lie.
         target_device: where observations and infos shall lie, None to keep their device.
+        like: in place of `target_xp` and `target_device`: an array, a module with parameters, an
+            Equinox model, or any tree with an array.
+        info_xp: what infos are converted to, None for what the agent speaks.
+        convert_info: False to leave infos as they are.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`; "keep" leaves numbers in infos alone.
+        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them alone. In
+            observations, numbers become arrays.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -42,6 +45,8 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         >>> observation, info = env.reset(seed=1)
         >>> observation.dtype
         torch.float32
+        >>> env.action_space.contains(env.action_space.sample())
+        True
     """
 
     def __init__(
@@ -52,55 +57,69 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         env_device: Any = None,
         target_device: Any = None,
         *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
         copy: bool | None = None,
         narrowing: str = "checked",
         scalars: str = "keep",
     ) -> None:
-        given = {
-            "env_xp": None if env_xp is None else af.registry.backend(env_xp).name,
-            "target_xp": None if target_xp is None else af.registry.backend(target_xp).name,
-            "env_device": _spelled(env_device),
-            "target_device": _spelled(target_device),
-            "copy": copy,
-            "narrowing": narrowing,
-            "scalars": scalars,
-        }
-        RecordConstructorArgs.__init__(self, **given)
         gym.Wrapper.__init__(self, env)
-        options = {"copy": copy, "narrowing": narrowing, "scalars": scalars}
-        self._sides = Sides(env.metadata, env_xp, target_xp, env_device, target_device, **options)
-
-    @property
-    def env_backend(self) -> af.Backend:
-        """What the environment speaks, as far as is known now."""
-        return self._sides.env_backend
-
-    @property
-    def target_backend(self) -> af.Backend | None:
-        """What the agent speaks, None before it has been seen."""
-        return self._sides.target_backend
+        self._meet(
+            env,
+            env_xp,
+            target_xp,
+            env_device,
+            target_device,
+            like=like,
+            info_xp=info_xp,
+            convert_info=convert_info,
+            copy=copy,
+            narrowing=narrowing,
+            scalars=scalars,
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; `options` are converted to what it speaks."""
-        if options:
-            options = self._sides.to_env(options)
+        options = self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._sides.to_agent((observation, info))  # type: ignore[no-any-return]
+        self._see(observation)
+        return self._sides.to_agent(observation), self._sides.inform(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step with an action of any library."""
-        action = self._sides.to_env(action)
-        if self._sides.env_backend.name == "numpy":
-            action = as_space_means(action, self.env.action_space)
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        observation, info = self._sides.to_agent((observation, info))
-        return observation, float(reward), bool(terminated), bool(truncated), info
+        observation, reward, terminated, truncated, info = self.env.step(self._act(action))
+        sides = self._sides
+        if type(observation) is not sides.seen:
+            self._see(observation)
+        return (
+            sides.to_agent(observation),
+            float(reward),
+            bool(terminated),
+            bool(truncated),
+            sides.inform(info) if info else info,
+        )
 
+    @property
+    def action_space(self) -> Any:
+        """The environment's action space, for the agent's arrays."""
+        return self._space("action_space") if self._action_space is None else self._action_space
 
-def _spelled(device: Any) -> Any:
-    return device if device is None or isinstance(device, str) else str(device)
+    @action_space.setter
+    def action_space(self, space: Any) -> None:
+        self._action_space = space
+
+    @property
+    def observation_space(self) -> Any:
+        """The environment's observation space, for the agent's arrays."""
+        own = self._observation_space
+        return self._space("observation_space") if own is None else own
+
+    @observation_space.setter
+    def observation_space(self, space: Any) -> None:
+        self._observation_space = space
 
 
 class JaxToNumpy(ArrayConversion):
@@ -108,12 +127,12 @@ class JaxToNumpy(ArrayConversion):
 
     Args:
         env: the environment.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:
         super().__init__(env, "jax", "numpy", **options)
-        self._saved_kwargs = options
+        self._record(**options)
 
 
 class JaxToTorch(ArrayConversion):
@@ -122,12 +141,12 @@ class JaxToTorch(ArrayConversion):
     Args:
         env: the environment.
         device: where observations and infos shall lie.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         super().__init__(env, "jax", "torch", target_device=device, **options)
-        self._saved_kwargs = {"device": _spelled(device), **options}
+        self._record(device=device, **options)
 
 
 class NumpyToTorch(ArrayConversion):
@@ -136,9 +155,9 @@ class NumpyToTorch(ArrayConversion):
     Args:
         env: the environment.
         device: where observations and infos shall lie.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         super().__init__(env, "numpy", "torch", target_device=device, **options)
-        self._saved_kwargs = {"device": _spelled(device), **options}
+        self._record(device=device, **options)

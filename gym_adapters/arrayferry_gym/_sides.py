@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import arrayferry as af
-from arrayferry import Backend, Conversion, NotAnArrayError
+from arrayferry import Backend, Conversion
 
-__all__ = ["Sides", "Target"]
+__all__ = ["Sides", "Target", "spelled"]
 
 Target = str | ModuleType | Backend
 
@@ -24,8 +24,12 @@ class Sides:
         metadata: the environment's, looked at before it has returned anything.
         env_xp: what the environment speaks, None to see it at run time.
         target_xp: what the agent speaks, None to see it in its actions.
-        env_device: where the environment's arrays shall lie.
+        env_device: where the environment's arrays shall lie, None for where its own are seen to lie.
         target_device: where the agent's arrays shall lie.
+        like: an array, a module with parameters, or any tree with an array, in place of
+            `target_xp` and `target_device`.
+        info_xp: what infos are converted to, None for what the agent speaks.
+        convert_info: whether infos are converted at all.
         options: the options `copy`, `narrowing` and `scalars` of `arrayferry.convert`.
 
     Raises:
@@ -39,25 +43,59 @@ class Sides:
         target_xp: Target | None,
         env_device: Any,
         target_device: Any,
+        *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
+        scalars: str = "keep",
         **options: Any,
     ) -> None:
+        if like is not None:
+            target_xp, target_device = _likeness(like, target_xp, target_device)
         self._options = options
+        self._scalars = scalars
         self._env_device = env_device
         self._target_device = target_device
+        self._info_xp = None if info_xp is None else af.registry.backend(info_xp).name
+        self._convert_info = convert_info
         self._env_stated = env_xp is not None
         self._target_stated = target_xp is not None
+        self.seen: type | None = None
+        self._spoken: type | None = None
+        self._device_seen = env_device is not None
         if env_xp is None:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
-        self._env = self._conversion(env_xp, env_device)
-        self._target = None if target_xp is None else self._conversion(target_xp, target_device)
+        self._speak_to_env(env_xp, env_device)
+        self._target: Conversion | None = None
+        self._info: Conversion | None = None
+        if target_xp is not None:
+            self._speak_to_agent(target_xp)
 
-    def _conversion(self, to: Target, device: Any) -> Conversion:
-        return af.converter(to, device=device, **self._options)
+    def _speak_to_env(self, to: Target, device: Any) -> None:
+        self._env = af.converter(to, device=device, **self._options)
+
+    def _speak_to_agent(self, to: Target) -> None:
+        device = self._target_device
+        self._target = af.converter(to, device=device, scalars="convert", **self._options)
+        infos = self._info_xp or to
+        device = device if self._info_xp is None else None
+        self._info = af.converter(
+            infos,
+            device=device,
+            scalars=self._scalars,  # type: ignore[arg-type]
+            unsupported="keep",
+            **self._options,
+        )
 
     @property
     def env_backend(self) -> Backend:
         """What the environment speaks, as far as is known now."""
         return self._env.target
+
+    @property
+    def target_device(self) -> Any:
+        """Where the agent's arrays shall lie, None for wherever they are."""
+        return self._target_device
 
     @property
     def target_backend(self) -> Backend | None:
@@ -66,33 +104,76 @@ class Sides:
 
     def to_env(self, value: Any) -> Any:
         """Convert what the agent passes; what it speaks is seen in it, if that was not stated."""
-        if not self._target_stated:
-            spoken = _first_backend(value)
-            if spoken is not None and (
-                self._target is None or spoken.name != self._target.target.name
+        if not self._target_stated and type(value) is not self._spoken:
+            self._spoken = type(value)
+            _, backend = af.first_array(value)
+            if backend is not None and (
+                self._target is None or backend.name != self._target.target.name
             ):
-                self._target = self._conversion(spoken, self._target_device)
+                self._speak_to_agent(backend)
+            if isinstance(value, (dict, list, tuple)):
+                self._spoken = None  # what is inside may change
         return self._env(value)
 
+    def see(self, observation: Any) -> None:
+        """Look at what the environment speaks in what it returned, and where its arrays lie."""
+        if type(observation) is self.seen:
+            return
+        self.seen = type(observation)
+        array, backend = af.first_array(observation)
+        if backend is None:
+            return
+        if self._env_stated and backend.name != self._env.target.name:
+            return
+        device = self._env_device
+        if not self._device_seen and not backend.is_traced(array):
+            self._device_seen = True
+            device = backend.device_of(array)
+            device = None if device == "cpu" else device
+        if device != self._env_device or backend.name != self._env.target.name:
+            self._env_device = device
+            self._speak_to_env(backend, device)
+
+    def forget(self) -> None:
+        """Look anew at what the environment speaks, as when it was reset."""
+        self.seen = None
+
     def to_agent(self, value: Any) -> Any:
-        """Convert what the environment returns; what it speaks is seen in it, if that was not stated."""
-        if not self._env_stated:
-            spoken = _first_backend(value)
-            if spoken is not None and spoken.name != self._env.target.name:
-                self._env = self._conversion(spoken, self._env_device)
+        """Convert an observation, or all that a vector environment returns but its infos."""
         return value if self._target is None else self._target(value)
 
+    def inform(self, infos: Any) -> Any:
+        """Convert infos; what cannot be converted in them is kept."""
+        if not infos or not self._convert_info:
+            return infos
+        if self._info is None:
+            return infos if self._info_xp is None else af.convert(infos, self._info_xp)
+        return self._info(infos)
 
-def _first_backend(value: Any) -> Backend | None:
-    try:
-        return af.backend_of(value)
-    except NotAnArrayError:
-        pass
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            found = _first_backend(item)
-            if found is not None:
-                return found
-    return None
+
+def _likeness(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
+    if target_xp is not None or target_device is not None:
+        raise af.OptionError(
+            "like= was given together with a target or its device",
+            remedy="Pass either like=, or target_xp and target_device.",
+        )
+    example = like
+    if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or one that is like it
+        example = next(iter(like.parameters()), None)
+    array, backend = af.first_array(example)
+    if backend is None:
+        raise af.NotAnArrayError(
+            f"like= was given a {type(like).__name__} that holds no array",
+            remedy="Pass an array, a module with parameters, or a tree with an array.",
+        )
+    return backend, backend.device_of(array)
+
+
+def spelled(device: Any) -> str | None:
+    """Give a device object of any framework as text, so that it can stand in a specification."""
+    if device is None or isinstance(device, str):
+        return device
+    platform = getattr(device, "platform", None)
+    if platform is not None:  # JAX's
+        return f"{platform}:{device.id}"
+    return str(device)

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.utils import RecordConstructorArgs
+import numpy as np
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
-from ._env import _spelled
-from ._sides import Sides, Target
+from ._adapter import Adapter
+from ._sides import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(VectorWrapper, RecordConstructorArgs):
+class ArrayConversion(VectorWrapper, Adapter):
     """Lets a vector environment written for one array library serve an agent written for another.
 
     Observations, rewards, terminations, truncations and infos become the agent's arrays, actions
-    the environment's.
+    what the environment's action space means. The spaces sample, and hold, the agent's arrays.
 
     Args:
         env: the vector environment.
         env_xp: what it speaks, as a name ("jax") or namespace. None: seen in what it returns.
         target_xp: what the agent speaks. None: seen in the actions that it passes.
-        env_device: where actions shall lie, None for the environment's default.
+        env_device: where actions shall lie. None: where the environment's own arrays are seen to lie.
         target_device: where results shall lie, None to keep their device.
+        like: in place of `target_xp` and `target_device`: an array, a module with parameters, an
+            Equinox model, or any tree with an array.
+        info_xp: what infos are converted to, None for what the agent speaks.
+        convert_info: False to leave infos as they are.
+        stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch of the structure of
+            observations, with zeros where its mask `_final_obs` is False, in place of an object array.
+        reward_dtype: name of the dtype that rewards are cast to, "float32" say, None to leave it.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`; "keep" leaves numbers in infos alone.
+        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them alone.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -52,46 +61,140 @@ class ArrayConversion(VectorWrapper, RecordConstructorArgs):
         env_device: Any = None,
         target_device: Any = None,
         *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
+        stack_final: bool = False,
+        reward_dtype: str | None = None,
         copy: bool | None = None,
         narrowing: str = "checked",
         scalars: str = "keep",
     ) -> None:
-        RecordConstructorArgs.__init__(
-            self,
-            env_xp=None if env_xp is None else af.registry.backend(env_xp).name,
-            target_xp=None if target_xp is None else af.registry.backend(target_xp).name,
-            env_device=_spelled(env_device),
-            target_device=_spelled(target_device),
+        VectorWrapper.__init__(self, env)
+        self._stack_final = stack_final
+        self._reward_dtype = reward_dtype
+        self._meet(
+            env,
+            env_xp,
+            target_xp,
+            env_device,
+            target_device,
+            like=like,
+            info_xp=info_xp,
+            convert_info=convert_info,
+            recorded={"stack_final": stack_final or None, "reward_dtype": reward_dtype},
             copy=copy,
             narrowing=narrowing,
             scalars=scalars,
         )
-        VectorWrapper.__init__(self, env)
-        options = {"copy": copy, "narrowing": narrowing, "scalars": scalars}
-        metadata = env.metadata or {}
-        self._sides = Sides(metadata, env_xp, target_xp, env_device, target_device, **options)
-
-    @property
-    def env_backend(self) -> af.Backend:
-        """What the environment speaks, as far as is known now."""
-        return self._sides.env_backend
-
-    @property
-    def target_backend(self) -> af.Backend | None:
-        """What the agent speaks, None before it has been seen."""
-        return self._sides.target_backend
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments; `options` are converted to what they speak."""
-        if options:
-            options = self._sides.to_env(options)
-        return self._sides.to_agent(self.env.reset(seed=seed, options=options))  # type: ignore[no-any-return]
+        options = self._reset_options(options)
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._see(observations)
+        return self._sides.to_agent(observations), self._inform(infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        return self._sides.to_agent(self.env.step(self._sides.to_env(actions)))  # type: ignore[no-any-return]
+        *results, infos = self.env.step(self._act(actions))
+        if type(results[0]) is not self._sides.seen:
+            self._see(results[0])
+        observations, rewards, terminations, truncations = self._sides.to_agent(results)
+        if self._reward_dtype is not None:
+            xp = af.namespace_of(rewards)
+            rewards = xp.astype(rewards, getattr(xp, self._reward_dtype))
+        return observations, rewards, terminations, truncations, self._inform(infos)
+
+    def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
+        if not infos:
+            return infos
+        if self._stack_final:
+            infos = _stacked(infos, self.env.single_observation_space)
+        informed: dict[str, Any] = self._sides.inform(infos)
+        return informed
+
+    @property
+    def autoreset_mode(self) -> Any:
+        """How the environment resets what has ended, None if it does not say."""
+        mode = getattr(self.env, "autoreset_mode", None)
+        return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up what is not here in the environment, such as `call` and `get_attr`."""
+        if name.startswith("_") or "env" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return getattr(self.env, name)
+
+    @property
+    def action_space(self) -> Any:
+        """The batched action space, for the agent's arrays."""
+        return self._space("action_space") if self._action_space is None else self._action_space
+
+    @action_space.setter
+    def action_space(self, space: Any) -> None:
+        self._action_space = space
+
+    @property
+    def observation_space(self) -> Any:
+        """The batched observation space, for the agent's arrays."""
+        own = self._observation_space
+        return self._space("observation_space") if own is None else own
+
+    @observation_space.setter
+    def observation_space(self, space: Any) -> None:
+        self._observation_space = space
+
+    @property
+    def single_action_space(self) -> Any:
+        """The action space of one environment, for the agent's arrays."""
+        own = self._single_action_space
+        return self._space("single_action_space") if own is None else own
+
+    @single_action_space.setter
+    def single_action_space(self, space: Any) -> None:
+        self._single_action_space = space
+
+    @property
+    def single_observation_space(self) -> Any:
+        """The observation space of one environment, for the agent's arrays."""
+        own = self._single_observation_space
+        return self._space("single_observation_space") if own is None else own
+
+    @single_observation_space.setter
+    def single_observation_space(self, space: Any) -> None:
+        self._single_observation_space = space
+
+
+def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
+    """Give infos whose `final_obs` is one batch, where it was an object array."""
+    final = infos.get("final_obs")
+    if not isinstance(final, np.ndarray) or final.dtype != object:
+        return infos
+    batch: Any = create_empty_array(space, len(final), fn=np.zeros)
+    for index, observation in enumerate(final):
+        if observation is not None:
+            batch = _placed(batch, af.convert(observation, "numpy"), index, space)
+    return {**infos, "final_obs": batch}
+
+
+def _placed(batch: Any, observation: Any, index: int, space: Space[Any]) -> Any:
+    """Put an observation in its place in a batch, part by part."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            batch[key] = _placed(batch[key], observation[key], index, part)
+        return batch
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            _placed(part, inside, index, inner)
+            for part, inside, inner in zip(batch, observation, space.spaces, strict=True)
+        )
+    if isinstance(batch, tuple):  # spaces that cannot be stacked, such as Text and Graph
+        return (*batch[:index], observation, *batch[index + 1 :])
+    batch[index] = observation
+    return batch
 
 
 class JaxToNumpy(ArrayConversion):
@@ -99,12 +202,12 @@ class JaxToNumpy(ArrayConversion):
 
     Args:
         env: the vector environment.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         super().__init__(env, "jax", "numpy", **options)
-        self._saved_kwargs = options
+        self._record(**options)
 
 
 class JaxToTorch(ArrayConversion):
@@ -113,12 +216,12 @@ class JaxToTorch(ArrayConversion):
     Args:
         env: the vector environment.
         device: where results shall lie.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         super().__init__(env, "jax", "torch", target_device=device, **options)
-        self._saved_kwargs = {"device": _spelled(device), **options}
+        self._record(device=device, **options)
 
 
 class NumpyToTorch(ArrayConversion):
@@ -127,9 +230,9 @@ class NumpyToTorch(ArrayConversion):
     Args:
         env: the vector environment.
         device: where results shall lie.
-        **options: `copy`, `narrowing` and `scalars`, as in `ArrayConversion`.
+        **options: the keyword options of `ArrayConversion`.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         super().__init__(env, "numpy", "torch", target_device=device, **options)
-        self._saved_kwargs = {"device": _spelled(device), **options}
+        self._record(device=device, **options)

@@ -43,7 +43,7 @@ def test_an_action_for_a_table_is_hashable():
     env = NumpyToTorch(gym.make("FrozenLake-v1"))
     env.reset(seed=1)
     observation, *_ = env.step(torch.tensor(2))
-    assert isinstance(observation, int)
+    assert isinstance(observation, torch.Tensor)
 
 
 def test_jax_environment_for_numpy_and_torch_agents():

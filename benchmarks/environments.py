@@ -1,0 +1,187 @@
+"""Environments with and without adapters: bare, ours, Gymnasium's, and a wrapper written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import gymnasium.wrappers
+import gymnasium.wrappers.vector
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv, VectorWrapper
+from timing import Block
+from ways import enter_jax
+
+import arrayferry_gym
+
+__all__ = ["SETTINGS", "STEPS", "blocks"]
+
+STEPS = 20
+"""Steps of one sample, from the same start each time. A CartPole pushed to and fro stands for 39."""
+COUNT = 64
+"""Environments in a vector."""
+
+
+class HandNumpyToTorch(gym.Wrapper):
+    """What a person would write for one environment of known spaces."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step with a 0-d tensor."""
+        observation, reward, terminated, truncated, info = self.env.step(int(action))
+        return torch.from_numpy(observation), float(reward), terminated, truncated, info
+
+
+class HandVectorNumpyToTorch(VectorWrapper):
+    """The same for a vector environment."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        take = torch.from_numpy
+        observation, reward, terminated, truncated, info = self.env.step(actions.numpy())
+        return take(observation), take(reward), take(terminated), take(truncated), info
+
+
+class HandVectorJaxToTorch(VectorWrapper):
+    """The same for a vector environment in JAX, with the copies that JAX's promise needs."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        take, copy = torch.from_numpy, np.array
+        observation, reward, terminated, truncated, info = self.env.step(
+            enter_jax(actions.numpy().copy())
+        )
+        return (
+            take(copy(observation)),
+            take(copy(reward)),
+            take(copy(terminated)),
+            take(copy(truncated)),
+            info,
+        )
+
+
+@jax.jit
+def _advance(state: Any, actions: Any) -> tuple[Any, Any, Any, Any]:
+    state = state * 0.5 + actions[:, None]
+    reward = state.sum(axis=1)
+    return state, reward, reward > 100.0, reward > 200.0
+
+
+class JaxVector(VectorEnv):
+    """A vector environment in JAX whose step always costs the same.
+
+    Gymnasium's own, `phys2d/CartPole-v1`, is not compiled as a whole: a step of it takes a
+    millisecond or more, and compiles again for each new number of resets. What an adapter adds,
+    some ten microseconds, cannot be seen beside that.
+    """
+
+    metadata = {"jax": True, "autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+
+    def __init__(self) -> None:
+        self.num_envs = COUNT
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        self.single_action_space = gym.spaces.Box(-1, 1, (), np.float32)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (COUNT, 4), np.float32)
+        self.action_space = gym.spaces.Box(-1, 1, (COUNT,), np.float32)
+        self.state = jnp.zeros((COUNT, 4), jnp.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Start anew from zeros."""
+        self.state = jnp.zeros((COUNT, 4), jnp.float32)
+        return self.state, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        self.state, reward, terminated, truncated = _advance(self.state, actions)
+        return self.state, reward, terminated, truncated, {}
+
+
+class Waiting(VectorWrapper):
+    """Waits for the results, as every conversion of them must."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step and wait for it."""
+        results = self.env.step(actions)
+        results[0].block_until_ready()
+        return results
+
+
+Setting = dict[str, tuple[Callable[[], Any], list[Any]]]
+
+
+def _numpy_actions() -> list[Any]:
+    return [np.arange(COUNT, dtype=np.int64) % 2, 1 - np.arange(COUNT, dtype=np.int64) % 2]
+
+
+def _cartpole() -> Setting:
+    agent = [torch.tensor(0), torch.tensor(1)]
+
+    def make() -> Any:
+        return gym.make("CartPole-v1")
+
+    return {
+        "bare": (make, [0, 1]),
+        "ours": (lambda: arrayferry_gym.NumpyToTorch(make()), agent),
+        "peer": (lambda: gymnasium.wrappers.NumpyToTorch(make()), agent),
+        "hand": (lambda: HandNumpyToTorch(make()), agent),
+    }
+
+
+def _cartpoles() -> Setting:
+    agent = [torch.from_numpy(actions) for actions in _numpy_actions()]
+
+    def make() -> Any:
+        return gym.make_vec("CartPole-v1", num_envs=COUNT)
+
+    return {
+        "bare": (make, _numpy_actions()),
+        "ours": (lambda: arrayferry_gym.vector.NumpyToTorch(make()), agent),
+        "peer": (lambda: gymnasium.wrappers.vector.NumpyToTorch(make()), agent),
+        "hand": (lambda: HandVectorNumpyToTorch(make()), agent),
+    }
+
+
+def _jax_vector() -> Setting:
+    own = [jnp.asarray(actions, jnp.float32) for actions in _numpy_actions()]
+    agent = [torch.from_numpy(actions.astype(np.float32)) for actions in _numpy_actions()]
+    return {
+        "bare": (lambda: Waiting(JaxVector()), own),
+        "ours": (lambda: arrayferry_gym.vector.JaxToTorch(JaxVector()), agent),
+        "peer": (lambda: gymnasium.wrappers.vector.JaxToTorch(JaxVector()), agent),
+        "hand": (lambda: HandVectorJaxToTorch(JaxVector()), agent),
+    }
+
+
+SETTINGS: dict[str, Callable[[], Setting]] = {
+    "NumpyToTorch over CartPole": _cartpole,
+    "NumpyToTorch over 64 CartPoles": _cartpoles,
+    "JaxToTorch over 64 in JAX": _jax_vector,
+}
+
+
+def blocks(setting: Setting) -> dict[str, Block]:
+    """Twenty steps of each environment, from the same start and with the same actions."""
+    made = {}
+    for name, (make, actions) in setting.items():
+        env = make()
+        made[name] = Block(_resetting(env), _stepping(env, actions))
+    return made
+
+
+def _resetting(env: Any) -> Callable[[], object]:
+    return lambda: env.reset(seed=1)
+
+
+def _stepping(env: Any, actions: list[Any]) -> Callable[[], object]:
+    first, second = actions
+
+    def work() -> None:
+        step = env.step
+        for _ in range(STEPS // 2):
+            step(first)
+            step(second)
+
+    return work

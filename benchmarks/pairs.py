@@ -1,0 +1,70 @@
+"""Rows on the six pairs of NumPy, PyTorch and JAX, and on adapters over environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from environments import SETTINGS, STEPS, blocks
+from row import Check, Row, microseconds
+from timing import fastest, fastest_block
+from ways import PAIRS, one_array, tree, ways
+
+__all__ = ["ADAPTERS", "ONE", "TREE", "adapter_rows", "one_rows", "tree_rows"]
+
+TREE = "a tree of five arrays and a text"
+ONE = "one small array"
+ADAPTERS = "what an adapter adds to a step"
+
+TREE_BY_HAND, TREE_FASTER = 1.25, 4.0
+ONE_BY_HAND, ONE_FASTER = 1.5, 2.3
+ADDED_BY_HAND, ADDED_FASTER = 2.0, 3.5
+
+
+def tree_rows() -> Iterator[Row]:
+    """Trees of five arrays and a text, six pairs."""
+    yield from _pair_rows(TREE, tree, TREE_BY_HAND, TREE_FASTER)
+
+
+def one_rows() -> Iterator[Row]:
+    """One small array, six pairs."""
+    yield from _pair_rows(ONE, one_array, ONE_BY_HAND, ONE_FASTER)
+
+
+def _pair_rows(section: str, value: Any, by_hand: float, faster: float) -> Iterator[Row]:
+    for pair in PAIRS:
+        times = fastest(ways(pair, value(pair.source)), seconds=3.0)
+        ours, hand = times["ours"], times["hand"]
+        told = f"convert() {times['convert'] / hand:.2f}"
+        if "bare" in times:
+            told += f", by hand without its copy {times['bare'] / hand:.2f}"
+        yield Row(
+            section,
+            str(pair),
+            (
+                Check(ours / hand, by_hand, "x by hand"),
+                Check(times["peer"] / ours, faster, "x faster than Gymnasium", "at least"),
+            ),
+            told,
+            microseconds(times),
+        )
+
+
+def adapter_rows() -> Iterator[Row]:
+    """Adapters over a CartPole, 64 CartPoles, and 64 environments in JAX."""
+    for what, setting in SETTINGS.items():
+        times = fastest_block(blocks(setting()), seconds=8.0)
+        step = {name: seconds / STEPS for name, seconds in times.items()}
+        added = {name: step[name] - step["bare"] for name in ("ours", "peer", "hand")}
+        yield Row(
+            ADAPTERS,
+            what,
+            (
+                Check(added["ours"] / added["hand"], ADDED_BY_HAND, "x by hand"),
+                Check(
+                    added["peer"] / added["ours"], ADDED_FASTER, "x less than Gymnasium", "at least"
+                ),
+            ),
+            f"{added['ours'] * 1e6:.1f} us on a step of {step['bare'] * 1e6:.1f} us",
+            microseconds({"step": step["bare"], **added}),
+        )

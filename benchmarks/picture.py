@@ -1,0 +1,104 @@
+"""One picture of the table: ours, Gymnasium's and calls by hand, on one scale of ratios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pairs import ADAPTERS, ONE, TREE
+from row import Row
+
+__all__ = ["draw"]
+
+INK, QUIET, RULE = "#1f2933", "#6b7680", "#dfe3e7"
+OURS, PEER = "#0b6e99", "#c2571a"
+TITLES = {
+    TREE: "A tree of five arrays and a text",
+    ONE: "One small array",
+    ADAPTERS: "What an adapter adds to a step",
+}
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Draw the rows that compare the three ways.
+
+    Args:
+        rows: all rows; those of other sections are left out.
+        path: where to write the picture, as PNG.
+    """
+    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "text.color": INK})
+    groups = {section: [row for row in rows if row.section == section] for section in TITLES}
+    heights = [len(group) + 0.9 for group in groups.values()]
+    figure = Figure(figsize=(8, 0.34 * sum(heights) + 1.25), dpi=160, facecolor="white")
+    panels = figure.subplots(
+        len(groups), 1, sharex=True, gridspec_kw={"height_ratios": heights, "hspace": 0.32}
+    )
+    most = max(
+        row.numbers["peer"] / row.numbers["hand"] for group in groups.values() for row in group
+    )
+    for panel, (section, group) in zip(panels, groups.items(), strict=True):
+        _panel(panel, TITLES[section], group)
+    last = panels[-1]
+    last.set_xscale("log")
+    last.set_xlim(0.88, most * 1.45)
+    ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 50) if tick < most * 1.4]
+    last.set_xticks(ticks, [f"{tick} x" for tick in ticks])
+    last.minorticks_off()
+    last.set_xlabel("time, in multiples of calls written by hand (log scale)", color=QUIET)
+    figure.subplots_adjust(
+        left=0.27, right=0.97, top=1 - 0.75 / figure.get_figheight(), bottom=0.085
+    )
+    _heading(figure)
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _heading(figure: Figure) -> None:
+    height = figure.get_figheight()
+    top = 1 - 0.24 / height
+    for x, text, color in (
+        (0.27, "| calls by hand", INK),
+        (0.44, "\u25cf arrayferry", OURS),
+        (0.58, "\u25c6 Gymnasium", PEER),
+    ):
+        figure.text(x, top, text, color=color, fontsize=10, fontweight="bold", va="center")
+    figure.text(0.735, top, "shorter is better", color=QUIET, va="center")
+
+
+def _panel(panel: Axes, title: str, group: list[Row]) -> None:
+    panel.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=6)
+    for place, row in enumerate(group):
+        hand = row.numbers["hand"]
+        ours, peer = row.numbers["ours"] / hand, row.numbers["peer"] / hand
+        panel.plot([1, peer], [place, place], color=RULE, linewidth=3, zorder=1)
+        panel.plot([peer], [place], "D", color=PEER, markersize=6, zorder=3)
+        panel.plot([ours], [place], "o", color=OURS, markersize=7.5, zorder=4)
+        panel.annotate(
+            f"{row.numbers['peer']:.1f} \u00b5s",
+            (peer, place),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            color=PEER,
+            fontsize=8,
+        )
+        panel.annotate(
+            f"{row.numbers['ours']:.1f} \u00b5s",
+            (ours, place),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            color=OURS,
+            fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+            zorder=2,
+        )
+    panel.axvline(1, color=INK, linewidth=1.2, zorder=2)
+    panel.set_yticks(range(len(group)), [row.what for row in group])
+    panel.set_ylim(len(group) - 0.4, -0.6)
+    panel.tick_params(length=0, colors=INK)
+    panel.tick_params(axis="x", colors=QUIET)
+    panel.grid(axis="x", color=RULE, linewidth=0.6, zorder=0)
+    for side in panel.spines.values():
+        side.set_visible(False)

@@ -1,0 +1,144 @@
+"""Ours against Gymnasium's and against calls by hand: measures, prints, and draws.
+
+    python benchmarks/run.py              # all, in less than five minutes
+    python benchmarks/run.py tree ragged  # some sections, printed and not written
+
+Times are the shortest of many interleaved repeats. They differ from machine to machine; the
+ratios are what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import time
+import warnings
+from pathlib import Path
+
+import growth
+import pairs
+import registered
+import start
+from row import Row
+
+SECTIONS = {
+    "tree": pairs.tree_rows,
+    "one": pairs.one_rows,
+    "adapters": pairs.adapter_rows,
+    "large": growth.large_rows,
+    "leaves": growth.leaves_rows,
+    "backends": registered.backends_rows,
+    "ragged": growth.ragged_rows,
+    "identity": growth.identity_rows,
+    "import": start.import_rows,
+    "first": start.first_rows,
+    "threads": registered.threads_rows,
+}
+RESULTS = Path(__file__).parent / "results"
+DISTRIBUTIONS = ("arrayferry", "gymnasium", "numpy", "torch", "jax", "array-api-compat")
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("sections", nargs="*", help=f"all, or some of: {', '.join(SECTIONS)}")
+    wanted = parser.parse_args().sections
+    unknown = [name for name in wanted if name not in SECTIONS]
+    if unknown:
+        parser.error(f"there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    warnings.simplefilter("ignore")
+    began = time.perf_counter()
+    rows = measure(wanted or list(SECTIONS))
+    print(f"\n{table(rows)}\n\n{summary(rows, time.perf_counter() - began)}")
+    if not wanted:
+        write(rows)
+
+
+def measure(names: list[str]) -> list[Row]:
+    """Go through sections, and say where we are."""
+    rows: list[Row] = []
+    for number, name in enumerate(names, 1):
+        section = SECTIONS[name]
+        title = (section.__doc__ or "").strip().rstrip(".")
+        print(f"[{number}/{len(names)}] {title}", flush=True)
+        began = time.perf_counter()
+        for row in section():
+            rows.append(row)
+            print(f"    {row.what}: {row.figure}", flush=True)
+        print(f"    took {time.perf_counter() - began:.0f} s", flush=True)
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """All rows under the headings of their sections."""
+    headings = ("what", "figure", "goal", "")
+    lines = [(f"  {row.what}", row.figure, row.goal, row.verdict) for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
+    text = [_line(headings, widths), "-" * (sum(widths) + 6)]
+    section = ""
+    for row, line in zip(rows, lines, strict=True):
+        if row.section != section:
+            section = row.section
+            text.append(section)
+        text.append(_line(line, widths))
+    return "\n".join(text)
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def summary(rows: list[Row], seconds: float) -> str:
+    """How many rows hold, and on what."""
+    held = sum(row.verdict == "pass" for row in rows)
+    asked = sum(bool(row.checks) for row in rows)
+    versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
+    machine = f"{os.cpu_count()} x {_processor()}"
+    return f"{held} of {asked} rows pass, in {seconds:.0f} s\n{machine}; {versions}"
+
+
+def write(rows: list[Row]) -> None:
+    """Write the figures, and draw the picture."""
+    RESULTS.mkdir(exist_ok=True)
+    date = datetime.date.today().isoformat()
+    path = RESULTS / f"{date}.json"
+    content = {
+        "date": date,
+        "machine": {"cpus": os.cpu_count(), "processor": _processor()},
+        "versions": _versions(),
+        "rows": [row.as_json() for row in rows],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"\nwritten: {path.relative_to(RESULTS.parent.parent)}")
+    try:
+        import picture
+    except ImportError:
+        print("no picture: it needs matplotlib (pip install matplotlib)")
+        return
+    drawn = RESULTS / "speed.png"
+    picture.draw(rows, drawn)
+    print(f"drawn: {drawn.relative_to(RESULTS.parent.parent)}")
+
+
+def _versions() -> dict[str, str]:
+    found = {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
+    return {"python": platform.python_version(), **found}
+
+
+def _processor() -> str:
+    """The model of the processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Gymnasium's conversion functions, under its names: Python numbers become arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+
+from ._sides import Target
+
+__all__ = [
+    "array_conversion",
+    "jax_to_numpy",
+    "jax_to_torch",
+    "numpy_to_jax",
+    "numpy_to_torch",
+    "torch_to_jax",
+    "torch_to_numpy",
+]
+
+
+def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any) -> Any:
+    """Convert every array and every number in a value to a library.
+
+    Args:
+        value: an array or number of any library, a tree of them, or anything.
+        xp: the library, as a namespace or by name.
+        device: where the results shall lie.
+        **options: `copy`, `narrowing`, `scalars` and `unsupported`, as in `arrayferry.convert`.
+
+    Raises:
+        arrayferry.ArrayFerryError: as `arrayferry.convert` does.
+
+    Example:
+        >>> from arrayferry_gym import array_conversion
+        >>> array_conversion({"a": 1.5}, "numpy")
+        {'a': array(1.5)}
+    """
+    options.setdefault("scalars", "convert")
+    return af.convert(value, xp, device=device, **options)
+
+
+def jax_to_numpy(value: Any, **options: Any) -> Any:
+    """Convert a value of JAX arrays to NumPy. See `array_conversion`."""
+    return array_conversion(value, "numpy", **options)
+
+
+def torch_to_numpy(value: Any, **options: Any) -> Any:
+    """Convert a value of PyTorch tensors to NumPy. See `array_conversion`."""
+    return array_conversion(value, "numpy", **options)
+
+
+def numpy_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of NumPy arrays to JAX. See `array_conversion`."""
+    return array_conversion(value, "jax", device, **options)
+
+
+def torch_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of PyTorch tensors to JAX. See `array_conversion`."""
+    return array_conversion(value, "jax", device, **options)
+
+
+def numpy_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of NumPy arrays to PyTorch. See `array_conversion`."""
+    return array_conversion(value, "torch", device, **options)
+
+
+def jax_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of JAX arrays to PyTorch. See `array_conversion`."""
+    return array_conversion(value, "torch", device, **options)

@@ -1,0 +1,195 @@
+"""Real clients: agents, environments and wrappers of others, a few steps each."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the clients warn of is theirs
+
+CARTPOLE = functools.partial(gym.make, "CartPole-v1")
+
+
+def jax_cartpole():
+    return gym.make("phys2d/CartPole-v1")
+
+
+def same_step(num_envs=3):
+    return gym.vector.SyncVectorEnv([CARTPOLE] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_stable_baselines3_checks_and_learns():
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(JaxToNumpy(jax_cartpole()))
+    model = PPO("MlpPolicy", JaxToNumpy(jax_cartpole()), n_steps=64, batch_size=32, device="cpu")
+    model.learn(128)
+    assert model.num_timesteps == 128
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: JaxToNumpy(jax_cartpole()), lambda: NumpyToTorch(CARTPOLE())],
+    ids=["jax", "torch"],
+)
+def test_torchrl_checks_specs(make):
+    envs = pytest.importorskip("torchrl.envs")
+    env = envs.GymWrapper(make())
+    envs.check_env_specs(env)
+    assert env.rollout(5)["observation"].shape[-1] == 4
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: vector.ArrayConversion(env, target_xp="numpy"),
+        lambda env: vector.NumpyToTorch(env, reward_dtype="float32"),
+    ],
+    ids=["numpy", "torch"],
+)
+def test_torchrl_rolls_out_vectors_in_same_step(wrap):
+    envs = pytest.importorskip("torchrl.envs")
+    rollout = envs.GymWrapper(wrap(same_step())).rollout(30, break_when_any_done=False)
+    assert rollout.shape == (3, 30)
+    assert bool(rollout["next", "done"].any())
+
+
+def test_minigrid():
+    pytest.importorskip("minigrid")
+    env = NumpyToTorch(gym.make("MiniGrid-Empty-5x5-v0"))
+    observation, _ = env.reset(seed=0)
+    observation, *_ = env.step(torch.tensor(2))
+    assert observation["mission"] == "get to the green goal square"
+    assert observation["image"].dtype == torch.uint8
+    assert env.observation_space.contains(observation)
+
+
+def test_atari():
+    gym.register_envs(pytest.importorskip("ale_py"))
+    pytest.importorskip("cv2")
+    env = gym.wrappers.AtariPreprocessing(gym.make("ALE/Pong-v5", frameskip=1))
+    env = NumpyToTorch(gym.wrappers.FrameStackObservation(env, 4))
+    observation, _ = env.reset(seed=0)
+    assert observation.shape == (4, 84, 84)
+    observation, *_, info = env.step(env.action_space.sample())
+    assert env.observation_space.contains(observation)
+    assert isinstance(info["lives"], int)
+
+
+def test_mujoco_for_a_jax_agent():
+    pytest.importorskip("mujoco")
+    env = ArrayConversion(gym.make("HalfCheetah-v5"), target_xp="jax")
+    observation, _ = env.reset(seed=0)
+    assert observation.dtype == np.float32
+    action = env.action_space.sample()
+    assert isinstance(action, jax.Array)
+    observation, *_ = env.step(action)
+    assert env.observation_space.contains(observation)
+    with jax.enable_x64(True):
+        assert env.step(action)[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("make", [jax_cartpole, CARTPOLE], ids=["jax", "numpy"])
+def test_gymnasiums_own_checker(make):
+    check_env(ArrayConversion(make(), target_xp="numpy"), skip_render_check=True)
+
+
+def test_record_video(tmp_path):
+    pytest.importorskip("moviepy")
+    env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
+    env = gym.wrappers.RecordVideo(env, str(tmp_path))
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(torch.tensor(1))
+    env.close()
+    assert list(tmp_path.glob("*.mp4"))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: gym.wrappers.RecordEpisodeStatistics(NumpyToTorch(env)),
+        lambda env: NumpyToTorch(gym.wrappers.RecordEpisodeStatistics(env)),
+    ],
+    ids=["outside", "inside"],
+)
+def test_record_episode_statistics(wrap):
+    env = wrap(CARTPOLE())
+    env.reset(seed=0)
+    for _ in range(50):
+        *_, ended, _, info = env.step(torch.tensor(1))
+        if ended:
+            break
+    assert float(info["episode"]["r"]) == float(info["episode"]["l"]) == 8
+
+
+@pytest.mark.parametrize("copying", [True, False])
+@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+@pytest.mark.parametrize("target", ["jax", "torch"])
+def test_vector_environments_that_use_their_buffers_again(kind, copying, target):
+    envs = vector.ArrayConversion(kind([CARTPOLE] * 2, copy=copying), target_xp=target, copy=True)
+    kept = [envs.reset(seed=0)[0]]
+    for _ in range(5):
+        kept.append(envs.step(envs.action_space.sample())[0])
+    copies = [np.array(x) for x in kept]
+    for _ in range(3):
+        envs.step(envs.action_space.sample())
+    for x, then in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), then)
+    assert len({x.tobytes() for x in copies}) == len(copies)
+    envs.close()
+
+
+def test_adapters_inside_spawned_workers():
+    makers = [lambda: NumpyToTorch(gym.make("CartPole-v1"))] * 2
+    envs = gym.vector.AsyncVectorEnv(makers, context="spawn")
+    envs.reset(seed=0)
+    observation, *_ = envs.step(np.array([0, 1]))
+    assert observation.shape == (2, 4)
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
+def test_make_vec(mode):
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
+    envs.reset(seed=1)
+    observation, *_ = envs.step(envs.action_space.sample())
+    assert envs.observation_space.contains(observation)
+    assert envs.autoreset_mode is AutoresetMode.NEXT_STEP
+    envs.close()
+
+
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi", "CliffWalking-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("target", ["torch", "jax", "dask", "array_api_strict"])
+def test_toy_text(name, target):
+    name = next(
+        n for n in (name, f"{name}-v4", f"{name}-v3", "CliffWalking-v0") if n in gym.registry
+    )
+    env = ArrayConversion(gym.make(name), target_xp=target)
+    env.reset(seed=1)
+    for _ in range(10):
+        observation, reward, ended, cut, _ = env.step(env.action_space.sample())
+        assert env.observation_space.contains(observation)
+        assert type(reward) is float
+        if ended or cut:
+            break
+
+
+def test_a_jax_environment_and_a_torch_agent_over_vectors():
+    envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
+    observation, _ = envs.reset(seed=1)
+    assert envs.observation_space.contains(observation)
+    results = envs.step(envs.action_space.sample())
+    assert all(af.backend_of(x).name == "torch" for x in results[:4])

@@ -1,0 +1,239 @@
+"""Actions as environments mean them, and spaces that tell the truth."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, JaxToTorch, NumpyToTorch, vector
+
+AGENTS = ("numpy", "torch", "jax", "array_api_strict")
+
+SPACES = {
+    "Discrete": spaces.Discrete(5, start=1),
+    "Box": spaces.Box(-1, 1, (3,), np.float32),
+    "Box64": spaces.Box(-0.1, 0.1, (2, 2), np.float64),
+    "Image": spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    "MultiDiscrete": spaces.MultiDiscrete([3, 4]),
+    "MultiBinary": spaces.MultiBinary(4),
+    "Dict": spaces.Dict(a=spaces.Discrete(3), b=spaces.Dict(c=spaces.Box(0, 1, (2,)))),
+    "Tuple": spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
+    "Sequence": spaces.Sequence(spaces.Box(0, 1, (2,))),
+    "Graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+    "OneOf": spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,))]),
+    "Text": spaces.Text(6),
+}
+
+if "dtype" in inspect.signature(spaces.Discrete.__init__).parameters:  # since Gymnasium 1.2
+    SPACES["Discrete32"] = spaces.Discrete(5, dtype=np.int32)
+
+
+class Echo(gym.Env):
+    """Takes what its space holds, and shows it back; it checks the one and promises the other."""
+
+    def __init__(self, space):
+        self.observation_space = self.action_space = space
+        self.taken = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.options = options
+        return self.observation_space.sample(), {"word": "text", "number": 3}
+
+    def step(self, action):
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        self.taken = action
+        return self.observation_space.sample(), 1, np.False_, False, {"word": "text"}
+
+
+def arrays_of(value):
+    found = []
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            found += arrays_of(item)
+    elif value is not None and not isinstance(value, (str, int, float)):
+        found.append(value)
+    return found
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space(name, agent):
+    env = ArrayConversion(Echo(SPACES[name]), target_xp=agent)
+    observation, info = env.reset(seed=1)
+    assert info == {"word": "text", "number": 3}
+    for _ in range(5):
+        assert env.observation_space.contains(observation)
+        assert all(af.backend_of(x).name == agent for x in arrays_of(observation))
+        action = env.action_space.sample()
+        assert env.action_space.contains(action)
+        observation, reward, terminated, truncated, info = env.step(action)
+        assert type(reward) is float
+        assert terminated is False
+        assert truncated is False
+        assert info == {"word": "text"}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_converted_spaces_are_as_their_originals(name):
+    original = SPACES[name]
+    env = NumpyToTorch(Echo(copy.deepcopy(original)))
+    space = env.action_space
+    assert isinstance(space, type(original))
+    assert space == original
+    assert original == space
+    assert type(original).__hash__ is type(space).__hash__
+    assert repr(space) == repr(original)
+    assert space.shape == original.shape
+    assert space.dtype == original.dtype
+    assert env.action_space is space
+    plain = copy.deepcopy(original)
+    assert space.seed(7) == plain.seed(7)
+    for _ in range(3):
+        ours, theirs = af.convert([space.sample(), plain.sample()], "numpy")
+        assert repr(ours) == repr(theirs)
+    for again in (pickle.loads(pickle.dumps(space)), copy.deepcopy(space)):
+        assert again == space
+        assert again.contains(again.sample())
+    batch = gym.vector.utils.batch_space(space, 3)
+    assert batch == gym.vector.utils.batch_space(original, 3)
+    samples = [space.sample() for _ in range(2)]
+    read = space.from_jsonable(space.to_jsonable(samples))
+    assert len(read) == 2
+    assert not space.contains(object())
+
+
+def test_parts_of_composite_spaces_are_converted_too():
+    env = NumpyToTorch(Echo(SPACES["Dict"]))
+    assert isinstance(env.action_space["b"]["c"].sample(), torch.Tensor)
+    env = NumpyToTorch(Echo(SPACES["Tuple"]))
+    assert isinstance(env.action_space[1].sample(), torch.Tensor)
+    assert isinstance(
+        NumpyToTorch(Echo(SPACES["Sequence"])).action_space.feature_space.sample(), torch.Tensor
+    )
+
+
+def test_samples_under_a_mask_of_the_agent():
+    space = NumpyToTorch(Echo(SPACES["Discrete"])).action_space
+    mask = torch.tensor([0, 0, 1, 0, 0], dtype=torch.int8)
+    assert all(int(space.sample(mask=mask)) == 3 for _ in range(5))
+
+
+def test_an_exchanged_space_is_seen():
+    env = NumpyToTorch(Echo(SPACES["Discrete"]))
+    assert env.action_space == SPACES["Discrete"]
+    env.env.action_space = SPACES["Box"]
+    assert env.action_space == SPACES["Box"]
+    env.action_space = SPACES["Text"]
+    assert env.action_space is SPACES["Text"]
+
+
+def taken(space, action):
+    env = ArrayConversion(Echo(space), env_xp="numpy", target_xp="torch")
+    env.reset()
+    env.step(action)
+    return env.env.taken
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        torch.tensor(2), torch.tensor([2]), torch.tensor(2, dtype=torch.uint8), jnp.array(2), np.int32(2),
+        np.array(2), torch.tensor(2.0), jnp.array(2.0, jnp.bfloat16), torch.tensor(2.0, requires_grad=True), 2,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_discrete_gets_a_hashable_scalar(action):
+    for _ in range(3):
+        found = taken(SPACES["Discrete"], action)
+        assert found == 2
+        assert hash(found) == hash(2)
+        assert isinstance(found, (np.int64, int))
+
+
+@pytest.mark.parametrize(
+    "action", [torch.tensor(1.5), np.array(2.5), jnp.array(0.5), torch.tensor(float("nan"))]
+)
+def test_a_number_that_discrete_cannot_take(action):
+    for _ in range(2):
+        with pytest.raises(af.ConversionError, match=r"action .*Discrete\(5, start=1\)"):
+            taken(SPACES["Discrete"], action)
+
+
+def test_boxes_keep_their_dtype():
+    for action in (
+        torch.tensor([0.5, 0, -0.5]), torch.tensor([0.5, 0, -0.5], dtype=torch.float64),
+        torch.tensor([0.5, 0, -0.5], dtype=torch.bfloat16), torch.tensor([0.5, 0, -0.5], requires_grad=True),
+        jnp.array([0.5, 0, -0.5], jnp.float16), np.array([0.5, 0, -0.5], ml_dtypes.bfloat16),
+    ):  # fmt: skip
+        found = taken(SPACES["Box"], action)
+        assert found.dtype == np.float32
+        assert found.tolist() == [0.5, 0, -0.5]
+    assert taken(SPACES["Box"], torch.tensor([1, 0, -1])).dtype == np.float32
+    found = taken(SPACES["Image"], torch.full((4, 4, 3), 7))
+    assert found.dtype == np.uint8
+    for action in (torch.full((4, 4, 3), 0.5), torch.full((4, 4, 3), 300)):
+        with pytest.raises(af.ConversionError, match=r"action .*Box\(0, 255"):
+            taken(SPACES["Image"], action)
+    with pytest.raises(af.ConversionError, match=r"action .*Box"):
+        taken(SPACES["Box"], torch.tensor([1e300, 0, 0], dtype=torch.float64))
+
+
+def test_what_cannot_be_an_action_names_the_space():
+    for action in (torch.ones(3).to_sparse(), np.array(["left"]), jax.random.key(0)):
+        env = ArrayConversion(Echo(SPACES["Box"]), target_xp="torch", env_xp="numpy")
+        env.reset()
+        if isinstance(action, np.ndarray):
+            with pytest.raises(af.ConversionError, match="Box"):
+                env.step(action)
+        else:
+            with pytest.raises(
+                af.ConversionError, match=r"space Box\(-1.0, 1.0, \(3,\), float32\)"
+            ):
+                env.step(action)
+
+
+class JaxEcho(Echo):
+    metadata = {"jax": True}
+
+    def step(self, action):
+        self.taken = action
+        return jnp.ones(3), jnp.array(1.0), jnp.array(False), jnp.array(False), {}
+
+
+def test_a_jax_environment_gets_its_own_arrays():
+    env = JaxToTorch(JaxEcho(SPACES["Discrete"]))
+    env.reset()
+    for action in (torch.tensor(2), 2, np.int64(2)):
+        env.step(action)
+        assert isinstance(env.env.taken, jax.Array)
+        assert env.env.taken.shape == ()
+        assert int(env.env.taken) == 2
+    env = JaxToTorch(JaxEcho(SPACES["Box"]))
+    env.reset()
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        env.step(torch.tensor([0.5, 0, 0], dtype=dtype))
+        assert env.env.taken.dtype == np.float32
+
+
+def test_vector_actions():
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3))
+    envs.reset(seed=1)
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.float32):
+        assert isinstance(envs.step(torch.ones(3, dtype=dtype))[0], torch.Tensor)
+    with pytest.raises(af.ConversionError, match="MultiDiscrete"):
+        envs.step(torch.full((3,), 0.5))
+    envs.close()
