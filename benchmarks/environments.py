@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv, VectorWrapper
-from timing import Block
+from timing import Block, fastest_block
 from ways import enter_jax
 
 import arrayferry_gym
 
-__all__ = ["SETTINGS", "STEPS", "blocks"]
+__all__ = ["SETTINGS", "measure"]
 
 STEPS = 20
 """Steps of one sample, from the same start each time. A CartPole pushed to and fro stands for 39."""
@@ -76,6 +76,8 @@ class JaxVector(VectorEnv):
     Gymnasium's own, `phys2d/CartPole-v1`, is not compiled as a whole: a step of it takes a
     millisecond or more, and compiles again for each new number of resets. What an adapter adds,
     some ten microseconds, cannot be seen beside that.
+
+    A step waits for its results, as whoever converts them must.
     """
 
     metadata = {"jax": True, "autoreset_mode": gym.vector.AutoresetMode.DISABLED}
@@ -96,17 +98,8 @@ class JaxVector(VectorEnv):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         self.state, reward, terminated, truncated = _advance(self.state, actions)
+        self.state.block_until_ready()
         return self.state, reward, terminated, truncated, {}
-
-
-class Waiting(VectorWrapper):
-    """Waits for the results, as every conversion of them must."""
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step and wait for it."""
-        results = self.env.step(actions)
-        results[0].block_until_ready()
-        return results
 
 
 Setting = dict[str, tuple[Callable[[], Any], list[Any]]]
@@ -148,7 +141,7 @@ def _jax_vector() -> Setting:
     own = [jnp.asarray(actions, jnp.float32) for actions in _numpy_actions()]
     agent = [torch.from_numpy(actions.astype(np.float32)) for actions in _numpy_actions()]
     return {
-        "bare": (lambda: Waiting(JaxVector()), own),
+        "bare": (JaxVector, own),
         "ours": (lambda: arrayferry_gym.vector.JaxToTorch(JaxVector()), agent),
         "peer": (lambda: gymnasium.wrappers.vector.JaxToTorch(JaxVector()), agent),
         "hand": (lambda: HandVectorJaxToTorch(JaxVector()), agent),
@@ -169,6 +162,12 @@ def blocks(setting: Setting) -> dict[str, Block]:
         env = make()
         made[name] = Block(_resetting(env), _stepping(env, actions))
     return made
+
+
+def measure(what: str, seconds: float) -> dict[str, float]:
+    """Give the time of one step for each way to wrap, in seconds."""
+    times = fastest_block(blocks(SETTINGS[what]()), seconds)
+    return {name: took / STEPS for name, took in times.items()}
 
 
 def _resetting(env: Any) -> Callable[[], object]:

@@ -87,20 +87,26 @@ def _by_hand(source: str, target: str) -> Callable[[Any], Any]:
     return function
 
 
+def _held(convert: Callable[[Any], Any], value: Any) -> Statement:
+    """A conversion whose last result lives until the next is made, as an agent's observations do.
+
+    Else all that was made lies free at the end of memory, is given back to the system, and has to be
+    asked for again: for large trees only, whoever converts them.
+    """
+    return Statement("kept[0] = f(x)", {"f": convert, "x": value, "kept": [None]})
+
+
 def leaves_rows() -> Iterator[Row]:
     """Trees of 10, 100, 1,000 and 10,000 leaves."""
     for source, target in (("numpy", "torch"), ("torch", "numpy"), ("numpy", "jax")):
         for shape in (flat, nested):
             convert = af.converter(target)
             values = {count: shape(source, count) for count in COUNTS}
-            ways = {
-                str(count): Statement("f(x)", {"f": convert, "x": value})
-                for count, value in values.items()
-            }
+            ways = {str(count): _held(convert, value) for count, value in values.items()}
             if shape is flat:
                 hand = _by_hand(source, target)
                 for count in (10, 10_000):
-                    ways[f"hand {count}"] = Statement("f(x)", {"f": hand, "x": values[count]})
+                    ways[f"hand {count}"] = _held(hand, values[count])
             times = fastest(ways, seconds=3.0, warm_up=4)
             leaf = {name: took / int(name.split()[-1]) for name, took in times.items()}
             told = ", ".join(f"{leaf[str(count)] * 1e6:.2f}" for count in COUNTS) + " us"
@@ -167,10 +173,15 @@ def identity_rows() -> Iterator[Row]:
     def lookup(value: Any, known: dict[type, Any]) -> Any:
         return value if type(value) in known else None
 
+    def lookup_numpy(value: Any, known: dict[type, Any]) -> Any:
+        """NumPy's arrays may hold objects, to be looked into."""
+        return value if type(value) in known and value.dtype.kind != "O" else None
+
     for name in ("numpy", "torch", "jax"):
         x = _leaf(name, 1)
         arrays = {f"leaf {index}": _leaf(name, index) for index in range(20)}
         here = af.converter(name)
+        hand = lookup_numpy if name == "numpy" else lookup
         for value in (x, arrays):
             for _ in range(4):
                 result = here(value)
@@ -181,11 +192,11 @@ def identity_rows() -> Iterator[Row]:
             {
                 "one": Statement("f(x)", {"f": here, "x": x}),
                 "one, cpu": Statement("f(x)", {"f": af.converter(name, device="cpu"), "x": x}),
-                "lookup": Statement("f(x, known)", {"f": lookup, "x": x, "known": {type(x): 1}}),
+                "lookup": Statement("f(x, known)", {"f": hand, "x": x, "known": {type(x): 1}}),
                 "tree": Statement("f(x)", {"f": here, "x": arrays}),
                 "tree, lookup": Statement(
                     "{key: f(x, known) for key, x in v.items()}",
-                    {"f": lookup, "v": arrays, "known": {type(x): 1}},
+                    {"f": hand, "v": arrays, "known": {type(x): 1}},
                 ),
             },
             seconds=1.0,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from environments import SETTINGS, STEPS, blocks
+from environments import SETTINGS
 from row import Check, Row, microseconds
-from timing import fastest, fastest_block
+from timing import fastest, fresh_process
 from ways import PAIRS, one_array, tree, ways
 
 __all__ = ["ADAPTERS", "ONE", "TREE", "adapter_rows", "one_rows", "tree_rows"]
@@ -15,6 +16,17 @@ __all__ = ["ADAPTERS", "ONE", "TREE", "adapter_rows", "one_rows", "tree_rows"]
 TREE = "a tree of five arrays and a text"
 ONE = "one small array"
 ADAPTERS = "what an adapter adds to a step"
+
+STEP = """
+import json, sys, warnings
+sys.path.insert(0, {folder!r})
+warnings.simplefilter("ignore")
+import jax
+# JAX hands some work to another thread. How soon that wakes is chance, and more than an adapter adds.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+import environments
+print(json.dumps(environments.measure({what!r}, seconds=8.0)))
+"""
 
 TREE_BY_HAND, TREE_FASTER = 1.25, 4.0
 ONE_BY_HAND, ONE_FASTER = 1.5, 2.3
@@ -52,9 +64,8 @@ def _pair_rows(section: str, value: Any, by_hand: float, faster: float) -> Itera
 
 def adapter_rows() -> Iterator[Row]:
     """Adapters over a CartPole, 64 CartPoles, and 64 environments in JAX."""
-    for what, setting in SETTINGS.items():
-        times = fastest_block(blocks(setting()), seconds=8.0)
-        step = {name: seconds / STEPS for name, seconds in times.items()}
+    for what in SETTINGS:
+        step = fresh_process(STEP.format(folder=str(Path(__file__).parent), what=what))
         added = {name: step[name] - step["bare"] for name in ("ours", "peer", "hand")}
         yield Row(
             ADAPTERS,

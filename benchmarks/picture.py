@@ -42,7 +42,7 @@ def draw(rows: list[Row], path: Path) -> None:
         _panel(panel, TITLES[section], group)
     last = panels[-1]
     last.set_xscale("log")
-    last.set_xlim(0.88, most * 1.45)
+    last.set_xlim(least * 0.76, most * 1.3)
     ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 50) if tick < most * 1.4]
     last.set_xticks(ticks, [f"{tick} x" for tick in ticks])
     last.minorticks_off()
@@ -63,7 +63,7 @@ def _heading(figure: Figure) -> None:
         (0.58, "\u25c6 Gymnasium", PEER),
     ):
         figure.text(x, top, text, color=color, fontsize=10, fontweight="bold", va="center")
-    figure.text(0.735, top, "shorter is better", color=QUIET, va="center")
+    figure.text(0.735, top, "further left is faster", color=QUIET, va="center")
 
 
 def _panel(panel: Axes, title: str, group: list[Row]) -> None:
@@ -71,6 +71,16 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
     for place, row in enumerate(group):
         hand = row.numbers["hand"]
         ours, peer = row.numbers["ours"] / hand, row.numbers["peer"] / hand
+        panel.annotate(
+            f"{hand:.1f} \u00b5s",
+            (1, place),
+            (-5, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color=INK,
+            fontsize=8,
+        )
         panel.plot([1, peer], [place, place], color=RULE, linewidth=3, zorder=1)
         panel.plot([peer], [place], "D", color=PEER, markersize=6, zorder=3)
         panel.plot([ours], [place], "o", color=OURS, markersize=7.5, zorder=4)

@@ -155,7 +155,7 @@ def threads_rows() -> Iterator[Row]:
                 "one converter": Block(lambda: None, _together([shared] * THREADS, inputs)),
                 "eight converters": Block(lambda: None, _together(own, inputs)),
             },
-            seconds=5.0,
+            seconds=8.0,
         )
         ratio = times["one converter"] / times["eight converters"]
         call = times["one converter"] / (THREADS * CALLS) * 1e6

@@ -69,21 +69,21 @@ def measure(names: list[str]) -> list[Row]:
         for row in section():
             rows.append(row)
             print(f"    {row.what}: {row.figure}", flush=True)
-        print(f"    took {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"    {time.perf_counter() - began:.0f} s", flush=True)
     return rows
 
 
 def table(rows: list[Row]) -> str:
     """All rows under the headings of their sections."""
-    headings = ("what", "figure", "goal", "")
-    lines = [(f"  {row.what}", row.figure, row.goal, row.verdict) for row in rows]
+    headings = ("", "what", "figure", "goal")
+    lines = [(row.verdict, row.what, row.figure, row.goal) for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
     text = [_line(headings, widths), "-" * (sum(widths) + 6)]
     section = ""
     for row, line in zip(rows, lines, strict=True):
         if row.section != section:
             section = row.section
-            text.append(section)
+            text += ["", section]
         text.append(_line(line, widths))
     return "\n".join(text)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ._agnostic import agnostic
     from ._backend import STANDARD_DTYPES, Backend
     from ._container import Container
+    from ._conversion import Conversion
     from ._convert import (
-        Conversion,
         backend_of,
         backends,
         convert,
@@ -59,8 +59,8 @@ _HOMES = {
     "_agnostic": ("agnostic",),
     "_backend": ("STANDARD_DTYPES", "Backend"),
     "_container": ("Container",),
+    "_conversion": ("Conversion",),
     "_convert": (
-        "Conversion",
         "backend_of",
         "backends",
         "convert",

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from ._convert import Target, _made
+from ._conversion import Target, make_conversion
 from ._options import Options
 from ._registry import default_registry
 from ._tree import first_array
@@ -48,14 +48,14 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             registry = default_registry()
             array, backend = first_array((args, kwargs), registry)
-            inside = _made(to, chosen, registry)
+            inside = make_conversion(to, chosen, registry)
             args_inside, kwargs_inside = inside((args, kwargs))
             call: Any = function
             answer: R = call(*args_inside, **kwargs_inside)
             if backend is None:
                 return answer
             device = None if backend.is_traced(array) else backend.device_of(array)
-            back: R = _made(backend, Options(device=device), registry)(answer)
+            back: R = make_conversion(backend, Options(device=device), registry)(answer)
             return back
 
         return wrapper

@@ -15,11 +15,12 @@ from types import MappingProxyType, ModuleType, NoneType
 from typing import Any, Literal, NamedTuple
 
 from ._backend import Backend
-from ._container import OBJECT_ARRAY, Container, container_for
+from ._container import Container
 from ._converter import Converter
 from ._errors import UnknownBackendError
 from ._generic import GenericBackend, is_namespace
 from ._imports import import_module, resolve_types
+from ._structures import OBJECT_ARRAY, container_for
 
 __all__ = ["Catalog", "Kind"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._backend import Backend
     from ._options import Options
 
-__all__ = ["Held", "enter", "leave", "promise_broken"]
+__all__ = ["PASS_COPY", "Held", "enter", "leave", "promise_broken"]
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ def enter(
     broken = promise_broken(source, target, constant=held.constant, readonly=readonly)
     if options.copy is False:
         if broken:
-            raise CopyRequiredError(f"memory cannot be shared: {broken}", remedy=_PASS_COPY)
+            raise CopyRequiredError(f"memory cannot be shared: {broken}", remedy=PASS_COPY)
         return Held(_shared(n, x, private, source, target, device), constant=held.constant)
     unknown = "unknown" in (source.memory, target.memory)
     wanted = options.copy is True or broken or unknown
@@ -108,7 +108,7 @@ def enter(
     return Held(y, private or target.from_numpy_shares is False, held.constant)
 
 
-_PASS_COPY = "Pass copy=None to let it be copied."
+PASS_COPY = "Pass copy=None to let it be copied."
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
@@ -147,7 +147,7 @@ def _shared(
         if _overlap(target.to_numpy(y), n):
             return y
         why = f"{target.name} took the values in as a copy"
-    raise CopyRequiredError(f"memory cannot be shared: {why}", remedy=_PASS_COPY)
+    raise CopyRequiredError(f"memory cannot be shared: {why}", remedy=PASS_COPY)
 
 
 def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

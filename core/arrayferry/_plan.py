@@ -36,7 +36,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple
 
-from ._container import OBJECT_ARRAY
+from ._structures import OBJECT_ARRAY
 from ._tree import Branch, Leaf, Tree
 
 __all__ = ["Inline", "Plan", "Ways", "plain", "structure_of", "write_plan"]

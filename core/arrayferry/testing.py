@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ._backend import Backend
+from ._backend import STANDARD_DTYPES, Backend
 from ._convert import backend_of, convert, converter
 from ._converter import Converter
 from ._dtypes import dtype_named, kind_of, limits_of
@@ -122,9 +122,7 @@ class BackendContract:
 
     def _dtypes(self) -> list[np.dtype[Any]]:
         held = self.dtypes or self._backend.dtypes()
-        names = _TRIED if held is None else [name for name in _TRIED if name in held]
-        if held is not None:
-            names += sorted(set(held) - set(_TRIED))
+        names = sorted(STANDARD_DTYPES if held is None else held)
         return [found for found in map(dtype_named, names) if found is not None]
 
     def _others(self) -> list[Backend]:
@@ -476,24 +474,6 @@ class BackendContract:
             values = _sample(np.dtype("float32"), (4,))
             convert(self.make(values), "numpy")
             convert(values, self._backend)
-
-
-_TRIED = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-]
 
 
 def _sample(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ from ._actions import fit_array, fit_numpy
 from ._sides import Sides, Target, spelled
 from ._spaces import converted_space
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "truthful_space"]
 
 
 class Adapter(RecordConstructorArgs):
@@ -137,6 +137,19 @@ class Adapter(RecordConstructorArgs):
         self._sides.see(observation)
         if self._sides.env_backend is not before:
             self._plain = frozenset()
+
+
+def truthful_space(name: str) -> property:
+    """Make the property for one of the spaces: the environment's, converted, unless one was set."""
+
+    def get(self: Any) -> Any:
+        own = getattr(self, f"_{name}")
+        return self._space(name) if own is None else own
+
+    def put(self: Any, space: Any) -> None:
+        setattr(self, f"_{name}", space)
+
+    return property(get, put, doc=f"The environment's {name}, for the agent's arrays.")
 
 
 def _is_plain(cls: type) -> bool:

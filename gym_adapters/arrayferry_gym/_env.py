@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ._adapter import Adapter
+from ._adapter import Adapter, truthful_space
 from ._sides import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
@@ -102,24 +102,8 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
             sides.inform(info) if info else info,
         )
 
-    @property
-    def action_space(self) -> Any:
-        """The environment's action space, for the agent's arrays."""
-        return self._space("action_space") if self._action_space is None else self._action_space
-
-    @action_space.setter
-    def action_space(self, space: Any) -> None:
-        self._action_space = space
-
-    @property
-    def observation_space(self) -> Any:
-        """The environment's observation space, for the agent's arrays."""
-        own = self._observation_space
-        return self._space("observation_space") if own is None else own
-
-    @observation_space.setter
-    def observation_space(self, space: Any) -> None:
-        self._observation_space = space
+    action_space: Any = truthful_space("action_space")
+    observation_space: Any = truthful_space("observation_space")
 
 
 class JaxToNumpy(ArrayConversion):

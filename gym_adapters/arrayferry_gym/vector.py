@@ -11,7 +11,7 @@ from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
-from ._adapter import Adapter
+from ._adapter import Adapter, truthful_space
 from ._sides import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
@@ -128,44 +128,10 @@ class ArrayConversion(VectorWrapper, Adapter):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self.env, name)
 
-    @property
-    def action_space(self) -> Any:
-        """The batched action space, for the agent's arrays."""
-        return self._space("action_space") if self._action_space is None else self._action_space
-
-    @action_space.setter
-    def action_space(self, space: Any) -> None:
-        self._action_space = space
-
-    @property
-    def observation_space(self) -> Any:
-        """The batched observation space, for the agent's arrays."""
-        own = self._observation_space
-        return self._space("observation_space") if own is None else own
-
-    @observation_space.setter
-    def observation_space(self, space: Any) -> None:
-        self._observation_space = space
-
-    @property
-    def single_action_space(self) -> Any:
-        """The action space of one environment, for the agent's arrays."""
-        own = self._single_action_space
-        return self._space("single_action_space") if own is None else own
-
-    @single_action_space.setter
-    def single_action_space(self, space: Any) -> None:
-        self._single_action_space = space
-
-    @property
-    def single_observation_space(self) -> Any:
-        """The observation space of one environment, for the agent's arrays."""
-        own = self._single_observation_space
-        return self._space("single_observation_space") if own is None else own
-
-    @single_observation_space.setter
-    def single_observation_space(self, space: Any) -> None:
-        self._single_observation_space = space
+    action_space: Any = truthful_space("action_space")
+    observation_space: Any = truthful_space("observation_space")
+    single_action_space: Any = truthful_space("single_action_space")
+    single_observation_space: Any = truthful_space("single_observation_space")
 
 
 def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
