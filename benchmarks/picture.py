@@ -35,14 +35,18 @@ def draw(rows: list[Row], path: Path) -> None:
     panels = figure.subplots(
         len(groups), 1, sharex=True, gridspec_kw={"height_ratios": heights, "hspace": 0.32}
     )
-    most = max(
-        row.numbers["peer"] / row.numbers["hand"] for group in groups.values() for row in group
-    )
+    ratios = [
+        row.numbers[way] / row.numbers["hand"]
+        for group in groups.values()
+        for row in group
+        for way in ("ours", "peer")
+    ]
+    most, least = max(ratios), min(1.0, *ratios)
     for panel, (section, group) in zip(panels, groups.items(), strict=True):
         _panel(panel, TITLES[section], group)
     last = panels[-1]
     last.set_xscale("log")
-    last.set_xlim(least * 0.76, most * 1.3)
+    last.set_xlim(least * 0.68, most * 1.3)
     ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 50) if tick < most * 1.4]
     last.set_xticks(ticks, [f"{tick} x" for tick in ticks])
     last.minorticks_off()
@@ -72,7 +76,7 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
         hand = row.numbers["hand"]
         ours, peer = row.numbers["ours"] / hand, row.numbers["peer"] / hand
         panel.annotate(
-            f"{hand:.1f} \u00b5s",
+            _time(hand),
             (1, place),
             (-5, 0),
             textcoords="offset points",
@@ -85,7 +89,7 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
         panel.plot([peer], [place], "D", color=PEER, markersize=6, zorder=3)
         panel.plot([ours], [place], "o", color=OURS, markersize=7.5, zorder=4)
         panel.annotate(
-            f"{row.numbers['peer']:.1f} \u00b5s",
+            _time(row.numbers["peer"]),
             (peer, place),
             (7, 0),
             textcoords="offset points",
@@ -94,7 +98,7 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
             fontsize=8,
         )
         panel.annotate(
-            f"{row.numbers['ours']:.1f} \u00b5s",
+            _time(row.numbers["ours"]),
             (ours, place),
             (8, 0),
             textcoords="offset points",
@@ -112,3 +116,8 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
     panel.grid(axis="x", color=RULE, linewidth=0.6, zorder=0)
     for side in panel.spines.values():
         side.set_visible(False)
+
+
+def _time(microseconds: float) -> str:
+    digits = 2 if microseconds < 1 else 1 if microseconds < 100 else 0
+    return f"{microseconds:.{digits}f} \u00b5s"

@@ -111,12 +111,13 @@ class Conversion(functools.partial[Any]):
             times = self._sighted.get(structure, 0)
         except Exception:  # as above
             return
-        if structure is None or times >= 2:
+        enough = 2 + len(tree.arrays) // 2_000  # to write a long plan takes tenths of a second
+        if structure is None or times >= enough:
             return
         if len(self._sighted) >= _MOST_STRUCTURES:
             self._sighted.clear()
         self._sighted[structure] = times + 1
-        if times == 0:
+        if times + 1 < enough:
             return
         plan = write_plan(tree, self._ways, f"to {self.target.name}")
         if plan is None:

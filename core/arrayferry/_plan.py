@@ -14,7 +14,7 @@ to PyTorch it reads, in short:
     v1, v2 = v0.values()
     ...
     if not (type(v1) is type(v4) is ndarray): return miss(v0)
-    if not (v1.flags.carray and v4.flags.carray): return miss(v0)
+    if not (v1.flags.behaved and v4.flags.behaved): return miss(v0)
     return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
 
 A plan trusts nothing that it has not looked at in this very call: types, lengths, whatever a direct
@@ -41,7 +41,7 @@ from ._tree import Branch, Leaf, Tree
 
 __all__ = ["Inline", "Plan", "Ways", "plain", "structure_of", "write_plan"]
 
-MOST_LEAVES = 2_000
+MOST_LEAVES = 12_000
 """Leaves that are written out one by one at most; longer runs of one type are loops and count once."""
 RUN = 16
 """Children of one type from which a container is written as a loop."""

@@ -22,6 +22,8 @@ class Adapter(RecordConstructorArgs):
     env: Any
     _sides: Sides
     _recorded = False
+    _settled: type | None
+    _dtype: Any
 
     def _meet(
         self,
@@ -39,7 +41,7 @@ class Adapter(RecordConstructorArgs):
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
         self._converted: dict[str, Any] = {}
-        self._plain: frozenset[type] = frozenset()
+        self._forget_ways()
         self._number: Any = int
         like = options.pop("like", None)
         target = self._sides.target_backend
@@ -102,16 +104,25 @@ class Adapter(RecordConstructorArgs):
             value = action.item()
             if type(value) is int:
                 return self._number(value)
+        elif type(action) is self._settled:
+            try:
+                converted = self._sides.env(action)
+                if self._dtype is None or converted.dtype == self._dtype:
+                    return converted
+            except Exception:  # which the careful way words
+                pass
         return self._act_with_care(action)
 
     def _act_with_care(self, action: Any) -> Any:
-        self._plain = frozenset()
+        self._forget_ways()
         space = self.env.action_space
         try:
             converted = self._sides.to_env(action)
             backend = self._sides.env_backend
             if backend.name != "numpy":
-                return fit_array(converted, space, backend)
+                fitted = fit_array(converted, space, backend)
+                self._settle(action, fitted, None if not isinstance(space, spaces.Box) else fitted)
+                return fitted
             converted = fit_numpy(converted, space)
         except af.ConversionError as error:
             if "action" not in error.reason:
@@ -120,7 +131,20 @@ class Adapter(RecordConstructorArgs):
         if isinstance(space, spaces.Discrete) and _is_plain(type(action)):
             self._plain = frozenset((type(action),))
             self._number = space.dtype.type
+        else:
+            self._settle(action, converted, converted)
         return converted
+
+    def _settle(self, action: Any, fitted: Any, like: Any) -> None:
+        """Remember that actions of this type need no more than to be converted, if of this dtype."""
+        if _is_plain(type(action)) and hasattr(fitted, "dtype"):
+            self._settled = type(action)
+            self._dtype = getattr(like, "dtype", None)
+
+    def _forget_ways(self) -> None:
+        self._plain = frozenset()
+        self._settled = None
+        self._dtype = None
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset, keeping what cannot be converted."""
@@ -136,7 +160,7 @@ class Adapter(RecordConstructorArgs):
         before = self._sides.env_backend
         self._sides.see(observation)
         if self._sides.env_backend is not before:
-            self._plain = frozenset()
+            self._forget_ways()
 
 
 def truthful_space(name: str) -> property:

@@ -72,7 +72,7 @@ class Sides:
             self._speak_to_agent(target_xp)
 
     def _speak_to_env(self, to: Target, device: Any) -> None:
-        self._env = af.converter(to, device=device, **self._options)
+        self.env = af.converter(to, device=device, **self._options)
 
     def _speak_to_agent(self, to: Target) -> None:
         device = self._target_device
@@ -90,7 +90,7 @@ class Sides:
     @property
     def env_backend(self) -> Backend:
         """What the environment speaks, as far as is known now."""
-        return self._env.target
+        return self.env.target
 
     @property
     def target_device(self) -> Any:
@@ -113,7 +113,7 @@ class Sides:
                 self._speak_to_agent(backend)
             if isinstance(value, (dict, list, tuple)):
                 self._spoken = None  # what is inside may change
-        return self._env(value)
+        return self.env(value)
 
     def see(self, observation: Any) -> None:
         """Look at what the environment speaks in what it returned, and where its arrays lie."""
@@ -123,14 +123,14 @@ class Sides:
         array, backend = af.first_array(observation)
         if backend is None:
             return
-        if self._env_stated and backend.name != self._env.target.name:
+        if self._env_stated and backend.name != self.env.target.name:
             return
         device = self._env_device
         if not self._device_seen and not backend.is_traced(array):
             self._device_seen = True
             device = backend.device_of(array)
             device = None if device == "cpu" else device
-        if device != self._env_device or backend.name != self._env.target.name:
+        if device != self._env_device or backend.name != self.env.target.name:
             self._env_device = device
             self._speak_to_env(backend, device)
 

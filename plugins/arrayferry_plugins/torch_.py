@@ -221,7 +221,7 @@ def ordinary_view() -> Callable[[Any], Any]:
 
 
 class NumpyToTorch(Converter):
-    """Shares the memory of contiguous, writable arrays."""
+    """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it cannot have."""
 
     source, target, cost = "numpy", "torch", "share"
     types = ("numpy.ndarray",)
@@ -235,13 +235,13 @@ class NumpyToTorch(Converter):
 
         if options.copy:
             return lambda x: from_numpy(x.copy())
-        return lambda x: from_numpy(x) if x.flags.carray else NotImplemented
+        return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
 
     def inline(self, options: Options) -> Inline:
         from torch import from_numpy
 
         test, result = (
-            ("", "{take}({x}.copy())") if options.copy else ("{x}.flags.carray", "{take}({x})")
+            ("", "{take}({x}.copy())") if options.copy else ("{x}.flags.behaved", "{take}({x})")
         )
         return Inline(test, result, {"take": from_numpy})
 

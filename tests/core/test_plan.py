@@ -36,7 +36,7 @@ def test_a_plan_is_written_at_the_second_meeting():
     conversion({"a": X})
     code = conversion.explain()
     assert "type(v0) is not dict" in code
-    assert ".flags.carray" in code
+    assert ".flags.behaved" in code
     compile(code, "plans", "exec")
 
 
