@@ -66,7 +66,7 @@ class Sides:
         if env_xp is None:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
         self._speak_to_env(env_xp, env_device)
-        self._target: Conversion | None = None
+        self.target: Conversion | None = None
         self._info: Conversion | None = None
         if target_xp is not None:
             self._speak_to_agent(target_xp)
@@ -76,7 +76,7 @@ class Sides:
 
     def _speak_to_agent(self, to: Target) -> None:
         device = self._target_device
-        self._target = af.converter(to, device=device, scalars="convert", **self._options)
+        self.target = af.converter(to, device=device, scalars="convert", **self._options)
         infos = self._info_xp or to
         device = device if self._info_xp is None else None
         self._info = af.converter(
@@ -100,7 +100,7 @@ class Sides:
     @property
     def target_backend(self) -> Backend | None:
         """What the agent speaks, None before it has been seen."""
-        return None if self._target is None else self._target.target
+        return None if self.target is None else self.target.target
 
     def to_env(self, value: Any) -> Any:
         """Convert what the agent passes; what it speaks is seen in it, if that was not stated."""
@@ -108,7 +108,7 @@ class Sides:
             self._spoken = type(value)
             _, backend = af.first_array(value)
             if backend is not None and (
-                self._target is None or backend.name != self._target.target.name
+                self.target is None or backend.name != self.target.target.name
             ):
                 self._speak_to_agent(backend)
             if isinstance(value, (dict, list, tuple)):
@@ -140,7 +140,7 @@ class Sides:
 
     def to_agent(self, value: Any) -> Any:
         """Convert an observation, or all that a vector environment returns but its infos."""
-        return value if self._target is None else self._target(value)
+        return value if self.target is None else self.target(value)
 
     def inform(self, infos: Any) -> Any:
         """Convert infos; what cannot be converted in them is kept."""

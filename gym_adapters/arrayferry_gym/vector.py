@@ -99,18 +99,18 @@ class ArrayConversion(VectorWrapper, Adapter):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        *results, infos = self.env.step(self._act(actions))
-        if type(results[0]) is not self._sides.seen:
-            self._see(results[0])
-        observations, rewards, terminations, truncations = self._sides.to_agent(results)
+        observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
+        sides = self._sides
+        if type(observations) is not sides.seen:
+            self._see(observations)
+        if sides.target is not None:  # all in one call, which some libraries take cheaper
+            observations, rewards, ended, cut = sides.target((observations, rewards, ended, cut))
         if self._reward_dtype is not None:
             xp = af.namespace_of(rewards)
             rewards = xp.astype(rewards, getattr(xp, self._reward_dtype))
-        return observations, rewards, terminations, truncations, self._inform(infos)
+        return observations, rewards, ended, cut, self._inform(infos) if infos else infos
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
-        if not infos:
-            return infos
         if self._stack_final:
             infos = _stacked(infos, self.env.single_observation_space)
         informed: dict[str, Any] = self._sides.inform(infos)
