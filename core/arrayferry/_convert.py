@@ -23,6 +23,7 @@ __all__ = [
     "route",
 ]
 
+_default_conversions: dict[str, Conversion] = {}
 _conversions: dict[Any, Conversion] = {}
 
 
@@ -72,17 +73,17 @@ def convert(
         >>> af.convert(observation, "torch")
         {'position': tensor([0., 0., 0.]), 'name': 'cart'}
     """
-    if like is None and type(to) is str and device is None:
-        key: Any = (to, copy, narrowing, scalars, unsupported)
-        try:
-            made = _conversions.get(key)
-        except TypeError:
-            made = None
-        if made is None or not (copy is None or type(copy) is bool):
-            made = make_conversion(
-                to, Options(None, copy, narrowing, scalars, unsupported), default_registry()
-            )
-            _conversions[key] = made
+    if like is None and device is None and type(to) is str:
+        if copy is None and narrowing == "checked" and scalars == "keep" and unsupported == "raise":
+            made = _default_conversions.get(to)
+            if made is None:
+                made = _default_conversions[to] = converter(to)
+            return made(value)
+        options = Options(None, copy, narrowing, scalars, unsupported)  # raises for what is none
+        key = (to, options)
+        made = _conversions.get(key)
+        if made is None:
+            made = _conversions[key] = make_conversion(to, options, default_registry())
         return made(value)
     return converter(
         to,

@@ -255,6 +255,16 @@ def _held(wide: bool) -> frozenset[np.dtype[Any]]:
     return frozenset([np.dtype(bool), *map(np.dtype, found)])
 
 
+@cache
+def _array_type() -> type:
+    """The type of an array that is no tracer; `jnp.zeros` would compile to make one."""
+    import jax
+    import numpy as np
+
+    with jax.ensure_compile_time_eval():
+        return type(jax.device_put(np.zeros((), np.float32)))
+
+
 class _IntoJax(Converter):
     """Enters JAX from host memory: one call for all small arrays of a tree."""
 
@@ -280,7 +290,7 @@ class _IntoJax(Converter):
         if jax.default_backend() != "cpu":
             return None
         view, enter, config = self.view(), _entrance(), jax.config
-        narrow, wide, kind = _held(False), _held(True), type(jax.numpy.zeros(()))
+        narrow, wide, kind = _held(False), _held(True), _array_type()
         anywhere = options.device is None
 
         def many(xs: list[Any]) -> list[Any]:
