@@ -79,10 +79,13 @@ def convert(
             if made is None:
                 made = _default_conversions[to] = converter(to)
             return made(value)
-        options = Options(None, copy, narrowing, scalars, unsupported)  # raises for what is none
-        key = (to, options)
-        made = _conversions.get(key)
-        if made is None:
+        key: Any = (to, copy, narrowing, scalars, unsupported)
+        try:
+            made = _conversions.get(key)
+        except TypeError:  # an option that cannot be hashed, and so is none
+            made = None
+        if made is None or not (copy is None or type(copy) is bool):
+            options = Options(None, copy, narrowing, scalars, unsupported)
             made = _conversions[key] = make_conversion(to, options, default_registry())
         return made(value)
     return converter(
