@@ -7,7 +7,6 @@ conversion under way in another thread never sees half of a change.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from enum import Enum
@@ -51,7 +50,7 @@ class Catalog:
     def __init__(self) -> None:
         self._backends: dict[str, Backend] = {}
         self._names: dict[str, str] = {}
-        self._owners: dict[str, str] = {}
+        self._owners: dict[str, object] = {}
         self._types: dict[str, str] = {}
         self._converters: tuple[Converter, ...] = ()
         self._containers: tuple[Container, ...] = ()
@@ -87,7 +86,7 @@ class Catalog:
                 return f"the array type {path} is taken by the backend {holder!r} of {self._owners[holder]}"
         return ""
 
-    def add_backend(self, backend: Backend, who: str) -> None:
+    def add_backend(self, backend: Backend, who: object) -> None:
         """Add a backend, taking out those that it replaces."""
         for replaced in backend.replaces:
             if self._backends.pop(replaced, None) is not None:
@@ -153,6 +152,8 @@ class Catalog:
         if found is None and module is not None:
             found = self._generic_of(module)
         if found is None:
+            import difflib
+
             nearest = tuple(difflib.get_close_matches(to.lower(), self._names, n=3))
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"

@@ -6,7 +6,6 @@ a `PluginWarning` that names its entry point, its distribution and the cause.
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +23,7 @@ from ._errors import PluginError, PluginWarning
 __all__ = ["GROUP", "HOOKS", "check_part", "contributions", "discover"]
 
 GROUP = "arrayferry"
-HOME = "arrayferry"
+HOME = "arrayferry_plugins"
 
 HOOKS: dict[str, type[Any]] = {
     "arrayferry_backends": Backend,
@@ -137,11 +136,11 @@ def check_part(item: Any) -> None:
         )
 
 
-def discover(add: Callable[[dict[str, list[Any]], str], None]) -> None:
+def discover(add: Callable[[dict[str, list[Any]], object], None]) -> None:
     """Load the plugins of the entry-point group and hand on what each gives.
 
     Args:
-        add: called for each plugin with what it gives and a text that names it, the built-in ones
+        add: called for each plugin with what it gives and what names it in messages, the built-in ones
             first, then by name.
     """
     if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
@@ -155,7 +154,7 @@ def discover(add: Callable[[dict[str, list[Any]], str], None]) -> None:
         _warn_of_unknown(names, [point.name for point in points])
         points = [point for point in points if point.name in names]
     for point in points:
-        who = f"the plugin {point.name!r} of {_distribution(point)}"
+        who = _Plugin(point)
         try:
             given = contributions(point.load(), point.name)
         except KeyboardInterrupt:
@@ -174,20 +173,26 @@ def discover(add: Callable[[dict[str, list[Any]], str], None]) -> None:
 
 
 def _built_in(point: EntryPoint) -> bool:
-    return point.dist is not None and point.dist.name == HOME
+    return point.module.partition(".")[0] == HOME
 
 
-def _distribution(point: EntryPoint) -> str:
-    return (
-        f"the distribution {point.dist.name}"
-        if point.dist is not None
-        else "an unknown distribution"
-    )
+class _Plugin:
+    """Names a plugin in messages. Its distribution is looked up only for that, since it takes a while."""
+
+    def __init__(self, point: EntryPoint) -> None:
+        self.point = point
+
+    def __str__(self) -> str:
+        dist = self.point.dist
+        home = f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
+        return f"the plugin {self.point.name!r} of {home}"
 
 
 def _warn_of_unknown(names: list[str], known: list[str]) -> None:
     for name in names:
         if name not in known:
+            import difflib
+
             nearest = difflib.get_close_matches(name, known, n=1)
             guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
             warnings.warn(

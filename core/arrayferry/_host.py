@@ -7,8 +7,7 @@ of a framework: memory is known to be private only if it was made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._dtypes import fit_dtype
 from ._errors import ConversionError, CopyRequiredError
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PASS_COPY", "Held", "enter", "leave", "promise_broken"]
 
 
-@dataclass(slots=True)
-class Held:
+class Held(NamedTuple):
     """A value on its way, and what is known of its memory.
 
     Attributes:

@@ -60,7 +60,7 @@ class Registry:
     def _gather(self) -> Catalog:
         catalog = Catalog()
 
-        def add(given: dict[str, list[Any]], who: str) -> None:
+        def add(given: dict[str, list[Any]], who: object) -> None:
             _add(catalog, given, who)
 
         if self._autoload:
@@ -163,7 +163,7 @@ class Registry:
         return kind
 
 
-def _add(catalog: Catalog, given: dict[str, list[Any]], who: str) -> None:
+def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
     """Add what a plugin gives, leaving out backends that claim what others have."""
     for backend in given["arrayferry_backends"]:
         conflict = catalog.conflict(backend)

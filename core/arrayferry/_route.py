@@ -14,7 +14,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ._converter import COSTS, Converter, Cost
 from ._devices import device_kind, resolve_device
@@ -30,8 +30,7 @@ __all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
 Via = Literal["converter", "dlpack", "host", "device"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A backend and a kind of device."""
 
     backend: str
@@ -41,8 +40,7 @@ class Place:
         return f"{self.backend} ({self.device})"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step of a route.
 
     Attributes:
