@@ -106,7 +106,7 @@ class Crossing:
         if self.target.name == self.source.name and not self.options.copy:
             if self.options.device is None:
                 return Ways(Inline(no_objects, "{x}", {}))
-            return Ways(self._already_there())
+            return Ways(self._already_there(no_objects))
         if self.fast is not None and self._direct_way is not None and self._takes(cls):
             inline = self._direct_way.inline(self.options)
             return Ways(inline or plain(self.fast), self.fast_many)
@@ -115,11 +115,11 @@ class Crossing:
         test, result, names = plain(self.one)
         return Ways(Inline(f"{no_objects} and {test}" if no_objects else test, result, names))
 
-    def _already_there(self) -> Inline:
+    def _already_there(self, test: str) -> Inline:
         """Within one library: the array itself if it lies on the device that was asked for."""
         there, _ = resolve_device(self.target, self.options.device, "cpu")
         names = {"cross": self.one, "device_of": self.source.device_of, "there": there}
-        return Inline("", "{x} if {device_of}({x}) == {there} else {cross}({x})", names)
+        return Inline(test, "{x} if {device_of}({x}) == {there} else {cross}({x})", names)
 
     def many(self, xs: list[Any]) -> list[Any]:
         """Take several arrays across, in one call where the way has one for many."""

@@ -7,7 +7,7 @@ original's random generator, so that seeding either gives the same samples.
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -52,7 +52,6 @@ class Converted:
 
     original: Any
     sides: Sides
-    _to_numpy: ClassVar[Any] = None
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """Sample as the original does, for the agent; masks may be the agent's arrays."""

@@ -275,7 +275,8 @@ class _IntoJax(Converter):
         raise NotImplementedError
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        many = self.bind_many(Options(device=device, copy=copy))
+        # on a longer route the user's narrowing is not known here, so the general way sees to it
+        many = self.bind_many(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if many is None else many([x])[0]
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:

@@ -56,6 +56,15 @@ def test_forbid_and_allow(dtype):
     np.testing.assert_array_equal(np.asarray(af.convert(lost, "jax", narrowing="allow")), expected)
 
 
+@pytest.mark.parametrize("source", ["numpy", "torch", "dask", "array_api_strict"])
+def test_forbid_holds_on_routes_of_any_length(source):
+    x = af.convert(np.ones(2), source)
+    for _ in range(3):
+        with pytest.raises(af.NarrowingError, match="forbidden"):
+            af.convert([x], "jax", narrowing="forbid")
+    assert af.convert([x], "jax", narrowing="allow")[0].dtype == np.float32
+
+
 def test_x64_switched_at_run_time():
     conversion = af.converter("jax")
     x = np.array([2**40])

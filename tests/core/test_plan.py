@@ -98,6 +98,15 @@ def test_objects_and_words_under_a_plan_for_numbers():
         met(af.converter("torch"), [X]) and af.converter("torch")([np.array(["a"])])
 
 
+def test_objects_under_a_plan_for_numbers_that_are_already_there():
+    for options in ({}, {"device": "cpu"}):
+        conversion = af.converter("numpy", **options)
+        met(conversion, [X])
+        mixed = np.empty(1, object)
+        mixed[0] = torch.ones(2)
+        assert isinstance(conversion([mixed])[0][0], np.ndarray)
+
+
 @pytest.mark.parametrize("target", ["numpy", "jax"])
 def test_tensors_that_change_under_one_structure(target):
     conversion = af.converter(target)
