@@ -105,7 +105,7 @@ def _repeated(made: list[MadeUp]) -> Iterator[Row]:
     for count in COUNTS:
         convert = _conversion(_registry(made[:count]), "torch")
         planned[str(count)] = Statement("f(x)", {"f": convert, "x": value})
-        careful[str(count)] = Statement("f(x)", {"f": convert.careful, "x": value})
+        careful[str(count)] = Statement("f(x)", {"f": convert.fallback, "x": value})
     for what, ways in (("repeated", planned), ("repeated, structure not learnt", careful)):
         times = fastest(ways, seconds=1.5)
         yield Row(

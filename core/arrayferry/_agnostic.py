@@ -1,4 +1,4 @@
-"""`agnostic`: run a function in one library, called with and answering in the caller's."""
+"""`agnostic`: run a function in one library, for callers of any library."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from ._conversion import Target, make_conversion
+from ._api import conversion_like, first_array, kept_conversion
+from ._conversion.conversion import Conversion
+from ._errors import OptionError
 from ._options import Options
-from ._registry import default_registry
-from ._tree import first_array
+from ._plugin.backend import Target
+from ._registry.registry import default_registry
 
 __all__ = ["agnostic"]
 
@@ -18,18 +20,19 @@ R = TypeVar("R")
 
 
 def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function written for one library serve callers of any.
+    """Make a function that is written for one library work for callers of any library.
 
-    All arrays among the arguments are converted to the library that the function is written for, and
-    all arrays in its answer to that of the first array among the arguments, on its device. A call
-    without an array answers in the function's own library.
+    All arrays among the arguments are converted to the library of the function, and all arrays in its
+    result to the library and device of the first array among the arguments. A call without an array
+    returns arrays of the function's own library.
 
     Args:
         to: the library that the function is written for, as `convert` takes it.
         **options: those of `convert`, for the arguments.
 
     Raises:
-        OptionError: an option has a value that it cannot have.
+        UnknownBackendError: there is no such library.
+        OptionError: an option is unknown or has an invalid value.
 
     Example:
         >>> import arrayferry as af
@@ -41,21 +44,32 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
         >>> normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
     """
-    chosen = Options(**options)
+    registry = default_registry()
+    if callable(to):
+        raise OptionError(
+            "agnostic was given a function instead of a library",
+            remedy='Name the library that it is written for: @agnostic("numpy").',
+        )
+    registry.backend(to)
+    try:
+        chosen = Options(**options)
+    except TypeError as error:
+        raise OptionError(
+            f"agnostic has no such option ({error})",
+            remedy="The options are device, copy, narrowing, scalars and unsupported.",
+        ) from None
+    inside = Conversion(to, chosen, registry)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            registry = default_registry()
-            array, backend = first_array((args, kwargs), registry)
-            inside = make_conversion(to, chosen, registry)
+            array, backend = first_array((args, kwargs))
             args_inside, kwargs_inside = inside((args, kwargs))
             call: Any = function
-            answer: R = call(*args_inside, **kwargs_inside)
+            result: R = call(*args_inside, **kwargs_inside)
             if backend is None:
-                return answer
-            device = None if backend.is_traced(array) else backend.device_of(array)
-            back: R = make_conversion(backend, Options(device=device), registry)(answer)
+                return result
+            back: R = kept_conversion(*conversion_like(array))(result)
             return back
 
         return wrapper

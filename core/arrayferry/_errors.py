@@ -1,23 +1,23 @@
 """Every error that arrayferry raises, as one tree.
 
     ArrayFerryError
-    |-- OptionError (ValueError)                an option has a value it cannot have
-    |-- UnknownBackendError (LookupError)       nothing is known under that name
-    |-- BackendUnavailableError (ImportError)   known, but not installed or not usable here
-    |-- PluginError (TypeError)                 a plugin registered at run time is at fault
-    |-- NotAnArrayError (TypeError)             an array was needed
-    `-- ConversionError (ValueError)            a value cannot cross
-        |-- CopyRequiredError (BufferError)     copy=False, and only a copy would do
+    |-- OptionError (ValueError)                an option has an invalid value
+    |-- UnknownBackendError (LookupError)       no backend has that name
+    |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
+    |-- PluginError (TypeError)                 a plugin is wrong
+    |-- NotAnArrayError (TypeError)             an array was expected
+    `-- ConversionError (ValueError)            a value cannot be converted
+        |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
         |-- DeviceError (LookupError)           the target has no such device
-        |-- NarrowingError (OverflowError)      the target's dtypes cannot hold the numbers
+        |-- NarrowingError (OverflowError)      the numbers do not fit the target's dtypes
         |-- StructureError (ValueError)         a tree is cyclic, too deep, or cannot be rebuilt
-        |-- TracedValueError (TypeError)        a value inside jit, grad or vmap has no numbers yet
+        |-- TracedValueError (TypeError)        a traced value, as inside jit, grad or vmap
         `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
 
-Errors hold what they say as attributes, and survive pickling, since they cross process borders
-in vectorised environments. `PluginWarning` is what a plugin left out is reported with.
+Errors keep their data as attributes and can be pickled, since they are sent between processes in
+vector environments. `PluginWarning` reports a plugin that was left out.
 
-This module knows nothing of arrays.
+This module knows nothing about arrays.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ __all__ = [
     "TracedValueError",
     "UnknownBackendError",
     "UnsupportedDtypeError",
+    "describe_error",
 ]
 
 
 class ArrayFerryError(Exception):
-    """The root of all errors of arrayferry.
+    """The base class of all errors of arrayferry.
 
     Args:
         reason: what went wrong, as a clause without a full stop.
-        remedy: what to do about it, as a sentence.
+        remedy: what to do about it, as one or more sentences.
 
     Attributes:
         reason: as given.
@@ -74,15 +75,15 @@ def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> 
 
 
 class OptionError(ArrayFerryError, ValueError):
-    """An option was given a value that it cannot have."""
+    """An option has an invalid value."""
 
 
 class UnknownBackendError(ArrayFerryError, LookupError):
-    """No backend is known under a name.
+    """No backend has a name.
 
     Attributes:
         name: the name that was asked for.
-        nearest: known names that look like it, the best first.
+        nearest: similar names that are known, the best match first.
     """
 
     def __init__(
@@ -106,20 +107,20 @@ class BackendUnavailableError(ArrayFerryError, ImportError):
 
 
 class PluginError(ArrayFerryError, TypeError):
-    """A plugin, or a part of one, cannot be registered."""
+    """A plugin is wrong: it cannot be registered, or it broke its contract in a conversion."""
 
 
 class NotAnArrayError(ArrayFerryError, TypeError):
-    """A value is no array of any backend, where one was needed."""
+    """A value is not an array of any known library, where an array was expected."""
 
 
 class ConversionError(ArrayFerryError, ValueError):
-    """A value cannot cross from one backend to another.
+    """A value cannot be converted from one backend to another.
 
     Attributes:
-        path: where in the tree, written as Python would (`"['obs']['camera'][2]"`), "" at the top.
-        source: the name of the backend that the value came from, "" if that was not reached.
-        target: the name of the backend that it was to become an array of.
+        path: the place in the tree, as Python would write it (`"['obs']['camera'][2]"`), "" at the top.
+        source: the name of the source's backend, "" if it is not known.
+        target: the name of the target's backend.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ConversionError(ArrayFerryError, ValueError):
         self.target = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
-        """Fill in what is not known yet of the place, the source and the target."""
+        """Set the place, the source and the target where they are not set yet."""
         self.path = self.path or path
         self.source = self.source or source
         self.target = self.target or target
@@ -144,19 +145,19 @@ class ConversionError(ArrayFerryError, ValueError):
         if self.source and self.target:
             text += f", from {self.source} to {self.target}"
         elif self.target:
-            text += f", on the way to {self.target}"
+            text += f", to {self.target}"
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
 class CopyRequiredError(ConversionError, BufferError):
-    """`copy=False` was asked for, and the target cannot share the source's memory."""
+    """`copy=False` was given, and the target cannot share the source's memory."""
 
 
 class DeviceError(ConversionError, LookupError):
-    """The target has no such device, or none of that name here.
+    """The target has no such device on this machine.
 
     Attributes:
-        device: the device that was asked for, as text.
+        device: the name of the device that was asked for.
     """
 
     def __init__(self, reason: str, *, remedy: str = "", device: str = "", **place: str) -> None:
@@ -165,11 +166,11 @@ class DeviceError(ConversionError, LookupError):
 
 
 class NarrowingError(ConversionError, OverflowError):
-    """The target lacks the dtype, and the one that it has cannot hold the numbers.
+    """The target lacks the dtype, and the numbers do not fit the one that it has.
 
     Attributes:
         dtype: the name of the source's dtype.
-        narrowed: the name of the dtype that the target has in its place.
+        narrowed: the name of the dtype that the target has instead.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class StructureError(ConversionError):
 
 
 class TracedValueError(ConversionError, TypeError):
-    """A value inside `jit`, `grad`, `vmap` or the like stands for numbers that are not there yet."""
+    """A value is traced, as inside `jit`, `grad` or `vmap`: it has no values yet."""
 
 
 class UnsupportedDtypeError(ConversionError, TypeError):
@@ -201,8 +202,17 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or a part of one, was left out; the text names it and says why."""
+    """A plugin, or a part of one, was left out. The text names it and gives the reason."""
 
 
-for _name in __all__:  # users meet them as arrayferry.ConversionError, in tracebacks too
-    globals()[_name].__module__ = "arrayferry"
+for _public in [found for found in globals().values() if isinstance(found, type)]:
+    if issubclass(_public, (ArrayFerryError, PluginWarning)):
+        _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
+
+
+def describe_error(error: BaseException) -> str:
+    """Write an error as `Type: text`, also where its text cannot be made."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

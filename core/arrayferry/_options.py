@@ -23,18 +23,18 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for, besides the target.
+    """The options of a conversion, besides the target.
 
     Attributes:
         device: a name ("cpu", "cuda:0") or a device object of the target; None keeps the source's.
         copy: True for memory of its own, False to share or raise, None to share where that is
-            possible and breaks nobody's promise.
+            possible and safe.
         narrowing: what to do where the target lacks the dtype.
         scalars: whether Python numbers and bools become 0-d arrays.
-        unsupported: what to do with an array that the target cannot hold.
+        unsupported: what to do with an array whose dtype the target does not support.
 
     Raises:
-        OptionError: a value is none of those an option can have.
+        OptionError: an option has an invalid value.
     """
 
     device: Any = None
@@ -49,5 +49,5 @@ class Options:
             if not any(type(value) is type(choice) and value == choice for choice in choices):
                 listed = ", ".join(map(repr, choices))
                 raise OptionError(
-                    f"{option}={value!r} is not an option", remedy=f"Pass one of {listed}."
+                    f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
                 )

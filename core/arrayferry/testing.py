@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from ._backend import STANDARD_DTYPES, Backend
-from ._convert import backend_of, convert, converter
-from ._converter import Converter
-from ._dtypes import dtype_named, kind_of, limits_of
+from ._api import backend_of, convert, converter
 from ._errors import ConversionError, CopyRequiredError, UnsupportedDtypeError
 from ._options import Options
-from ._registry import default_registry
+from ._plugin.backend import STANDARD_DTYPES, Backend
+from ._plugin.converter import Converter
+from ._registry.registry import default_registry
+from ._route.dtypes import dtype_named, kind_of, limits_of
 
 try:
     import pytest

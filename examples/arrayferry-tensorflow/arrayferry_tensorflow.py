@@ -25,7 +25,7 @@ class TensorFlowBackend(af.Backend):
 
         if x.dtype.is_numpy_compatible is False or x.dtype.name in ("resource", "variant"):
             raise af.ConversionError(
-                f"a TensorFlow tensor of dtype {x.dtype.name} cannot be carried",
+                f"a TensorFlow tensor of dtype {x.dtype.name} cannot be converted",
                 remedy="Read its value first.",
             )
         values = np.asarray(x.numpy()).view()

@@ -1,8 +1,7 @@
-"""Gymnasium environments written for one array library serve agents written for another.
+"""Use a Gymnasium environment written for one array library with an agent written for another.
 
-The classes have the names and the arguments of those in `gymnasium.wrappers`, so that changing the
-import is all that a user changes. For vector environments the same names stand in
-`arrayferry_gym.vector`.
+The classes have the names and arguments of those in `gymnasium.wrappers`, so that users only have to
+change the import. `arrayferry_gym.vector` has the same names for vector environments.
 """
 
 from __future__ import annotations

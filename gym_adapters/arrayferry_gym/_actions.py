@@ -1,4 +1,4 @@
-"""Actions as an environment means them, guided by its action space.
+"""Actions in the form that the action space of an environment asks for.
 
 An environment in NumPy gets what its space samples: a hashable scalar for Discrete, arrays of the
 space's dtype for the others. An environment of another library gets its own arrays, 0-d for Discrete.
@@ -17,14 +17,14 @@ __all__ = ["fit_array", "fit_numpy"]
 
 
 def fit_numpy(value: Any, space: Space[Any]) -> Any:
-    """Give a value, whose arrays are NumPy's, the form that `space.sample()` has.
+    """Bring an action of NumPy arrays into the form that `space.sample()` has.
 
     Args:
         value: an action, of the structure of the space.
-        space: what guides it. Of a space that is not Gymnasium's own, nothing is known.
+        space: the action space. An action for a space that is not Gymnasium's own is not changed.
 
     Raises:
-        arrayferry.ConversionError: its numbers cannot be those of the space.
+        arrayferry.ConversionError: its numbers do not fit the dtype of the space.
     """
     if isinstance(space, spaces.Discrete):
         if isinstance(value, (np.ndarray, np.generic)) and value.size == 1:
@@ -58,7 +58,7 @@ def _fit_graph(graph: Any, space: spaces.Graph) -> Any:
 
 
 def _cast(x: Any, space: Space[Any]) -> Any:
-    """Give an array the dtype of its space, if all its numbers survive that."""
+    """Cast an array to the dtype of its space, if no number changes."""
     dtype = space.dtype
     if dtype is None or x.dtype == dtype:
         return x
@@ -82,12 +82,12 @@ def _unfit(x: Any, space: Space[Any]) -> af.ConversionError:
     return af.ConversionError(
         f"an action of dtype {x.dtype} with the values {np.array2string(np.asarray(x).ravel(), threshold=6)} "
         f"cannot be one of the space {space}",
-        remedy="Pass numbers that the space's dtype can hold; round or scale them first.",
+        remedy="Round or scale the numbers so that they fit the dtype of the space.",
     )
 
 
 def fit_array(value: Any, space: Space[Any], backend: af.Backend) -> Any:
-    """Do likewise for an environment of another library: keep the dtype of Boxes, make numbers arrays."""
+    """Do the same for an environment of another library: keep the dtype of Boxes, make arrays of numbers."""
     if isinstance(space, (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         if isinstance(value, (bool, int, float)):
             value = af.convert(value, backend, scalars="convert")
@@ -105,7 +105,7 @@ def _is_as_long(value: Any, parts: Any) -> bool:
 
 
 def _astype(x: Any, space: Space[Any], backend: af.Backend) -> Any:
-    """Give an array the space's dtype where both are of one kind and the library has it."""
+    """Cast an array to the dtype of the space, if both are of one kind and the library has it."""
     held = backend.dtypes()
     name = str(getattr(x, "dtype", "")).rpartition(".")[2]
     wanted = "" if space.dtype is None else space.dtype.name

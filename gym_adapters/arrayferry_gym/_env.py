@@ -6,33 +6,33 @@ from typing import Any
 
 import gymnasium as gym
 
-from ._adapter import Adapter, truthful_space
-from ._sides import Target
+from ._adapter import Adapter, converted_space_property
+from ._libraries import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
 class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
-    """Lets an environment written for one array library serve an agent written for another.
+    """Use an environment written for one array library with an agent written for another.
 
-    Observations and infos are converted to the agent's library, actions to what the environment's
-    action space means. The reward is a `float`, terminated and truncated are `bool`, and what `render`
-    gives stays as it is. The spaces sample, and hold, the agent's arrays.
+    Observations and infos are converted to the agent's library, actions to the form that the action
+    space of the environment asks for. The reward is a `float`, terminated and truncated are `bool`, and
+    the result of `render` is not changed. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the environment.
-        env_xp: what the environment speaks, as a name ("jax") or namespace. None: seen in what it
-            returns.
-        target_xp: what the agent speaks. None: seen in the actions that it passes.
-        env_device: where actions shall lie. None: where the environment's own arrays are seen to lie.
-        target_device: where observations and infos shall lie, None to keep their device.
-        like: in place of `target_xp` and `target_device`: an array, a module with parameters, an
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from
+            what the environment returns.
+        target_xp: the library of the agent. None detects it from its actions.
+        env_device: the device of actions. None detects it from the arrays that the environment returns.
+        target_device: the device of observations and infos, None to keep their device.
+        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: what infos are converted to, None for what the agent speaks.
-        convert_info: False to leave infos as they are.
+        info_xp: the library that infos are converted to, None for that of the agent.
+        convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them alone. In
+        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
 
     Raises:
@@ -65,7 +65,7 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
         scalars: str = "keep",
     ) -> None:
         gym.Wrapper.__init__(self, env)
-        self._meet(
+        self._setup(
             env,
             env_xp,
             target_xp,
@@ -82,32 +82,32 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; `options` are converted to what it speaks."""
+        """Reset the environment. `options` are converted to its library."""
         options = self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
-        self._see(observation)
-        return self._sides.to_agent(observation), self._sides.inform(info)
+        self._observe(observation)
+        return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step with an action of any library."""
         observation, reward, terminated, truncated, info = self.env.step(self._act(action))
-        sides = self._sides
-        if type(observation) is not sides.seen:
-            self._see(observation)
+        libraries = self._libraries
+        if type(observation) is not libraries.observed:
+            self._observe(observation)
         return (
-            sides.to_agent(observation),
+            libraries.to_agent(observation),
             float(reward),
             bool(terminated),
             bool(truncated),
-            sides.inform(info) if info else info,
+            libraries.convert_infos(info) if info else info,
         )
 
-    action_space: Any = truthful_space("action_space")
-    observation_space: Any = truthful_space("observation_space")
+    action_space: Any = converted_space_property("action_space")
+    observation_space: Any = converted_space_property("observation_space")
 
 
 class JaxToNumpy(ArrayConversion):
-    """Lets an environment written for JAX serve an agent written for NumPy.
+    """Use an environment written for JAX with an agent written for NumPy.
 
     Args:
         env: the environment.
@@ -120,11 +120,11 @@ class JaxToNumpy(ArrayConversion):
 
 
 class JaxToTorch(ArrayConversion):
-    """Lets an environment written for JAX serve an agent written for PyTorch.
+    """Use an environment written for JAX with an agent written for PyTorch.
 
     Args:
         env: the environment.
-        device: where observations and infos shall lie.
+        device: the device of observations and infos.
         **options: the keyword options of `ArrayConversion`.
     """
 
@@ -134,11 +134,11 @@ class JaxToTorch(ArrayConversion):
 
 
 class NumpyToTorch(ArrayConversion):
-    """Lets an environment written for NumPy serve an agent written for PyTorch.
+    """Use an environment written for NumPy with an agent written for PyTorch.
 
     Args:
         env: the environment.
-        device: where observations and infos shall lie.
+        device: the device of observations and infos.
         **options: the keyword options of `ArrayConversion`.
     """
 

@@ -1,4 +1,4 @@
-"""Gymnasium's conversion functions, under its names: Python numbers become arrays."""
+"""Gymnasium's conversion functions, with its names. They make arrays of Python numbers too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import arrayferry as af
 
-from ._sides import Target
+from ._libraries import Target
 
 __all__ = [
     "array_conversion",
@@ -25,7 +25,7 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
     Args:
         value: an array or number of any library, a tree of them, or anything.
         xp: the library, as a namespace or by name.
-        device: where the results shall lie.
+        device: the device of the results.
         **options: `copy`, `narrowing`, `scalars` and `unsupported`, as in `arrayferry.convert`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Spaces that tell the truth about what an adapter passes: what they sample is the agent's.
+"""Spaces that describe the converted arrays: they sample and contain arrays of the agent's library.
 
 A converted space is an instance of the class of the original, and equal to it. It shares the
 original's random generator, so that seeding either gives the same samples.
@@ -15,30 +15,30 @@ from gymnasium import Space, spaces
 import arrayferry as af
 
 from ._actions import fit_numpy
-from ._sides import Sides
+from ._libraries import Libraries
 
 __all__ = ["converted_space"]
 
 
-def converted_space(original: Space[Any], sides: Sides) -> Any:
-    """Give a space whose samples are arrays of the agent, and that holds the agent's arrays.
+def converted_space(original: Space[Any], libraries: Libraries) -> Any:
+    """Return a space that samples and contains arrays of the agent's library.
 
     Args:
-        original: the environment's, or one converted before.
-        sides: converts to what the agent speaks, when it is known.
+        original: the environment's space, or a converted one.
+        libraries: converts samples, once the agent's library is known.
     """
     if isinstance(original, Converted):
         original = original.original
     new: Any = object.__new__(_converted_class(type(original)))  # type: ignore[arg-type]
     new.__dict__.update(original.__dict__)
-    new.original, new.sides = original, sides
+    new.original, new.libraries = original, libraries
     if isinstance(original, spaces.Dict):
-        items = ((key, converted_space(space, sides)) for key, space in original.spaces.items())
+        items = ((key, converted_space(space, libraries)) for key, space in original.spaces.items())
         new.spaces = type(original.spaces)(items)
     elif isinstance(original, (spaces.Tuple, spaces.OneOf)):
-        new.spaces = tuple(converted_space(space, sides) for space in original.spaces)
+        new.spaces = tuple(converted_space(space, libraries) for space in original.spaces)
     elif isinstance(original, spaces.Sequence):
-        new.feature_space = converted_space(original.feature_space, sides)
+        new.feature_space = converted_space(original.feature_space, libraries)
     return new
 
 
@@ -48,18 +48,18 @@ def _converted_class(cls: type) -> type:
 
 
 class Converted:
-    """What a converted space does otherwise than its original."""
+    """The methods in which a converted space differs from its original."""
 
     original: Any
-    sides: Sides
+    libraries: Libraries
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Sample as the original does, for the agent; masks may be the agent's arrays."""
+        """Sample as the original does, as arrays of the agent's library. Masks may be such arrays."""
         args, kwargs = af.convert((args, kwargs), "numpy")
-        return self.sides.to_agent(self.original.sample(*args, **kwargs))
+        return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: Any) -> bool:
-        """Tell whether a value is one of the space, in the agent's arrays or in any other."""
+        """Tell whether a value is in the space, as arrays of any library."""
         try:
             return _contains(self.original, af.convert(x, "numpy"))
         except Exception:
@@ -71,24 +71,24 @@ class Converted:
 
     @property
     def np_random(self) -> Any:
-        """The generator of the original."""
+        """The random generator of the original."""
         return self.original.np_random
 
     def to_jsonable(self, sample_n: Any) -> Any:
-        """Give samples as the original does, of the agent's arrays too."""
+        """Do the same as the original, also for samples of the agent's library."""
         numpy = af.convert(list(sample_n), "numpy")
         return self.original.to_jsonable([fit_numpy(x, self.original) for x in numpy])
 
     def from_jsonable(self, sample_n: Any) -> Any:
-        """Give the agent's arrays for what `to_jsonable` gave."""
-        return self.sides.to_agent(self.original.from_jsonable(sample_n))
+        """Return arrays of the agent's library for a result of `to_jsonable`."""
+        return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return converted_space, (self.original, self.sides)
+        return converted_space, (self.original, self.libraries)
 
 
 def _contains(space: Space[Any], x: Any) -> bool:
-    """As the original would, but that bounds are narrowed with the numbers, as JAX narrows them."""
+    """Do the same as the original, with bounds of the dtype of `x`, to which JAX has narrowed the numbers."""
     if isinstance(space, spaces.Dict):
         return (
             isinstance(x, dict)

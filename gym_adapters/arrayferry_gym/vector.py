@@ -1,4 +1,4 @@
-"""Adapters for `gymnasium.vector.VectorEnv`, under the same names as those for single environments."""
+"""Adapters for `gymnasium.vector.VectorEnv`, with the same names as those for single environments."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
-from ._adapter import Adapter, truthful_space
-from ._sides import Target
+from ._adapter import Adapter, converted_space_property
+from ._libraries import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
 class ArrayConversion(VectorWrapper, Adapter):
-    """Lets a vector environment written for one array library serve an agent written for another.
+    """Use a vector environment written for one array library with an agent written for another.
 
-    Observations, rewards, terminations, truncations and infos become the agent's arrays, actions
-    what the environment's action space means. The spaces sample, and hold, the agent's arrays.
+    Observations, rewards, terminations, truncations and infos are converted to the agent's library,
+    actions to the form that the action space of the environment asks for. The spaces sample and contain
+    arrays of the agent's library.
 
     Args:
         env: the vector environment.
-        env_xp: what it speaks, as a name ("jax") or namespace. None: seen in what it returns.
-        target_xp: what the agent speaks. None: seen in the actions that it passes.
-        env_device: where actions shall lie. None: where the environment's own arrays are seen to lie.
-        target_device: where results shall lie, None to keep their device.
-        like: in place of `target_xp` and `target_device`: an array, a module with parameters, an
+        env_xp: its library, as a name ("jax") or namespace. None detects it from what it returns.
+        target_xp: the library of the agent. None detects it from its actions.
+        env_device: the device of actions. None detects it from the arrays that the environment returns.
+        target_device: the device of results, None to keep their device.
+        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: what infos are converted to, None for what the agent speaks.
-        convert_info: False to leave infos as they are.
+        info_xp: the library that infos are converted to, None for that of the agent.
+        convert_info: False to leave infos unchanged.
         stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch of the structure of
-            observations, with zeros where its mask `_final_obs` is False, in place of an object array.
-        reward_dtype: name of the dtype that rewards are cast to, "float32" say, None to leave it.
+            observations, with zeros where its mask `_final_obs` is False, instead of an object array.
+        reward_dtype: name of the dtype that rewards are cast to, such as "float32", None to keep it.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them alone.
+        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -73,7 +74,7 @@ class ArrayConversion(VectorWrapper, Adapter):
         VectorWrapper.__init__(self, env)
         self._stack_final = stack_final
         self._reward_dtype = reward_dtype
-        self._meet(
+        self._setup(
             env,
             env_xp,
             target_xp,
@@ -91,20 +92,22 @@ class ArrayConversion(VectorWrapper, Adapter):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments; `options` are converted to what they speak."""
+        """Reset all environments. `options` are converted to their library."""
         options = self._reset_options(options)
         observations, infos = self.env.reset(seed=seed, options=options)
-        self._see(observations)
-        return self._sides.to_agent(observations), self._inform(infos)
+        self._observe(observations)
+        return self._libraries.to_agent(observations), self._inform(infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
-        sides = self._sides
-        if type(observations) is not sides.seen:
-            self._see(observations)
-        if sides.target is not None:  # all in one call, which some libraries take cheaper
-            observations, rewards, ended, cut = sides.target((observations, rewards, ended, cut))
+        libraries = self._libraries
+        if type(observations) is not libraries.observed:
+            self._observe(observations)
+        if libraries.target is not None:  # all in one call, which is cheaper for some libraries
+            observations, rewards, ended, cut = libraries.target(
+                (observations, rewards, ended, cut)
+            )
         if self._reward_dtype is not None:
             xp = af.namespace_of(rewards)
             rewards = xp.astype(rewards, getattr(xp, self._reward_dtype))
@@ -113,29 +116,29 @@ class ArrayConversion(VectorWrapper, Adapter):
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
         if self._stack_final:
             infos = _stacked(infos, self.env.single_observation_space)
-        informed: dict[str, Any] = self._sides.inform(infos)
+        informed: dict[str, Any] = self._libraries.convert_infos(infos)
         return informed
 
     @property
     def autoreset_mode(self) -> Any:
-        """How the environment resets what has ended, None if it does not say."""
+        """How the environment resets episodes that have ended, None if it does not say."""
         mode = getattr(self.env, "autoreset_mode", None)
         return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
 
     def __getattr__(self, name: str) -> Any:
-        """Look up what is not here in the environment, such as `call` and `get_attr`."""
+        """Look up other attributes in the environment, such as `call` and `get_attr`."""
         if name.startswith("_") or "env" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self.env, name)
 
-    action_space: Any = truthful_space("action_space")
-    observation_space: Any = truthful_space("observation_space")
-    single_action_space: Any = truthful_space("single_action_space")
-    single_observation_space: Any = truthful_space("single_observation_space")
+    action_space: Any = converted_space_property("action_space")
+    observation_space: Any = converted_space_property("observation_space")
+    single_action_space: Any = converted_space_property("single_action_space")
+    single_observation_space: Any = converted_space_property("single_observation_space")
 
 
 def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
-    """Give infos whose `final_obs` is one batch, where it was an object array."""
+    """Return infos whose `final_obs` is one batch, if it was an object array."""
     final = infos.get("final_obs")
     if not isinstance(final, np.ndarray) or final.dtype != object:
         return infos
@@ -147,7 +150,7 @@ def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
 
 
 def _placed(batch: Any, observation: Any, index: int, space: Space[Any]) -> Any:
-    """Put an observation in its place in a batch, part by part."""
+    """Put an observation into its place in a batch, part by part."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             batch[key] = _placed(batch[key], observation[key], index, part)
@@ -164,7 +167,7 @@ def _placed(batch: Any, observation: Any, index: int, space: Space[Any]) -> Any:
 
 
 class JaxToNumpy(ArrayConversion):
-    """Lets a vector environment written for JAX serve an agent written for NumPy.
+    """Use a vector environment written for JAX with an agent written for NumPy.
 
     Args:
         env: the vector environment.
@@ -177,11 +180,11 @@ class JaxToNumpy(ArrayConversion):
 
 
 class JaxToTorch(ArrayConversion):
-    """Lets a vector environment written for JAX serve an agent written for PyTorch.
+    """Use a vector environment written for JAX with an agent written for PyTorch.
 
     Args:
         env: the vector environment.
-        device: where results shall lie.
+        device: the device of results.
         **options: the keyword options of `ArrayConversion`.
     """
 
@@ -191,11 +194,11 @@ class JaxToTorch(ArrayConversion):
 
 
 class NumpyToTorch(ArrayConversion):
-    """Lets a vector environment written for NumPy serve an agent written for PyTorch.
+    """Use a vector environment written for NumPy with an agent written for PyTorch.
 
     Args:
         env: the vector environment.
-        device: where results shall lie.
+        device: the device of results.
         **options: the keyword options of `ArrayConversion`.
     """
 

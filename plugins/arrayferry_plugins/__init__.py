@@ -1,5 +1,5 @@
-"""The built-in plugins: one module a library, the same shape in each.
+"""The built-in plugins: one module for each library, all of the same shape.
 
-They enter by the entry-point group `arrayferry`, the same door as anybody's. No module here imports
-its library at the top.
+They use the entry-point group `arrayferry` like any other plugin. No module here imports its library at
+the top.
 """

@@ -1,4 +1,4 @@
-"""CuPy: arrays on an NVIDIA GPU, shared with PyTorch and JAX by DLPack."""
+"""CuPy: arrays on an NVIDIA GPU, exchanged with PyTorch and JAX by DLPack."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["CupyBackend", "arrayferry_backends"]
 
 
 class CupyBackend(Backend):
-    """`cupy.ndarray`. A machine without a usable GPU has it installed, but not usable."""
+    """`cupy.ndarray`. On a machine without a GPU it may be installed, but cannot be used."""
 
     name = "cupy"
     package = "cupy"
-    install = "cupy-cuda13x (or cupy-cuda12x, after the CUDA version of your driver)"
+    install = "cupy-cuda13x (or cupy-cuda12x, depending on the CUDA version of your driver)"
     array_types = ("cupy.ndarray",)
     memory = "writable"
     to_numpy_shares = False
@@ -80,5 +80,5 @@ def _index(device: Any) -> int:
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
-    """Give the one backend of this module."""
+    """Return the backend of this module."""
     return [CupyBackend()]

@@ -1,4 +1,4 @@
-"""Dask: lazy arrays, computed when another library wants their values."""
+"""Dask: lazy arrays, computed when they are converted to another library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DaskBackend", "arrayferry_backends", "arrayferry_converters"]
 
 
 BLOCK = 64 * 1024 * 1024
-"""Bytes from which an array is split into blocks."""
+"""Size in bytes from which on an array is split into blocks."""
 
 
 class DaskBackend(Backend):
@@ -42,7 +42,7 @@ class DaskBackend(Backend):
 
             with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
                 return da.from_array(cupy.asarray(x), name=False, asarray=False)
-        # in one block, as Dask would choose, where its choosing may fail: over no bytes, or odd dtypes
+        # one block is what Dask would choose too, but its choice may fail for empty arrays and odd dtypes
         return da.from_array(x, chunks=x.shape if x.nbytes < BLOCK else "auto", name=False)
 
     def copy(self, x: Any) -> Any:
@@ -71,7 +71,7 @@ class DaskBackend(Backend):
 
 
 def _compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several arrays in one go, so that what they have in common is done once."""
+    """Compute several arrays together, so that what they have in common is computed once."""
     import dask
 
     try:
@@ -79,18 +79,18 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
     except Exception as error:
         raise ConversionError(
             f"a Dask array could not be computed ({type(error).__name__}: {error})",
-            remedy="Its own graph failed; x.compute() fails likewise.",
+            remedy="The error is in its graph: x.compute() raises it too.",
         ) from error
 
 
 def _on_host(values: Any) -> Any:
-    """Give computed blocks as NumPy, whichever library the blocks are of."""
+    """Return computed blocks as a NumPy array, whatever their library."""
     import numpy as np
 
     if isinstance(values, (np.ndarray, np.generic)):
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
             raise ConversionError(
-                "a Dask array of masked blocks cannot be carried: the mask would be lost",
+                "a Dask array of masked blocks cannot be converted: its mask would be lost",
                 remedy="Call dask.array.ma.filled(x, value) first.",
             )
         return np.asarray(values)
@@ -100,7 +100,7 @@ def _on_host(values: Any) -> Any:
 
 
 class DaskToCupy(Converter):
-    """Computes an array of CuPy blocks on the GPU; from there it goes on without the host."""
+    """Computes an array of CuPy blocks on the GPU, so that the host is not needed."""
 
     source, target, cost = "dask", "cupy", "compute"
     source_device = target_device = "cuda"
@@ -128,11 +128,11 @@ class CupyToDask(Converter):
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
-    """Give the one backend of this module."""
+    """Return the backend of this module."""
     return [DaskBackend()]
 
 
 @hookimpl
 def arrayferry_converters() -> list[Converter]:
-    """Give the crossings that stay on the GPU."""
+    """Return the direct converters, which stay on the GPU."""
     return [DaskToCupy(), CupyToDask()]

@@ -1,7 +1,7 @@
-"""JAX: arrays that never change, whichever memory they were made of.
+"""JAX: arrays that never change, whatever memory they were made from.
 
-What enters JAX is first copied into memory that nobody else holds. JAX may then alias it, or read it
-later from another thread, as it does with large arrays even when told to copy.
+Values are first copied into memory that nobody else holds. JAX may then alias that memory, or read it
+later in another thread, as it does for large arrays even if it is told to copy.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["JaxBackend", "arrayferry_backends", "arrayferry_converters"]
 
 SMALL = 64 * 1024
-"""Bytes up to which an array enters fastest through a compiled identity."""
+"""Size in bytes up to which a compiled identity is the fastest way into JAX."""
 
 
 class JaxBackend(Backend):
-    """`jax.Array`, on any of JAX's devices; tracers are its arrays too, without values."""
+    """`jax.Array`, on any device of JAX. Tracers are its arrays too, without values."""
 
     name = "jax"
     package = "jax"
     namespace = "jax.numpy"
     aliases = ("jnp",)
     array_types = ("jax.Array", "jax.core.Tracer")
+    item_types = ("jax._src.array.ArrayImpl",)
     memory = "immutable"
     to_numpy_shares = True
     from_numpy_shares = False
@@ -48,19 +49,19 @@ class JaxBackend(Backend):
         import numpy as np
 
         if self.is_traced(x):
-            raise TracedValueError("a traced jax value has no numbers yet")
+            raise TracedValueError("a traced jax value has no values yet")
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
             raise ConversionError(
-                "a JAX PRNG key array cannot be carried",
+                "a JAX PRNG key array cannot be converted",
                 remedy="Call jax.random.key_data(x) first.",
             )
         _refuse_deleted(x)
         if not x.is_fully_addressable:
             raise ConversionError(
-                "a JAX array that is spread over several processes cannot be carried",
+                "a JAX array that is spread over several processes cannot be converted",
                 remedy="Call jax.experimental.multihost_utils.process_allgather(x) first.",
             )
-        # several devices: what asarray gathers it keeps, and would pass for the array's own memory
+        # asarray caches what it gathers from several devices, which would be shared with the result
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -149,7 +150,7 @@ class JaxBackend(Backend):
 def _refuse_deleted(x: Any) -> None:
     if x.is_deleted():
         raise ConversionError(
-            "a deleted JAX array cannot be carried: it was deleted, or donated to a jitted function",
+            "a deleted JAX array cannot be converted: it was deleted, or donated to a jitted function",
             remedy="Convert it before that, or do not donate it.",
         )
 
@@ -190,7 +191,7 @@ BACKEND = JaxBackend()
 
 
 def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Copy an array into memory that nobody else holds, aligned so that JAX takes it as it is."""
+    """Copy an array into memory that nobody else holds, aligned so that JAX need not copy it again."""
     import numpy as np
 
     if x.nbytes <= SMALL:
@@ -203,12 +204,12 @@ def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return copy
 
 
-class _Entrance:
-    """Takes private NumPy arrays into JAX on its default device, many in one call.
+class _Identity:
+    """Converts private NumPy arrays to JAX on its default device, many in one call.
 
-    A compiled identity is the fastest way in, but it compiles once for each combination of shapes
-    and dtypes. So it is used from the second time that a combination is seen, for small arrays,
-    and for a bounded number of combinations.
+    A compiled identity is the fastest way, but it compiles once for each combination of shapes and
+    dtypes. So it is used from the second time that a combination is seen, for small arrays, and for a
+    limited number of combinations.
     """
 
     MOST = 512
@@ -240,13 +241,13 @@ class _Entrance:
 
 
 @cache
-def _entrance() -> _Entrance:
-    return _Entrance()
+def _identity() -> _Identity:
+    return _Identity()
 
 
 @cache
-def _held(wide: bool) -> frozenset[np.dtype[Any]]:
-    """The dtypes that go into JAX as they are, in native byte order."""
+def _native_dtypes(wide: bool) -> frozenset[np.dtype[Any]]:
+    """The dtypes that JAX has, in native byte order."""
     import ml_dtypes
     import numpy as np
 
@@ -257,7 +258,7 @@ def _held(wide: bool) -> frozenset[np.dtype[Any]]:
 
 @cache
 def _array_type() -> type:
-    """The type of an array that is no tracer; `jnp.zeros` would compile to make one."""
+    """The type of an array that is not traced; `jnp.zeros` would compile to make one."""
     import jax
     import numpy as np
 
@@ -265,17 +266,17 @@ def _array_type() -> type:
         return type(jax.device_put(np.zeros((), np.float32)))
 
 
-class _IntoJax(Converter):
-    """Enters JAX from host memory: one call for all small arrays of a tree."""
+class _ToJax(Converter):
+    """Converts arrays in host memory: one call for all small arrays of a tree."""
 
     target, cost = "jax", "copy"
 
     def view(self) -> Callable[[Any], Any]:
-        """Give the call that shows an ordinary array as a NumPy one, and raises for others."""
+        """Return a function that views an ordinary array as a NumPy array, and raises for others."""
         raise NotImplementedError
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        # on a longer route the user's narrowing is not known here, so the general way sees to it
+        # the user's narrowing is not known here, so the general path handles other dtypes
         many = self.bind_many(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if many is None else many([x])[0]
 
@@ -290,8 +291,8 @@ class _IntoJax(Converter):
             return None
         if jax.default_backend() != "cpu":
             return None
-        view, enter, config = self.view(), _entrance(), jax.config
-        narrow, wide, kind = _held(False), _held(True), _array_type()
+        view, enter, config = self.view(), _identity(), jax.config
+        narrow, wide, kind = _native_dtypes(False), _native_dtypes(True), _array_type()
         anywhere = options.device is None
 
         def many(xs: list[Any]) -> list[Any]:
@@ -302,7 +303,7 @@ class _IntoJax(Converter):
                     fitting = fit_dtype(array, BACKEND, options.narrowing)
                     arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
             if config.jax_debug_nans or not (anywhere or config.jax_default_device is None):
-                raise RuntimeError("not by the compiled way")
+                raise RuntimeError("the compiled identity cannot be used")
             results = enter(arrays)
             if type(results[0]) is not kind:
                 raise RuntimeError("inside a traced function, or compilation is disabled")
@@ -311,7 +312,7 @@ class _IntoJax(Converter):
         return many
 
 
-class NumpyToJax(_IntoJax):
+class NumpyToJax(_ToJax):
     """Copies NumPy arrays into JAX."""
 
     source = "numpy"
@@ -321,7 +322,7 @@ class NumpyToJax(_IntoJax):
         return lambda x: x
 
 
-class TorchToJax(_IntoJax):
+class TorchToJax(_ToJax):
     """Copies CPU tensors into JAX."""
 
     source = "torch"
@@ -355,7 +356,7 @@ class JaxToNumpy(Converter):
 
 
 class JaxToTorch(Converter):
-    """Copies through host memory, since PyTorch has no arrays that cannot be written."""
+    """Copies through host memory, since PyTorch has no read-only tensors."""
 
     source, target, cost = "jax", "torch", "copy"
 
@@ -383,11 +384,11 @@ class JaxToTorch(Converter):
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
-    """Give the one backend of this module."""
+    """Return the backend of this module."""
     return [BACKEND]
 
 
 @hookimpl
 def arrayferry_converters() -> list[Converter]:
-    """Give the direct crossings."""
+    """Return the direct converters."""
     return [NumpyToJax(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

@@ -1,4 +1,4 @@
-"""NumPy: host memory itself, and the hub between any two other libraries."""
+"""NumPy: host memory, and the general path between any two other libraries."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class NumpyBackend(Backend):
     package = "numpy"
     aliases = ("np",)
     array_types = ("numpy.ndarray",)
+    item_types = ("numpy.ndarray", "numpy.int64", "numpy.int32")
     memory = "writable"
     to_numpy_shares = True
     from_numpy_shares = True
@@ -27,7 +28,7 @@ class NumpyBackend(Backend):
 
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             raise ConversionError(
-                "a masked array cannot be carried: its mask would be lost",
+                "a masked array cannot be converted: its mask would be lost",
                 remedy="Call x.filled(value) first, or convert x.data and x.mask.",
             )
         return np.asarray(x)
@@ -44,5 +45,5 @@ class NumpyBackend(Backend):
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
-    """Give the one backend of this module."""
+    """Return the backend of this module."""
     return [NumpyBackend()]

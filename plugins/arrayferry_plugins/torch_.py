@@ -1,4 +1,4 @@
-"""PyTorch: shares host memory with NumPy both ways, and devices by DLPack."""
+"""PyTorch: shares host memory with NumPy in both directions, and GPU memory by DLPack."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class TorchBackend(Backend):
     package = "torch"
     aliases = ("pytorch",)
     array_types = ("torch.Tensor",)
+    item_types = ("torch.Tensor",)
     memory = "writable"
     to_numpy_shares = True
     from_numpy_shares = True
@@ -112,7 +113,7 @@ class TorchBackend(Backend):
 
 
 def _refuse(x: Any) -> None:
-    """Raise for a tensor that holds more than values in a strided block of memory."""
+    """Raise for a tensor that is more than values in a strided block of memory."""
     import torch
 
     if x.is_nested:
@@ -130,25 +131,28 @@ def _refuse(x: Any) -> None:
     elif x.is_quantized:
         what, first = "a quantised tensor", "x.dequantize()"
     elif x.is_meta:
-        what, first = "a meta tensor, which has no values,", "x.to_empty(device='cpu') and fill it"
+        what, first = (
+            "a meta tensor, which has no values,",
+            "x.to_empty(device='cpu'), and fill it,",
+        )
     elif _freed(x):
         what, first = (
             "a tensor whose storage was freed",
-            "whatever fills it again, such as unshard(),",
+            "what allocates it again, such as unshard(),",
         )
     elif str(x.dtype).removeprefix("torch.") not in _names():
         raise UnsupportedDtypeError(
-            f"a tensor of dtype {x.dtype} cannot be carried, since no other library has that dtype",
+            f"a tensor of dtype {x.dtype} cannot be converted, since no other library has that dtype",
             remedy='Call x.to(another dtype) first, or pass unsupported="keep".',
             dtype=str(x.dtype),
         )
     else:
         return
-    raise ConversionError(f"{what} cannot be carried", remedy=f"Call {first} first.")
+    raise ConversionError(f"{what} cannot be converted", remedy=f"Call {first} first.")
 
 
 def _freed(x: Any) -> bool:
-    """Whether a tensor reaches beyond its storage, as one does whose storage was resized to nothing."""
+    """Tell whether a tensor is larger than its storage, as after the storage was resized to zero."""
     if x.numel() == 0 or x._is_zerotensor():
         return False
     last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
@@ -157,7 +161,7 @@ def _freed(x: Any) -> bool:
 
 @cache
 def _bits() -> dict[Any, tuple[Any, Any]]:
-    """For each dtype that PyTorch has and NumPy lacks: one of the same size, and that of ml_dtypes."""
+    """For each dtype that NumPy lacks: a PyTorch dtype of the same size, and the one of `ml_dtypes`."""
     import numpy as np
     import torch
 
@@ -206,14 +210,14 @@ def _names() -> frozenset[str]:
 
 
 def ordinary_view() -> Callable[[Any], Any]:
-    """Give the call that shows an ordinary CPU tensor as a NumPy array, and raises for any other."""
+    """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
     from torch import Tensor
 
     view = Tensor.numpy
 
     def values(x: Any) -> Any:
         n = view(x)
-        if n.flags.owndata:  # no tensor's memory: the storage was freed, or is only to be
+        if n.flags.owndata:  # not the tensor's memory: its storage is freed, or not allocated yet
             raise ValueError("the tensor has no storage")
         return n
 
@@ -221,7 +225,7 @@ def ordinary_view() -> Callable[[Any], Any]:
 
 
 class NumpyToTorch(Converter):
-    """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it cannot have."""
+    """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
 
     source, target, cost = "numpy", "torch", "share"
     types = ("numpy.ndarray",)
@@ -247,7 +251,7 @@ class NumpyToTorch(Converter):
 
 
 class TorchToNumpy(Converter):
-    """Shares the memory of strided CPU tensors without gradient; any other makes PyTorch raise."""
+    """Shares the memory of strided CPU tensors without gradient; PyTorch raises for all others."""
 
     source, target, cost = "torch", "numpy", "share"
     types = ("torch.Tensor",)
@@ -268,11 +272,11 @@ class TorchToNumpy(Converter):
 
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
-    """Give the one backend of this module."""
+    """Return the backend of this module."""
     return [TorchBackend()]
 
 
 @hookimpl
 def arrayferry_converters() -> list[Converter]:
-    """Give the direct crossings with NumPy."""
+    """Return the direct converters from and to NumPy."""
     return [NumpyToTorch(), TorchToNumpy()]

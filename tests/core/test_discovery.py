@@ -70,8 +70,8 @@ BROKEN = {
         "ModuleNotFoundError.*a_module_that_is_not_there",
     ),
     "syntaxerror": ("def f(:\n    pass", "SyntaxError"),
-    "wrongtype": (BACKEND.replace("[Broken()]", "[3]"), "gave 3, where a Backend is expected"),
-    "noiterable": (BACKEND.replace("[Broken()]", "3"), "answered 3, where a list of Backend"),
+    "wrongtype": (BACKEND.replace("[Broken()]", "[3]"), "returned 3, where a Backend is expected"),
+    "noiterable": (BACKEND.replace("[Broken()]", "3"), "returned 3, where a list of Backend"),
     "raises": (
         BACKEND.replace("return [Broken()]", "raise RuntimeError('no luck')"),
         "RuntimeError: no luck",

@@ -32,13 +32,13 @@ CAUSES = {
     af.ConversionError: (
         lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),
         "ValueError",
-        "a JAX PRNG key array cannot be carried, at ['k'][0], from jax to numpy. Call jax.random.key_data(x) first.",
+        "a JAX PRNG key array cannot be converted, at ['k'][0], from jax to numpy. Call jax.random.key_data(x) first.",
     ),
     af.CopyRequiredError: (
         lambda: af.convert({"a": jnp.ones(2)}, "torch", copy=False),
         "BufferError",
-        "memory cannot be shared: jax promises that the values never change, and torch could write them, "
-        "at ['a'], from jax to torch. Pass copy=None to let it be copied.",
+        "memory cannot be shared: jax arrays never change, but torch could write to them, "
+        "at ['a'], from jax to torch. Pass copy=None to allow a copy.",
     ),
     af.DeviceError: (
         lambda: af.convert(np.ones(2), "torch", device="cuda:9"),
@@ -49,21 +49,21 @@ CAUSES = {
         lambda: af.convert({"step": [np.array([2**40])]}, "jax"),
         "OverflowError",
         "jax has no int64 here, and 1099511627776 does not fit int32, at ['step'][0], from numpy to jax. "
-        'Scale the numbers down, or pass narrowing="allow" to lose them as jax would. '
+        'Scale the numbers down, or pass narrowing="allow" to convert them anyway, as jax does. '
         'Or call jax.config.update("jax_enable_x64", True) at the start.',
     ),
-    af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a builtins.str is no array of a known library"),
+    af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a builtins.str is not an array of a known library"),
     af.OptionError: (
         lambda: af.convert(1, "torch", narrowing="no"),
         "ValueError",
-        "narrowing='no' is not an option. Pass one of 'checked', 'forbid', 'allow'.",
+        "narrowing='no' is not valid. Pass one of 'checked', 'forbid', 'allow'.",
     ),
     af.PluginError: (lambda: af.registry.register(object()), "TypeError", "it implements no hook. The hooks are "),
-    af.StructureError: (cyclic, "ValueError", "the list contains itself, at [0]. Break the cycle"),
+    af.StructureError: (cyclic, "ValueError", "the list contains itself, at [0]. Remove the cycle"),
     af.TracedValueError: (
         traced,
         "TypeError",
-        "a traced jax value has no numbers yet, so it cannot become a numpy array, at ['x'], from jax to numpy. "
+        "a traced jax value has no values yet, so it cannot become a numpy array, at ['x'], from jax to numpy. "
         "Convert outside the traced function (jit, grad, vmap), or call out of it with jax.pure_callback.",
     ),
     af.UnknownBackendError: (lambda: af.converter("toch"), "LookupError", "no array library is known as 'toch'. Did you mean 'torch'?"),
@@ -141,7 +141,8 @@ def test_what_a_plugin_raises_is_the_cause():
     try:
         with pytest.raises(
             af.ConversionError,
-            match=r"could not be carried \(KeyError: 'lost'\), at \[0\], from failing",
+            match=r"to_numpy\(\) of the backend 'failing' raised KeyError: 'lost' for a types.SimpleNamespace, at \[0\], "
+            "from failing",
         ) as caught:
             af.convert([types.SimpleNamespace()], "numpy")
         assert isinstance(caught.value.__cause__, KeyError)
@@ -156,7 +157,7 @@ def test_every_public_name_is_in_the_docs():
 
 
 def test_every_hook_is_documented_and_tested():
-    from arrayferry._discovery import HOOKS
+    from arrayferry._registry.discovery import HOOKS
 
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     docs = (ROOT / "docs/plugins.md").read_text()

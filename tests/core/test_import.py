@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,58 @@ def test_no_module_imports_a_library_at_its_top(root):
                 assert not tops & {"arrayferry_plugins", "arrayferry_gym"}, path.name
 
 
+WINGS = ("_errors", "_options", "_plugin", "_tree", "_registry", "_route", "_conversion")
+"""Each imports only those before it. All other modules, the public face, may import all of them."""
+
+
+def imports_of_the_core():
+    """Map each module of the core to those of its own that it imports, at its top or inside."""
+    core = ROOT / "core"
+    found = {}
+    for path in (core / "arrayferry").rglob("*.py"):
+        parts = path.relative_to(core).with_suffix("").parts
+        package = parts[:-1]
+        imported = found[".".join(parts).removesuffix(".__init__")] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                base = package[: len(package) + 1 - node.level] if node.level else ()
+                module = ".".join([*base, *([node.module] if node.module else [])])
+                imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+    return {module: imported & found.keys() for module, imported in found.items()}
+
+
+def test_no_imports_in_a_circle():
+    imports = imports_of_the_core()
+    assert len(imports) > 30
+    imports["arrayferry"] = set()  # it looks its names up when they are asked for
+    graphlib.TopologicalSorter(imports).prepare()
+
+
+def test_imports_run_down_the_wings_only():
+    def level(module):
+        wing = [*module.split("."), ""][1]
+        return WINGS.index(wing) if wing in WINGS else len(WINGS)
+
+    imports = imports_of_the_core()
+    edges = [(module, other) for module, others in imports.items() for other in others]
+    assert len(edges) > 100
+    assert [(a, b) for a, b in edges if level(b) > level(a)] == []
+
+
 def test_every_public_name_is_there():
     for name in af.__all__:
         assert getattr(af, name) is not None
-    assert set(af.__all__) <= set(dir(af))
+    assert set(dir(af)) == {*af.__all__, "testing", "__version__"}
+    assert af.testing.BackendContract is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         af.nothing  # noqa: B018
+
+
+def test_a_star_import_gives_the_public_names(run_python):
+    out = run_python(
+        "import sys\nfrom arrayferry import *\n"
+        "print(convert.__name__, 'testing' in globals(), 'pytest' in sys.modules)"
+    )
+    assert out.strip() == "convert False False"

@@ -55,7 +55,7 @@ def test_traced_tensors(target):
     seen = []
 
     def inside(x):
-        with pytest.raises(af.TracedValueError, match="no numbers yet") as caught:
+        with pytest.raises(af.TracedValueError, match="no values yet") as caught:
             af.convert({"x": x}, target)
         seen.append(caught.value)
         return x

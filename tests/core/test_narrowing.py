@@ -204,7 +204,7 @@ def test_numpy_scalars_always_convert():
 def test_options_that_are_none(option, value):
     for function in (af.convert, af.converter):
         arguments = ([1], "torch") if function is af.convert else ("torch",)
-        with pytest.raises(af.OptionError, match=f"{option}=.*is not an option. Pass one of"):
+        with pytest.raises(af.OptionError, match=f"{option}=.*is not valid. Pass one of"):
             function(*arguments, **{option: value})
 
 

@@ -129,7 +129,7 @@ def test_one_that_replaces_another(registry):
     better = Better()
     registry.register(better)
     assert registry.backend("torch") is better
-    assert registry.kind(torch.ones(1)).by is better
+    assert registry.kind(torch.ones(1)).backend is better
 
 
 def test_refresh_keeps_what_was_registered_by_hand(registry):
@@ -241,7 +241,7 @@ def test_namespace_of():
 def test_backend_of_scalars_and_others():
     assert af.backend_of(np.float32(3)).name == "numpy"
     for other in (3, None, "x", [np.ones(1)], np.str_("x"), np.datetime64("2020")):
-        with pytest.raises(af.NotAnArrayError, match="is no array"):
+        with pytest.raises(af.NotAnArrayError, match="is not an array"):
             af.backend_of(other)
 
 
@@ -271,7 +271,7 @@ def test_hundreds_of_backends_do_not_slow_a_route(registry):
             },
         )
         registry.register(kind())
-    from arrayferry._route import find_route
+    from arrayferry._route.route import find_route
 
     one, two = registry.backend("b3"), registry.backend("b250")
     route = find_route(registry.catalog, one, "cpu", two, "cpu")

@@ -428,7 +428,7 @@ def test_an_attribute_that_raises():
     bad = Bad(X)
     Bad.x = property(lambda self: 1 / 0)
     with pytest.raises(
-        af.StructureError, match=r"Bad could not be looked into \(ZeroDivisionError"
+        af.StructureError, match=r"Bad could not be read \(ZeroDivisionError"
     ) as caught:
         af.convert({"b": [bad]}, "torch")
     assert caught.value.path == "['b'][0]"

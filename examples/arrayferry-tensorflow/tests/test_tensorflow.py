@@ -19,7 +19,7 @@ class TestTensorFlow(BackendContract):
 def test_a_symbolic_tensor_is_refused():
     @tf.function
     def inside(x):
-        with pytest.raises(af.TracedValueError, match="no numbers yet"):
+        with pytest.raises(af.TracedValueError, match="no values yet"):
             af.convert(x, "numpy")
         return x
 

@@ -1,9 +1,9 @@
-"""Plans: code written for a structure that was met before, so that meeting it again costs little.
+"""Plans: code written for a structure that was converted before, so that the next time is fast.
 
-This is the one idea that makes conversions fast. A value that was taken apart the careful way (see
-`_tree`) leaves behind a `Tree`. From that a plan is written: a Python function that looks at each
-container and each leaf just enough to know that the same code still serves, makes the framework's own
-fastest call for each array, and puts the structure together again. For
+This is the main idea that makes conversions fast. A value that was converted without a plan leaves a
+`Tree`. A plan is written from that: a Python function that checks each container and each leaf just
+enough to know that the same code is still right, makes the framework's own fastest call for each array,
+and puts the structure together. For
 
     {"image": x, "info": ("text", y)}
 
@@ -17,10 +17,10 @@ to PyTorch it reads, in short:
     if not (v1.flags.behaved and v4.flags.behaved): return miss(v0)
     return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
 
-A plan trusts nothing that it has not looked at in this very call: types, lengths, whatever a direct
-converter needs to know of an array (layout, writability), and that no container stands in two places.
-Keys are not looked at, since the value's own are used again. Whatever is not as it was, and whatever
-raises, goes to `miss`: the careful way, which is right for every value and words the errors.
+A plan relies on nothing that it has not checked in the same call: types, lengths, what a direct converter
+needs to know of an array (layout, writability), and that no container is in two places. Keys are not
+checked, since the value's own keys are used. Everything that is different, and everything that raises, goes
+to `miss`, which handles every value and words the errors.
 
 `Conversion.explain()` shows the code.
 """
@@ -30,43 +30,28 @@ from __future__ import annotations
 import builtins
 import itertools
 import keyword
-import linecache
 import re
 from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple
 
-from ._structures import OBJECT_ARRAY
-from ._tree import Branch, Leaf, Tree
+from arrayferry._plugin.converter import Inline
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.sequences import OBJECT_ARRAY
+from arrayferry._tree.tree import Branch, Leaf, Tree
 
-__all__ = ["Inline", "Plan", "Ways", "plain", "structure_of", "write_plan"]
+__all__ = ["Plan", "Ways", "structure_of", "write_plan"]
 
-MOST_LEAVES = 12_000
+MAX_LEAVES = 12_000
 """Leaves that are written out one by one at most; longer runs of one type are loops and count once."""
 RUN = 16
-"""Children of one type from which a container is written as a loop."""
-DEEPEST = 30
-"""Levels from which a tree is not planned for: Python's own parser has an end."""
-
-_serial = itertools.count(1)
-
-
-class Inline(NamedTuple):
-    """How one array crosses, as Python expressions over `{x}`, the array, and `{y}`, a name to bind.
-
-    Attributes:
-        test: what must hold for `result` to be right, "" if nothing.
-        result: the array of the target.
-        names: what the expressions refer to.
-    """
-
-    test: str
-    result: str
-    names: dict[str, Any]
+"""Children of one type from which on a container is written as a loop."""
+MAX_LEVELS = 30
+"""Levels that are planned for at most, since Python's own parser has a limit."""
 
 
 class Ways(NamedTuple):
-    """How arrays of one type cross: `many` for all in one call if there is one, else `one` each."""
+    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each."""
 
     one: Inline
     many: Callable[[list[Any]], list[Any]] | None = None
@@ -76,29 +61,29 @@ class Plan(NamedTuple):
     """Code for one structure.
 
     Attributes:
-        run: takes the value and a `miss` to call for a value that it does not serve.
+        run: takes the value, and optionally a function to call for a value that it does not handle.
         source: the text of the code.
-        name: what tracebacks call the file that it would stand in.
     """
 
     run: Callable[..., Any]
     source: str
-    name: str
-
-    def forget(self) -> None:
-        """Take back the text that tracebacks show."""
-        linecache.cache.pop(self.name, None)
 
 
 class _UnplannableError(Exception):
     pass
 
 
-def structure_of(tree: Tree) -> Any:
-    """A key for all that a plan for this tree would look at, None if it cannot be planned for."""
+def structure_of(tree: Tree) -> int | None:
+    """Return a number for all that a plan for this tree would check, None if it cannot be planned for.
+
+    It is a hash, so that no type is kept alive. If two structures have the same, one of them gets its
+    plan earlier, and nothing else happens.
+    """
+    if not tree.settled:
+        return None
     try:
-        return _key(tree, tree.root, 0, set())
-    except _UnplannableError:
+        return hash(_key(tree, tree.root, 0, set()))
+    except Exception:  # also what a class raises that cannot be hashed
         return None
 
 
@@ -107,7 +92,7 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
         return type(tree.arrays[node.index])
     if type(node) is not Branch:
         return (type(node),)
-    if depth > DEEPEST or id(node) in seen or node.container is OBJECT_ARRAY:
+    if depth > MAX_LEVELS or id(node) in seen or node.container is OBJECT_ARRAY:
         raise _UnplannableError
     seen.add(id(node))
     if _is_run(tree, node):
@@ -116,7 +101,7 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
 
 
 def _is_run(tree: Tree, node: Branch) -> bool:
-    """Whether a container is a long one of arrays of one type, to be written as a loop."""
+    """Tell whether a container is a long one of arrays of one type, to be written as a loop."""
     children = node.children
     if len(children) < RUN or type(node.value) not in (dict, list, tuple):
         return False
@@ -128,36 +113,36 @@ def _is_run(tree: Tree, node: Branch) -> bool:
     )
 
 
-def write_plan(tree: Tree, ways: Callable[[type], Ways], title: str) -> Plan | None:
+def write_plan(
+    tree: Tree, ways: Callable[[Kind, type], Ways], target: str, miss: Callable[[Any], Any]
+) -> Plan | None:
     """Write and compile the code for values of the structure of `tree`.
 
     Args:
         tree: a value that was taken apart.
-        ways: tells how arrays of a type cross.
-        title: what to call the code in tracebacks.
+        ways: tells how arrays of a kind and type are converted.
+        target: the name of the target, for tracebacks.
+        miss: what the code calls for a value that it does not handle.
 
     Returns:
         The plan, None if the structure is too large or too deep for one.
     """
     writer = _Writer(tree, ways)
+    value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
+    name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        source = writer.function()
-    except (_UnplannableError, RecursionError):
+        source = writer.function(name)
+        scope = {**writer.names, "miss": miss}
+        exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), scope)
+    except (_UnplannableError, RecursionError, MemoryError, SyntaxError):
         return None
-    name = f"<arrayferry: {title}, plan {next(_serial)}>"
-    scope = writer.names
-    try:
-        exec(compile(source, name, "exec"), scope)
-    except (RecursionError, MemoryError, SyntaxError):
-        return None
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    return Plan(scope.pop("plan"), source, name)
+    return Plan(scope[name], source)
 
 
 class _Writer:
     """Writes the code of one plan, line by line."""
 
-    def __init__(self, tree: Tree, ways: Callable[[type], Ways]) -> None:
+    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways]) -> None:
         self.tree = tree
         self.ways = ways
         self.lines: list[str] = []
@@ -165,18 +150,19 @@ class _Writer:
         self.tests: list[str] = []
         self.names: dict[str, Any] = {}
         self.known: dict[int, str] = {}
-        self.mutable: list[str] = []
+        self.containers: dict[type, list[str]] = {}
         self.together: dict[str, list[str]] = {}
         self.results: dict[str, list[str]] = {}
         self.count = 0
         self.leaves = 0
 
-    def function(self) -> str:
-        """Write the whole."""
+    def function(self, name: str) -> str:
+        """Write the whole function."""
         result = self.value(self.tree.root, "v0")
         body = self.lines
-        if len(self.mutable) > 1:
-            body.append(self.miss_if(self.all_same(self.mutable)))
+        for names in self.containers.values():
+            if len(names) > 1:
+                body.append(self.miss_if(self.any_same(names)))
         for cls, names in self.typed.items():
             same = " is ".join(f"type({name})" for name in names)
             kind = self.type_name(cls)
@@ -202,17 +188,19 @@ class _Writer:
                         body.append(f"{output} = next({many}_out)")
         text = "\n        ".join([*body, f"return {result}"])
         return (
-            "def plan(v0, miss=None):\n"
+            f"def {name}(v0, miss=miss):\n"
             f"    try:\n        {text}\n"
-            "    except Exception:\n        return miss(v0)\n"
+            "    except MemoryError:\n        raise\n"
+            "    except Exception:\n        pass\n"
+            "    return miss(v0)\n"
         )
 
     def miss_if(self, condition: str) -> str:
         return f"if {condition}: return miss(v0)"
 
-    def all_same(self, names: list[str]) -> str:
-        if len(names) == 2:
-            return f"{names[0]} is {names[1]}"
+    def any_same(self, names: list[str]) -> str:
+        if len(names) <= 3:
+            return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(names, 2))
         return f"len({{{', '.join(f'id({name})' for name in names)}}}) != {len(names)}"
 
     def fresh(self, letter: str) -> str:
@@ -220,12 +208,18 @@ class _Writer:
         return f"{letter}{self.count}"
 
     def constant(self, thing: Any, hint: str) -> str:
-        """A name for an object that the code refers to."""
+        """Return a name for an object that the code refers to."""
         name = self.known.get(id(thing))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
             taken = hint in self.names or getattr(builtins, hint, thing) is not thing
-            if not plain or taken or hint in ("miss", "plan") or re.fullmatch(r"[a-z]+\d+.*", hint):
+            if (
+                not plain
+                or taken
+                or hint == "miss"
+                or hint.startswith("convert_")
+                or re.fullmatch(r"[a-z]+\d+.*", hint)
+            ):
                 hint = self.fresh("thing_")
             name = self.known[id(thing)] = hint
             self.names[name] = thing
@@ -235,7 +229,7 @@ class _Writer:
         return self.constant(cls, cls.__name__)
 
     def value(self, node: Any, name: str) -> str:
-        """Write what looks at a value under `name`, and give the expression for its result."""
+        """Write the checks of the value called `name`, and return the expression for its result."""
         if type(node) is Leaf:
             return self.leaf(node, name)
         if type(node) is Branch:
@@ -254,11 +248,11 @@ class _Writer:
 
     def leaf(self, node: Leaf, name: str) -> str:
         self.leaves += 1
-        if self.leaves > MOST_LEAVES:
+        if self.leaves > MAX_LEAVES:
             raise _UnplannableError
         cls = type(self.tree.arrays[node.index])
         self.typed.setdefault(cls, []).append(name)
-        ways = self.ways(cls)
+        ways = self.ways(self.tree.kinds[node.index], cls)
         if ways.many is not None:
             return self.joined(ways.many, name)
         test, result = self.inline(ways.one, name)
@@ -284,13 +278,13 @@ class _Writer:
             return self.run(node, name, cls)
         count = len(node.children)
         self.lines.append(
-            # what is not empty is taken apart by assignment, which fails for another length
+            # what is not empty is unpacked by assignment, which fails for another length
             self.miss_if(
                 f"type({name}) is not {self.type_name(cls)}" + (f" or {name}" if not count else "")
             )
         )
-        if cls is not tuple:
-            self.mutable.append(name)
+        if node.rebuilt:
+            self.containers.setdefault(cls, []).append(name)
         inside = [self.fresh("v") for _ in node.children]
         unpacked = _comma(inside)
         keys: list[str] = []
@@ -322,13 +316,13 @@ class _Writer:
         return f"{container}.rebuild({name}, [{', '.join(made)}])"
 
     def run(self, node: Branch, name: str, cls: type) -> str:
-        """A long container of arrays of one type, of whatever length."""
+        """Write a loop for a long container of arrays of one type, whatever its length."""
         self.leaves += 1
         self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
-        if cls is not tuple:
-            self.mutable.append(name)
-        kind = type(self.tree.arrays[node.children[0].index])
-        ways = self.ways(kind)
+        self.containers.setdefault(cls, []).append(name)
+        first = node.children[0].index
+        kind = type(self.tree.arrays[first])
+        ways = self.ways(self.tree.kinds[first], kind)
         items = f"{name}.values()" if cls is dict else name
         held = self.type_name(kind)
         if ways.many is not None:
@@ -356,8 +350,3 @@ class _Writer:
 
 def _comma(names: list[str]) -> str:
     return ", ".join(names) + ("," if len(names) == 1 else "")
-
-
-def plain(cross: Callable[[Any], Any]) -> Inline:
-    """The expressions for a call that answers `NotImplemented` for what it does not serve."""
-    return Inline("({y} := {cross}({x})) is not NotImplemented", "{y}", {"cross": cross})

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from ._backend import Backend
-    from ._container import Container
-    from ._converter import Converter
+    from .backend import Backend
+    from .container import Container
+    from .converter import Converter
 
 __all__ = ["arrayferry_backends", "arrayferry_containers", "arrayferry_converters", "hookimpl"]
 
@@ -22,14 +22,14 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def arrayferry_backends() -> Iterable[Backend]:  # type: ignore[empty-body]
-    """Give the array libraries that the plugin speaks for."""
+    """Give the array libraries that the plugin supports."""
 
 
 @hookspec
 def arrayferry_converters() -> Iterable[Converter]:  # type: ignore[empty-body]
-    """Give direct crossings that beat the general way."""
+    """Give direct converters that are better than the general path through NumPy."""
 
 
 @hookspec
 def arrayferry_containers() -> Iterable[Container]:  # type: ignore[empty-body]
-    """Give structures to look inside for arrays."""
+    """Give structures to search for arrays."""

@@ -1,7 +1,7 @@
-"""A backend made on the spot for an Array API library that no plugin speaks for.
+"""A backend for an Array API library without a plugin, made when it is needed.
 
-Nobody said what such a library promises about its memory, so nothing is shared with it unless
-`copy=False` asks for that and it can be shown to have happened.
+It is not known what such a library promises about its memory, so nothing is shared with it unless
+`copy=False` asks for that, and then only if it can be shown that memory is shared.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from ._backend import STANDARD_DTYPES, Backend
-from ._errors import ConversionError
+from arrayferry._errors import ConversionError
+from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
 
 __all__ = ["GenericBackend", "is_namespace"]
 
 
 def is_namespace(module: ModuleType) -> bool:
-    """Whether a module is a namespace of the Array API standard, as far as that can be seen."""
+    """Tell whether a module looks like a namespace of the Array API standard."""
     return callable(getattr(module, "asarray", None)) and (
         hasattr(module, "__array_api_version__") or hasattr(module, "__array_namespace_info__")
     )
 
 
 class GenericBackend(Backend):
-    """An Array API library, seen through nothing but its namespace."""
+    """An Array API library, used only through its namespace."""
 
     memory = "unknown"
     array_types = ()
@@ -56,9 +56,9 @@ class GenericBackend(Backend):
             if isinstance(values, numpy.ndarray) and values.dtype != object:
                 return values
         raise ConversionError(
-            f"an array of {self.name} gave its values by none of asnumpy, __dlpack__ and __array__"
+            f"an array of {self.name} cannot be read: asnumpy, __dlpack__ and __array__ all failed"
             + (f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""),
-            remedy="Write a plugin for the library; two methods are enough.",
+            remedy="Write a plugin for the library. Two methods are enough.",
         ) from (failures[-1] if failures else None)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:

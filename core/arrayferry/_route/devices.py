@@ -1,17 +1,16 @@
-"""Device names: one spelling for all frameworks, and the choice of a device at the target.
+"""Device names in one spelling for all frameworks, and the choice of a device of the target.
 
-A name is a kind, and an index unless it is the one CPU: "cpu", "cuda:0", "mps:0". The framework's
-own names and objects are the business of its backend.
+A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". A framework's own names and objects are
+handled by its backend.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._errors import DeviceError
-
-if TYPE_CHECKING:
-    from ._backend import Backend
+from arrayferry._errors import DeviceError
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend
 
 __all__ = ["device_kind", "resolve_device", "spell_device"]
 
@@ -19,12 +18,12 @@ _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
 
 def device_kind(name: str) -> str:
-    """The kind of a device: "cuda" of "cuda:1"."""
+    """Return the kind of a device: "cuda" for "cuda:1"."""
     return name.partition(":")[0]
 
 
 def spell_device(name: str) -> str:
-    """Spell a device's name as all backends do: "gpu" becomes "cuda:0", "cpu:0" becomes "cpu"."""
+    """Spell a device name as all backends do: "gpu" becomes "cuda:0", "cpu:0" becomes "cpu"."""
     kind, _, index = name.strip().lower().partition(":")
     kind = _SYNONYMS.get(kind, kind)
     if kind == "cpu":
@@ -35,17 +34,20 @@ def spell_device(name: str) -> str:
 
 
 def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
-    """Choose where the result shall lie: its name, and what to hand to the backend.
+    """Choose the device of the result.
 
     Args:
-        target: the backend that will hold the result.
-        device: what the user asked for, None for no wish.
-        source_device: the name of the device that the value lies on.
+        target: the backend of the result.
+        device: what the user asked for, None for nothing.
+        source_device: the name of the device that the value is on.
+
+    Returns:
+        The name of the device, and what to pass to the backend.
 
     Raises:
-        DeviceError: the target has no such device here.
+        DeviceError: the target has no such device on this machine.
     """
-    known = [str(name) for name in target.devices()]
+    known = [str(name) for name in call_backend(target, "devices")]
     if device is None:
         if source_device == known[0]:
             return source_device, None
@@ -62,7 +64,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
                 return spelled, spelled
         name, own = spell_device(device), False
     else:
-        name = target.device_name(device)
+        name = str(call_backend(target, "device_name", device))
         own = name in known
         if not own:
             name = spell_device(name)

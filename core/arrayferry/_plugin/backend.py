@@ -1,8 +1,8 @@
 """`Backend`: what a plugin says about one array library.
 
 Two methods are required, `to_numpy` and `from_numpy`. With these alone every pair with the library
-works, in both directions: NumPy arrays in host memory are the general way between any two. All
-else that a backend can say makes crossings faster, or lets them share memory.
+works in both directions, since NumPy arrays in host memory are the general path between any two
+libraries. Everything else makes conversions faster or lets them share memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from types import ModuleType
 from typing import Any, Literal
 
-from ._errors import BackendUnavailableError
+from arrayferry._errors import BackendUnavailableError
 
-__all__ = ["STANDARD_DTYPES", "Backend", "Memory"]
+from .types import resolve_types
+
+__all__ = ["STANDARD_DTYPES", "Backend", "Memory", "Target"]
 
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
@@ -38,28 +41,30 @@ STANDARD_DTYPES = frozenset(
         "complex128",
     ]
 )
-"""The dtypes of the Array API standard, and float16: what a backend holds unless it says otherwise."""
+"""The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
 
 
 class Backend(ABC):
-    """One array library, seen through its plugin. Subclass it.
+    """One array library, as described by its plugin. Subclass it.
 
     Attributes:
-        name: what users call it, `"torch"`.
-        package: the module to import to have its arrays, `"torch"`.
+        name: the name that users write, `"torch"`.
+        package: the module to import to get its arrays, `"torch"`.
         array_types: dotted paths of its array types as a user would write them, `"torch.Tensor"`.
-            They are looked up only once their top-level package has been imported by somebody.
+            They are looked up only once somebody has imported their top-level package.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
-        install: what to hand to `pip install`, if that is not `name`.
+        install: the argument of `pip install`, if that is not `name`.
         memory: what the library promises about its arrays. "writable": they may change in place.
-            "immutable": their values never change. "lazy": their values are computed when asked
-            for, and never change. "unknown": nobody said; nothing is shared unless told to.
-        to_numpy_shares: whether `to_numpy` gives a view of the array's own memory (True), memory
-            that nobody else holds (False), or cannot say (None; the safe assumption is made).
-        from_numpy_shares: likewise, whether the result of `from_numpy` looks at its argument's memory.
-        dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be handed over by DLPack.
-        replaces: names of backends that this one stands in for, if both are installed.
+            "immutable": their values never change. "lazy": their values are computed on demand and
+            never change. "unknown": nothing is promised, and nothing is shared unless asked for.
+        to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), memory
+            that nobody else holds (False), or it depends (None, which is treated as the worse case).
+        from_numpy_shares: likewise, whether the result of `from_numpy` uses its argument's memory.
+        dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be exchanged by DLPack.
+        item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
+            one-element array. The adapters use it for discrete actions.
+        replaces: names of backends that this one replaces, if both are installed.
 
     Example:
         >>> import arrayferry as af
@@ -87,24 +92,25 @@ class Backend(ABC):
     to_numpy_shares: bool | None = None
     from_numpy_shares: bool | None = None
     dlpack_devices: tuple[str, ...] = ()
+    item_types: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
 
     # Required.
 
     @abstractmethod
     def to_numpy(self, x: Any) -> Any:
-        """Give the values of an array as a `numpy.ndarray` of the same shape and dtype.
+        """Return the values of an array as a `numpy.ndarray` of the same shape and dtype.
 
         The result may be a view of the array's memory. If the library promises that its arrays
-        never change, a view must be read-only. The array itself is left as it is.
+        never change, a view must be read-only. The array itself must not be changed.
 
         Args:
             x: an array of this library, of any shape, dtype and device.
 
         Raises:
-            ConversionError: the array holds more than values, and that would be lost. Say what
-                it is as the reason, and what the user can call first as the remedy.
-            TracedValueError: the values are not there yet.
+            ConversionError: the array holds more than values, which would be lost. State what it is as
+                the reason, and what the user can call first as the remedy.
+            TracedValueError: the array is a traced value.
         """
 
     @abstractmethod
@@ -113,7 +119,7 @@ class Backend(ABC):
 
         Args:
             x: a plain `numpy.ndarray`: native byte order, aligned, no negative strides, of a dtype
-                that `dtypes` names. It may be read-only; then it must not be written through the result.
+                that `dtypes` names. If it is read-only, its memory must not become writable through the result.
             device: where to put it, as `devices` names it or as the library's own object. None
                 leaves the choice to the library.
         """
@@ -121,59 +127,69 @@ class Backend(ABC):
     # Optional: devices.
 
     def devices(self) -> Sequence[str]:
-        """Name the devices that can be used now, the default one first: `("cpu", "cuda:0")`."""
+        """Return the names of the devices that can be used now, the default first: `("cpu", "cuda:0")`."""
         return ("cpu",)
 
     def device_of(self, x: Any) -> str:
-        """Name the device that an array lies on, as `devices` does."""
+        """Return the name of the device that an array is on, as `devices` spells it."""
         return "cpu"
 
     def device_name(self, device: Any) -> str:
-        """Name a device object of this library, as `devices` does."""
+        """Return the name of a device object of this library, as `devices` spells it."""
         return str(device)
 
     def to_device(self, x: Any, device: Any) -> Any:
         """Move an array to another device of the same library. The default goes through the host."""
         return self.from_numpy(self.to_numpy(x), device)
 
-    # Optional: what it can hold.
+    # Optional: dtypes.
 
     def dtypes(self) -> Collection[str] | None:
-        """Name the dtypes that its arrays can have now, as NumPy and `ml_dtypes` spell them.
+        """Return the names of the dtypes that its arrays can have now, as NumPy and `ml_dtypes` spell them.
 
         None means every dtype that a NumPy array can have.
         """
         return STANDARD_DTYPES
 
     def dtype_hint(self, dtype: str) -> str:
-        """Say, as a sentence, how the library can be made to hold a dtype that `dtypes` leaves out."""
+        """Return a sentence on how to make the library support a dtype that `dtypes` leaves out, or ""."""
         return ""
 
     # Optional: sharing and copying without the host.
 
     def copy(self, x: Any) -> Any:
-        """Give an array of equal values in memory that nobody else holds, on the same device."""
+        """Return an array of equal values in memory that nobody else holds, on the same device."""
         import numpy
 
         return self.from_numpy(numpy.array(self.to_numpy(x)), self.device_of(x))
 
     def to_dlpack(self, x: Any) -> Any:
-        """Give an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
+        """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
         return x
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
-        """Take in an object with `__dlpack__`, sharing its memory."""
+        """Return an array that shares the memory of an object with `__dlpack__`."""
         raise NotImplementedError(f"{self.name} has no DLPack")
 
     # Optional: many arrays in one call.
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Do as `to_numpy` for several arrays, where one call for all is better than one each."""
+        """Do the same as `to_numpy` for several arrays, where one call for all is better than one for each."""
         return [self.to_numpy(x) for x in xs]
 
+    # Optional: values.
+
+    def has_item(self, cls: type) -> bool:
+        """Tell whether `item()` of an array of exactly this type returns its number. See `item_types`."""
+        return cls in resolve_types(self.item_types)
+
     def is_traced(self, x: Any) -> bool:
-        """Tell whether an array stands for numbers that are not there yet, as inside `jit`."""
+        """Tell whether an array is a traced value, which has no values yet, as inside `jit`."""
         return False
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Tell whether an error of the library means that memory ran out. It is then raised as it is."""
+        return isinstance(error, MemoryError)
 
     # Whether it can be used here.
 
@@ -194,7 +210,7 @@ class Backend(ABC):
         return self.problem() is None
 
     def problem(self) -> BackendUnavailableError | None:
-        """Say why the library cannot be used here, as an error to raise; None if it can be.
+        """Return why the library cannot be used here, as an error to raise; None if it can be used.
 
         This imports the library. Override `check` to test for more than that.
         """
@@ -212,7 +228,7 @@ class Backend(ABC):
             failure = BackendUnavailableError(
                 f"{self.name} is installed, but importing {self.package} failed with "
                 f"{type(error).__name__}: {error}",
-                remedy=f"Mend its installation, for instance: pip install --force-reinstall "
+                remedy=f"Reinstall it, for instance: pip install --force-reinstall "
                 f"{self.install or self.name}",
                 backend=self.name,
             )
@@ -226,8 +242,12 @@ class Backend(ABC):
         )
 
     def check(self) -> str | None:
-        """Say why no array can be made here although the package imports, or None."""
+        """Return why no array can be made here although the package imports, or None."""
         return None
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}>"
+
+
+Target = str | ModuleType | Backend
+"""What users write for a library: a name, a namespace module, or a backend."""

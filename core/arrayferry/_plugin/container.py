@@ -1,4 +1,4 @@
-"""`Container`: a structure to look inside for arrays."""
+"""`Container`: a structure to search for arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Container(ABC):
     """A kind of structure that may hold arrays. Subclass it.
 
     Attributes:
-        types: the classes that it looks inside, or dotted paths of them, which are looked up only
-            once their package has been imported by somebody. Subclasses count as well.
-        transparent: whether one that holds no array at all is still rebuilt, as a dict is. If not,
-            it comes back as the very same object.
+        types: the classes that it handles, or their dotted paths, which are looked up only once somebody
+            has imported their package. Subclasses are handled too.
+        transparent: whether a container without any array is still rebuilt, as a dict is. If not, it is
+            returned as the very same object.
 
     Example:
         >>> import arrayferry as af
@@ -38,12 +38,12 @@ class Container(ABC):
 
     @abstractmethod
     def children(self, value: Any) -> Sequence[Any]:
-        """Give the values inside, in an order of their own."""
+        """Return the values inside, in a fixed order."""
 
     @abstractmethod
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        """Give a new container of the same type as `value`, with `children` in place of its own."""
+        """Return a new container of the same type as `value`, with `children` in place of its own."""
 
     def steps(self, value: Any) -> Sequence[str]:
-        """Say how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
+        """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]

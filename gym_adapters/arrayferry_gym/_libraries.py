@@ -1,7 +1,7 @@
-"""The two sides of an adapter: what the environment speaks, and what the agent speaks.
+"""The two libraries of an adapter: that of the environment, and that of the agent.
 
-Both are either stated, or seen at run time: the environment's in what it returns, and in its
-metadata before it has returned anything; the agent's in the action that it passes.
+Each is either stated or detected. The environment's is detected from what it returns, and before that
+from its metadata; the agent's from its actions.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 import arrayferry as af
 from arrayferry import Backend, Conversion
 
-__all__ = ["Sides", "Target", "spelled"]
+__all__ = ["Libraries", "Target", "device_text"]
 
 Target = str | ModuleType | Backend
 
 
-class Sides:
+class Libraries:
     """Converts between an environment and its agent.
 
     Args:
-        metadata: the environment's, looked at before it has returned anything.
-        env_xp: what the environment speaks, None to see it at run time.
-        target_xp: what the agent speaks, None to see it in its actions.
-        env_device: where the environment's arrays shall lie, None for where its own are seen to lie.
-        target_device: where the agent's arrays shall lie.
-        like: an array, a module with parameters, or any tree with an array, in place of
-            `target_xp` and `target_device`.
-        info_xp: what infos are converted to, None for what the agent speaks.
+        metadata: the metadata of the environment, used before it has returned anything.
+        env_xp: the library of the environment, None to detect it.
+        target_xp: the library of the agent, None to detect it from its actions.
+        env_device: the device of arrays for the environment, None for that of the arrays it returns.
+        target_device: the device of arrays for the agent.
+        like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
+            and `target_device`.
+        info_xp: the library that infos are converted to, None for that of the agent.
         convert_info: whether infos are converted at all.
         options: the options `copy`, `narrowing` and `scalars` of `arrayferry.convert`.
 
     Raises:
-        arrayferry.ArrayFerryError: a side or a device is unknown or not usable here.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Sides:
         **options: Any,
     ) -> None:
         if like is not None:
-            target_xp, target_device = _likeness(like, target_xp, target_device)
+            target_xp, target_device = _like(like, target_xp, target_device)
         self._options = options
         self._scalars = scalars
         self._env_device = env_device
@@ -60,21 +60,21 @@ class Sides:
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
         self._target_stated = target_xp is not None
-        self.seen: type | None = None
-        self._spoken: type | None = None
+        self.observed: type | None = None
+        self._last_action_type: type | None = None
         self._device_seen = env_device is not None
         if env_xp is None:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
-        self._speak_to_env(env_xp, env_device)
+        self._set_env(env_xp, env_device)
         self.target: Conversion | None = None
         self._info: Conversion | None = None
         if target_xp is not None:
-            self._speak_to_agent(target_xp)
+            self._set_agent(target_xp)
 
-    def _speak_to_env(self, to: Target, device: Any) -> None:
+    def _set_env(self, to: Target, device: Any) -> None:
         self.env = af.converter(to, device=device, **self._options)
 
-    def _speak_to_agent(self, to: Target) -> None:
+    def _set_agent(self, to: Target) -> None:
         device = self._target_device
         self.target = af.converter(to, device=device, scalars="convert", **self._options)
         infos = self._info_xp or to
@@ -89,37 +89,37 @@ class Sides:
 
     @property
     def env_backend(self) -> Backend:
-        """What the environment speaks, as far as is known now."""
+        """The library of the environment, as far as it is known now."""
         return self.env.target
 
     @property
     def target_device(self) -> Any:
-        """Where the agent's arrays shall lie, None for wherever they are."""
+        """The device of arrays for the agent, None to keep their device."""
         return self._target_device
 
     @property
     def target_backend(self) -> Backend | None:
-        """What the agent speaks, None before it has been seen."""
+        """The library of the agent, None as long as it is not known."""
         return None if self.target is None else self.target.target
 
     def to_env(self, value: Any) -> Any:
-        """Convert what the agent passes; what it speaks is seen in it, if that was not stated."""
-        if not self._target_stated and type(value) is not self._spoken:
-            self._spoken = type(value)
+        """Convert what the agent passes, and detect its library if that was not stated."""
+        if not self._target_stated and type(value) is not self._last_action_type:
+            self._last_action_type = type(value)
             _, backend = af.first_array(value)
             if backend is not None and (
                 self.target is None or backend.name != self.target.target.name
             ):
-                self._speak_to_agent(backend)
+                self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
-                self._spoken = None  # what is inside may change
+                self._last_action_type = None  # what is inside may change
         return self.env(value)
 
-    def see(self, observation: Any) -> None:
-        """Look at what the environment speaks in what it returned, and where its arrays lie."""
-        if type(observation) is self.seen:
+    def observe(self, observation: Any) -> None:
+        """Detect the library and the device of the environment from what it returned."""
+        if type(observation) is self.observed:
             return
-        self.seen = type(observation)
+        self.observed = type(observation)
         array, backend = af.first_array(observation)
         if backend is None:
             return
@@ -132,18 +132,18 @@ class Sides:
             device = None if device == "cpu" else device
         if device != self._env_device or backend.name != self.env.target.name:
             self._env_device = device
-            self._speak_to_env(backend, device)
+            self._set_env(backend, device)
 
-    def forget(self) -> None:
-        """Look anew at what the environment speaks, as when it was reset."""
-        self.seen = None
+    def observe_again(self) -> None:
+        """Detect the library of the environment again at the next observation, as after a reset."""
+        self.observed = None
 
     def to_agent(self, value: Any) -> Any:
-        """Convert an observation, or all that a vector environment returns but its infos."""
+        """Convert an observation, or everything that a vector environment returns except infos."""
         return value if self.target is None else self.target(value)
 
-    def inform(self, infos: Any) -> Any:
-        """Convert infos; what cannot be converted in them is kept."""
+    def convert_infos(self, infos: Any) -> Any:
+        """Convert infos. What cannot be converted in them is kept."""
         if not infos or not self._convert_info:
             return infos
         if self._info is None:
@@ -151,7 +151,7 @@ class Sides:
         return self._info(infos)
 
 
-def _likeness(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
+def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
     if target_xp is not None or target_device is not None:
         raise af.OptionError(
             "like= was given together with a target or its device",
@@ -169,8 +169,8 @@ def _likeness(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
     return backend, backend.device_of(array)
 
 
-def spelled(device: Any) -> str | None:
-    """Give a device object of any framework as text, so that it can stand in a specification."""
+def device_text(device: Any) -> str | None:
+    """Return a device object of any framework as text, so that it can be part of an `EnvSpec`."""
     if device is None or isinstance(device, str):
         return device
     platform = getattr(device, "platform", None)

@@ -1,37 +1,42 @@
-"""`Registry`: fills catalogs from installed plugins and by hand, and swaps them whole.
+"""`Registry`: fills catalogs from installed plugins and at run time, and replaces them as a whole.
 
-Discovery happens once, at first use, and again on `refresh()`.
+Plugins are discovered once, at first use, and again on `refresh()`.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 import weakref
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any, Protocol
 
-from ._backend import Backend
-from ._catalog import Catalog, Kind
-from ._discovery import HOOKS, check_part, contributions, discover
-from ._errors import PluginError, PluginWarning
+from arrayferry._errors import PluginError, PluginWarning
+from arrayferry._plugin.backend import Backend, Target
+from arrayferry._tree.kind import Kind
+
+from .catalog import Catalog
+from .checks import check_part
+from .discovery import HOOKS, contributions, discover
 
 __all__ = ["Registry", "default_registry"]
 
+_UNHASHABLE = Kind("other")
+
 
 class Watcher(Protocol):
-    """Something that derives from a registry and wants to hear of changes."""
+    """An object that caches what follows from a registry."""
 
     def registry_changed(self) -> None:
-        """Forget what was derived."""
+        """Drop what was cached. This must not raise."""
 
 
 class Registry:
     """The backends, converters and containers that conversions choose from.
 
     Args:
-        autoload: whether to look for installed plugins at first use. Without, it starts empty.
+        autoload: whether to look for installed plugins at first use. If not, it starts empty.
 
     Example:
         >>> from arrayferry import Registry
@@ -43,8 +48,9 @@ class Registry:
         self._autoload = autoload
         self._lock = threading.RLock()
         self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
-        self._by_hand: list[tuple[object, str, dict[str, list[Any]]]] = []
+        self._at_run_time: list[tuple[object, str, dict[str, list[Any]]]] = []
         self._catalog: Catalog | None = None
+        _registries.add(self)
 
     @property
     def catalog(self) -> Catalog:
@@ -65,44 +71,47 @@ class Registry:
 
         if self._autoload:
             discover(add)
-        for _, who, given in self._by_hand:
+        for _, who, given in self._at_run_time:
             add(given, who)
         return catalog
 
-    def _swap(self, catalog: Catalog) -> None:
+    def _replace(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._notify()
+
+    def _notify(self) -> None:
         for watcher in list(self._watchers):
             watcher.registry_changed()
 
     def watch(self, watcher: Watcher) -> None:
-        """Have `registry_changed()` called whenever what is registered changes."""
+        """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
         with self._lock:
             self._watchers.add(watcher)
 
     def refresh(self) -> None:
-        """Look for installed plugins again. What was registered at run time stays.
+        """Look for installed plugins again. What was registered at run time stays registered.
 
-        Conversions under way in other threads finish with what was registered before.
+        Conversions that are running in other threads finish with what was registered before.
         """
         with self._lock:
-            self._swap(self._gather())
+            self._replace(self._gather())
 
     def notice_imports(self) -> None:
-        """Look up array types again if a library was imported since that was done."""
+        """Look up array types again if a library has been imported since the last time."""
         if self.catalog.outdated():
             with self._lock:
                 if self.catalog.outdated():
-                    self._swap(self.catalog.copy())
+                    self._replace(self.catalog.copy())
 
     def register(self, part: object, name: str | None = None) -> None:
         """Register a plugin, or a single backend, converter or container, at run time.
 
         Args:
             part: a module or object that implements hooks, or one part.
-            name: what to call it in messages.
+            name: how messages refer to it.
 
         Raises:
-            PluginError: it is at fault, or a name or an array type is taken already.
+            PluginError: it is wrong, or a name or an array type is already taken.
         """
         who = name or getattr(part, "__name__", None) or type(part).__qualname__
         given: dict[str, list[Any]] = {
@@ -119,52 +128,66 @@ class Registry:
                 if conflict:
                     raise PluginError(
                         f"the backend {backend.name!r} of {who} cannot be registered: {conflict}",
-                        remedy="Give it another name, or name the other one in its `replaces`.",
+                        remedy="Give it another name, or list the other one in its `replaces`.",
                     )
                 catalog.add_backend(backend, who)
             _add(catalog, {**given, "arrayferry_backends": []}, who)
-            self._by_hand.append((part, who, given))
-            self._swap(catalog)
+            self._at_run_time.append((part, who, given))
+            self._replace(catalog)
 
     def unregister(self, part: object) -> None:
-        """Take back what was given to `register`.
+        """Undo `register`.
 
         Raises:
             PluginError: it was not registered at run time.
         """
         with self._lock:
-            kept = [entry for entry in self._by_hand if entry[0] is not part]
-            if len(kept) == len(self._by_hand):
-                raise PluginError(f"{part!r:.80} was not registered at run time")
-            self._by_hand = kept
+            kept = [entry for entry in self._at_run_time if entry[0] is not part]
+            if len(kept) == len(self._at_run_time):
+                raise PluginError(
+                    f"{part!r:.80} was not registered at run time",
+                    remedy="Pass the same object that was passed to register().",
+                )
+            self._at_run_time = kept
             self.refresh()
 
     def backends(self) -> Mapping[str, Backend]:
-        """Map every known name to its backend, installed or not."""
+        """Return all backends by name, installed or not."""
         return self.catalog.backends
 
-    def backend(self, to: str | ModuleType | Backend) -> Backend:
+    def backend(self, to: Target) -> Backend:
         """Find a backend by name, alias, namespace module, or itself.
 
         Raises:
-            UnknownBackendError: nothing is known under that name.
+            UnknownBackendError: no backend has that name.
         """
         return self.catalog.backend(to)
 
     def kind(self, value: Any) -> Kind:
         """Tell what a value is to a conversion."""
+        kinds = self.catalog.kinds
         try:
-            kind = self.catalog.kinds.get(type(value))
+            kind = kinds.get(type(value))
+        except RecursionError:
+            raise
         except Exception:  # a class that cannot be hashed
-            return Kind("other")
+            return _UNHASHABLE
         if kind is None:
             self.notice_imports()
             kind = self.catalog.kind(value)
         return kind
 
+    def _after_fork(self) -> None:
+        """Replace a lock that was held by a thread that does not exist in this process."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+            self._notify()  # that thread may have been about to do so
+
 
 def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
-    """Add what a plugin gives, leaving out backends that claim what others have."""
+    """Add the parts of a plugin, except backends that claim what belongs to others."""
     for backend in given["arrayferry_backends"]:
         conflict = catalog.conflict(backend)
         if conflict:
@@ -179,9 +202,20 @@ def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
     catalog.add_containers(given["arrayferry_containers"])
 
 
+_registries: weakref.WeakSet[Registry] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for registry in list(_registries):
+        registry._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 _default = Registry()
 
 
 def default_registry() -> Registry:
-    """Give the registry that `arrayferry.convert` and the other functions use."""
+    """Return the registry that `arrayferry.convert` and the other functions use."""
     return _default

@@ -1,47 +1,57 @@
 """`Catalog`: what is registered at one moment, and what follows from it.
 
-It answers by name, alias, module and array type, and imports no array library to do so. A catalog
-is filled once and then only remembers what it was asked; a change makes a new one, so that a
-conversion under way in another thread never sees half of a change.
+It looks up backends by name, alias, module and array type, without importing any array library. A
+catalog is filled once; after that it only caches answers. A change of the registry makes a new
+catalog, so that a conversion running in another thread never sees half of a change.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType, ModuleType, NoneType
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from ._backend import Backend
-from ._container import Container
-from ._converter import Converter
-from ._errors import UnknownBackendError
-from ._generic import GenericBackend, is_namespace
-from ._imports import import_module, resolve_types
-from ._structures import OBJECT_ARRAY, container_for
+from arrayferry._errors import UnknownBackendError
+from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.container import Container
+from arrayferry._plugin.converter import Converter
+from arrayferry._plugin.types import resolve_type
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.sequences import OBJECT_ARRAY
+from arrayferry._tree.structures import container_for, pytrees_are_known
 
-__all__ = ["Catalog", "Kind"]
+from .generic import GenericBackend, is_namespace
+from .imports import import_module
 
-_MOST_TYPES = 20_000
+__all__ = ["Catalog"]
 
-
-class Kind(NamedTuple):
-    """What a type of value is to a conversion, and who serves it.
-
-    Attributes:
-        what: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
-            numbers; "number" for Python's; "container"; or "other".
-        by: the backend, the container, or both.
-    """
-
-    what: Literal["array", "objects", "scalar", "number", "container", "other"]
-    by: Any = None
-
+MAX_TYPES = 1_000
+"""Types whose kind is cached at most, so that types that live shortly are not kept alive."""
 
 _OTHER = Kind("other")
+_OTHER_SO_FAR = Kind("other", settled=False)
 _NUMBER = Kind("number")
 _SCALAR = Kind("scalar")
+
+
+@dataclass(frozen=True)
+class _Types:
+    """The registered types that have been imported by now.
+
+    Attributes:
+        arrays: array types and their backends.
+        containers: container types and their containers, in the order of registration.
+        missing: dotted paths of types that have not been imported yet.
+        pytrees: whether JAX is imported, so that its pytrees are known.
+    """
+
+    arrays: dict[type, Backend]
+    containers: dict[type, Container]
+    missing: frozenset[str]
+    pytrees: bool
 
 
 class Catalog:
@@ -51,52 +61,51 @@ class Catalog:
         self._backends: dict[str, Backend] = {}
         self._names: dict[str, str] = {}
         self._owners: dict[str, object] = {}
-        self._types: dict[str, str] = {}
+        self._paths: dict[str, str] = {}
         self._converters: tuple[Converter, ...] = ()
         self._containers: tuple[Container, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
-        self._classes: dict[type, Backend] | None = None
-        self._imported: frozenset[str] = frozenset()
+        self._types: _Types | None = None
         self.kinds: dict[type, Kind] = {}
         self.routes: dict[Any, Any] = {}
 
     def copy(self) -> Catalog:
-        """Give a catalog of the same content that has not been asked anything yet."""
+        """Return a catalog with the same content and without any cached answer."""
         new = Catalog()
         new._backends = dict(self._backends)
         new._names = dict(self._names)
         new._owners = dict(self._owners)
-        new._types = dict(self._types)
+        new._paths = dict(self._paths)
         new._converters = self._converters
         new._containers = self._containers
         new._generic = self._generic
         return new
 
-    # Filling it.
+    # Filling.
 
     def conflict(self, backend: Backend) -> str:
-        """Say what a backend claims that another one has already, "" if nothing."""
+        """Return what a backend claims that belongs to another backend, "" if nothing."""
         for name in (backend.name, backend.namespace, *backend.aliases):
             holder = self._names.get(name)
             if name and holder is not None and holder not in backend.replaces:
                 return f"the name {name!r} is taken by the backend {holder!r} of {self._owners[holder]}"
         for path in backend.array_types:
-            holder = self._types.get(path)
+            holder = self._paths.get(path)
             if holder is not None and holder not in backend.replaces:
                 return f"the array type {path} is taken by the backend {holder!r} of {self._owners[holder]}"
         return ""
 
     def add_backend(self, backend: Backend, who: object) -> None:
-        """Add a backend, taking out those that it replaces."""
+        """Add a backend, and remove those that it replaces."""
         for replaced in backend.replaces:
             if self._backends.pop(replaced, None) is not None:
                 self._names = {
                     name: backend.name if holder == replaced else holder
                     for name, holder in self._names.items()
                 }
-                self._types = {
+                self._paths = {
                     path: backend.name if holder == replaced else holder
-                    for path, holder in self._types.items()
+                    for path, holder in self._paths.items()
                 }
         self._backends[backend.name] = backend
         self._owners[backend.name] = who
@@ -105,33 +114,33 @@ class Catalog:
                 self._names[name] = backend.name
         self._names.setdefault(backend.package, backend.name)
         for path in backend.array_types:
-            self._types[path] = backend.name
+            self._paths[path] = backend.name
 
     def add_converters(self, converters: list[Converter]) -> None:
-        """Add direct crossings; of equals, the first is taken."""
+        """Add direct converters; of equal ones, the first is used."""
         self._converters += tuple(converters)
 
     def add_containers(self, containers: list[Container]) -> None:
-        """Add structures to look inside; of several that fit a value, the first is taken."""
+        """Add containers; of several that fit a value, the first is used."""
         self._containers += tuple(containers)
 
-    # Asking it.
+    # Looking up.
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """Every known name and its backend."""
+        """All backends by name."""
         return MappingProxyType(self._backends)
 
     @property
     def converters(self) -> tuple[Converter, ...]:
-        """The direct crossings."""
+        """The direct converters."""
         return self._converters
 
-    def backend(self, to: str | ModuleType | Backend) -> Backend:
+    def backend(self, to: Target) -> Backend:
         """Find a backend by name, alias, namespace module, or itself.
 
         Raises:
-            UnknownBackendError: nothing is known under that name.
+            UnknownBackendError: no backend has that name.
         """
         if isinstance(to, Backend):
             return self._backends.get(to.name, to)
@@ -145,7 +154,7 @@ class Catalog:
             to = to.__name__
         else:
             raise UnknownBackendError(
-                f"{to!r:.80} does not name an array library",
+                f"{to!r:.80} is not the name of an array library",
                 remedy='Pass a name such as "torch", a namespace module, or a Backend.',
                 name=f"{to!r:.80}",
             )
@@ -159,7 +168,7 @@ class Catalog:
             known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
             raise UnknownBackendError(
                 f"no array library is known as {to!r}",
-                remedy=f"{guess}Known are: {known}. Plugins bring others.",
+                remedy=f"{guess}Known are: {known}. Plugins add others.",
                 name=to,
                 nearest=nearest,
             )
@@ -179,22 +188,54 @@ class Catalog:
         return self._generic.setdefault(namespace.__name__, GenericBackend(namespace))
 
     def kind(self, value: Any) -> Kind:
-        """Tell what a value is to a conversion. The answer is remembered for its type."""
+        """Tell what a value is to a conversion. The answer is cached for its type.
+
+        What a registered part causes is raised. What an odd value causes makes it "other".
+        """
         cls = type(value)
         kind = self.kinds.get(cls)
         if kind is None:
+            types = self._types or self._find_types()
             try:
-                kind = self._classify(value)
-            except Exception:  # an object so odd that looking at it fails is left alone
+                kind = self._classify(value, types)
+            except (MemoryError, RecursionError):
+                raise
+            except Exception:  # an object so odd that even its type cannot be examined
                 return _OTHER
-            if len(self.kinds) > _MOST_TYPES:
+            if kind is _OTHER and _importing(types.missing):
+                return _OTHER_SO_FAR
+            if len(self.kinds) >= MAX_TYPES:
                 self.kinds.clear()
             self.kinds[cls] = kind
         return kind
 
-    def _classify(self, value: Any) -> Kind:
-        """By its type alone: what an object says of its class, or answers to names, is not trusted."""
+    def _find_types(self) -> _Types:
+        arrays: dict[type, Backend] = {}
+        containers: dict[type, Container] = {}
+        missing = set()
+        pytrees = pytrees_are_known()
+        for path, name in self._paths.items():
+            found = resolve_type(path)
+            if found is None:
+                missing.add(path)
+            else:
+                arrays.setdefault(found, self._backends[name])
+        for container in self._containers:
+            for entry in container.types:
+                found = resolve_type(entry)
+                if found is None:
+                    missing.add(entry)
+                else:
+                    containers.setdefault(found, container)
+        self._types = types = _Types(arrays, containers, frozenset(missing), pytrees)
+        return types
+
+    def _classify(self, value: Any, types: _Types) -> Kind:
+        """By the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
+        container = types.containers.get(cls)
+        if container is not None:
+            return Kind("container", container=container)
         if cls in (bool, int, float, complex):
             return _NUMBER
         if issubclass(cls, (NoneType, str, bytes, bytearray, memoryview, type, ModuleType, Enum)):
@@ -203,46 +244,49 @@ class Catalog:
         if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return _OTHER if issubclass(cls, words) else _SCALAR
-        backend = self._backend_of(cls)
+        backend = _backend_of(cls, types.arrays)
         if backend is not None:
             if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
-                return Kind("objects", (backend, OBJECT_ARRAY))
+                return Kind("objects", backend, OBJECT_ARRAY)
             return Kind("array", backend)
-        for container in self._containers:
-            if issubclass(cls, tuple(resolve_types(container.types))):
-                return Kind("container", container)
-        found = container_for(value)
-        if found is not None:
-            return Kind("container", found)
+        for base, container in types.containers.items():
+            if issubclass(cls, base):
+                return Kind("container", container=container)
+        container = container_for(value)
+        if container is not None:
+            return Kind("container", container=container)
         namespace = _namespace_of(value)
         if namespace is None or self._named(namespace.__name__) is not None:
-            return _OTHER  # of a library whose array types are known, this is none
+            return _OTHER  # the array types of that library are known, and this is none of them
         return Kind("array", self._generic_of(namespace))
 
-    def _backend_of(self, cls: type) -> Backend | None:
-        if self._classes is None:
-            self._imported = self._imported_now()
-            classes: dict[type, Backend] = {}
-            for path, name in self._types.items():
-                for found in resolve_types((path,)):
-                    classes.setdefault(found, self._backends[name])
-            self._classes = classes
-        for base in cls.__mro__:
-            backend = self._classes.get(base)
-            if backend is not None:
-                return backend
-        for found, backend in self._classes.items():
-            if issubclass(cls, found):
-                return backend
-        return None
-
     def outdated(self) -> bool:
-        """Whether a library of a backend has been imported since array types were looked up."""
-        return self._classes is not None and self._imported != self._imported_now()
+        """Tell whether a registered type has been imported since types were looked up."""
+        types = self._types
+        return types is not None and (
+            types.pytrees != pytrees_are_known()
+            or any(resolve_type(path) is not None for path in types.missing)
+        )
 
-    def _imported_now(self) -> frozenset[str]:
-        modules = {path.rpartition(".")[0] for path in self._types} | {"jax"}
-        return frozenset(module for module in modules if module in sys.modules)
+
+def _backend_of(cls: type, arrays: dict[type, Backend]) -> Backend | None:
+    for base in cls.__mro__:
+        backend = arrays.get(base)
+        if backend is not None:
+            return backend
+    for base, backend in arrays.items():  # abstract base classes, such as jax.Array
+        if issubclass(cls, base):
+            return backend
+    return None
+
+
+def _importing(missing: frozenset[str]) -> bool:
+    """Tell whether a package with one of these types is being imported now, by another thread."""
+    for top in {path.partition(".")[0] for path in missing}:
+        spec = getattr(sys.modules.get(top), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            return True
+    return False
 
 
 def _namespace_of(value: Any) -> ModuleType | None:

@@ -1,7 +1,7 @@
-"""Finding plugins: the entry-point group `arrayferry`, each plugin guarded from the others.
+"""Discovery of plugins in the entry-point group `arrayferry`, each isolated from the others.
 
-Whatever a plugin does at import or in a hook, even `sys.exit`, only that plugin is left out, with
-a `PluginWarning` that names its entry point, its distribution and the cause.
+If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out, with a
+`PluginWarning` that names its entry point, its distribution and the cause.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 
 import pluggy
 
-from . import _hookspecs
-from ._backend import Backend
-from ._container import Container
-from ._converter import Converter
-from ._errors import PluginError, PluginWarning
+from arrayferry._errors import PluginError, PluginWarning
+from arrayferry._plugin import hookspecs
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.container import Container
+from arrayferry._plugin.converter import Converter
 
-__all__ = ["GROUP", "HOOKS", "check_part", "contributions", "discover"]
+from .checks import check_part
+
+__all__ = ["GROUP", "HOOKS", "contributions", "discover"]
 
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins"
@@ -30,11 +32,11 @@ HOOKS: dict[str, type[Any]] = {
     "arrayferry_converters": Converter,
     "arrayferry_containers": Container,
 }
-"""The hooks, and what each gives."""
+"""The hooks, and the type of what each returns."""
 
 
 class _PluginManager(pluggy.PluginManager):
-    """Takes a function of the name of a hook for its implementation, marked or not."""
+    """Accepts a function with the name of a hook as its implementation, marked or not."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         options = super().parse_hookimpl_opts(plugin, name)
@@ -53,13 +55,13 @@ class _PluginManager(pluggy.PluginManager):
 
 
 def contributions(plugin: object, name: str) -> dict[str, list[Any]]:
-    """Ask one plugin what it gives, and look it over.
+    """Call the hooks of one plugin and check what they return.
 
     Raises:
-        PluginError: it implements no hook, one that there is not, or one that answers nonsense.
+        PluginError: it implements no hook, an unknown one, or one that returns something wrong.
     """
-    manager = _PluginManager(_hookspecs.PROJECT)
-    manager.add_hookspecs(_hookspecs)
+    manager = _PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
     try:
         manager.register(plugin, name)
         manager.check_pending()
@@ -76,72 +78,34 @@ def contributions(plugin: object, name: str) -> dict[str, list[Any]]:
             implemented = True
             answer = implementation.function()
             if answer is not None:
-                answers.extend(_looked_over(answer, hook, expected))
+                answers.extend(_checked(answer, hook, expected))
         given[hook] = answers
     if not implemented:
         raise PluginError("it implements no hook", remedy=f"The hooks are {', '.join(HOOKS)}.")
     return given
 
 
-def _looked_over(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
+def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
     if isinstance(answer, (str, bytes)) or not isinstance(answer, Iterable):
         raise PluginError(
-            f"{hook} answered {answer!r:.80}, where a list of {expected.__name__} is expected"
+            f"{hook} returned {answer!r:.80}, where a list of {expected.__name__} is expected"
         )
     for item in answer:
         if not isinstance(item, expected):
             raise PluginError(
-                f"{hook} gave {item!r:.80}, where a {expected.__name__} is expected",
-                remedy=f"Give an instance of a subclass of arrayferry.{expected.__name__}.",
+                f"{hook} returned {item!r:.80}, where a {expected.__name__} is expected",
+                remedy=f"Return an instance of a subclass of arrayferry.{expected.__name__}.",
             )
         check_part(item)
         yield item
 
 
-def check_part(item: Any) -> None:
-    """Look over one backend, converter or container that a plugin gave.
-
-    Raises:
-        PluginError: it lacks something, or something has the wrong type.
-    """
-    kind = type(item).__qualname__
-    required = {Backend: ("name", "package"), Converter: ("source", "target")}
-    for base, names in required.items():
-        for name in names if isinstance(item, base) else ():
-            value = getattr(item, name, None)
-            if not isinstance(value, str) or not value:
-                raise PluginError(
-                    f"{base.__name__} {kind} has no {name}", remedy=f"Set {name} to a text."
-                )
-    if isinstance(item, Backend):
-        types = getattr(item, "array_types", None)
-        if (
-            not isinstance(types, tuple)
-            or not types
-            or not all(isinstance(t, str) and "." in t for t in types)
-        ):
-            raise PluginError(
-                f"Backend {kind} has array_types {types!r:.80}",
-                remedy='Set array_types to dotted paths, such as ("torch.Tensor",).',
-            )
-        if item.memory not in ("writable", "immutable", "lazy", "unknown"):
-            raise PluginError(
-                f"Backend {kind} has memory {item.memory!r:.80}",
-                remedy='Set memory to "writable", "immutable", "lazy" or "unknown".',
-            )
-    if isinstance(item, Converter) and item.cost not in ("share", "copy", "transfer", "compute"):
-        raise PluginError(
-            f"Converter {kind} has cost {item.cost!r:.80}",
-            remedy='Set cost to "share", "copy", "transfer" or "compute".',
-        )
-
-
 def discover(add: Callable[[dict[str, list[Any]], object], None]) -> None:
-    """Load the plugins of the entry-point group and hand on what each gives.
+    """Load the plugins of the entry-point group.
 
     Args:
-        add: called for each plugin with what it gives and what names it in messages, the built-in ones
-            first, then by name.
+        add: called for each plugin with what its hooks return and an object that names it in messages,
+            the built-in ones first, then by name.
     """
     if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
         return
@@ -177,7 +141,7 @@ def _built_in(point: EntryPoint) -> bool:
 
 
 class _Plugin:
-    """Names a plugin in messages. Its distribution is looked up only for that, since it takes a while."""
+    """The name of a plugin in messages. The distribution is looked up only when needed, which takes a while."""
 
     def __init__(self, point: EntryPoint) -> None:
         self.point = point
@@ -196,7 +160,7 @@ def _warn_of_unknown(names: list[str], known: list[str]) -> None:
             nearest = difflib.get_close_matches(name, known, n=1)
             guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
             warnings.warn(
-                f"ARRAYFERRY_PLUGINS names {name!r}, and no plugin of that name is installed.{guess}",
+                f"ARRAYFERRY_PLUGINS names {name!r}, but no plugin of that name is installed.{guess}",
                 PluginWarning,
                 stacklevel=3,
             )

@@ -1,8 +1,8 @@
-"""The narrowing rule: what becomes of an array whose dtype the target lacks.
+"""The narrowing rule: what happens to an array whose dtype the target lacks.
 
-Kinds never change: an integer stays an integer, unsigned stays unsigned. Where the target has a
-dtype that holds every value of the source's, the smallest such is taken and nothing is lost.
-Otherwise the widest of the kind is taken, and under "checked" the values are looked at.
+Kinds never change: an integer stays an integer, unsigned stays unsigned. If the target has dtypes that
+hold every value of the source's dtype, the smallest of them is used and nothing is lost. Otherwise the
+widest dtype of the kind is used, and with "checked" the values are checked.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ._errors import NarrowingError, UnsupportedDtypeError
+from arrayferry._errors import NarrowingError, UnsupportedDtypeError
+from arrayferry._options import Narrowing
+from arrayferry._plugin.backend import Backend
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ._backend import Backend
-    from ._options import Narrowing
 
 __all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of"]
 
@@ -33,7 +32,7 @@ _WHAT = {
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """Name the kind of a dtype: "bool", "int", "uint", "float", "complex", or "" for no number."""
+    """Return the kind of a dtype: "bool", "int", "uint", "float", "complex", or "" for no number."""
     kind = _NUMPY_KINDS.get(dtype.kind)
     if kind is None and dtype.type.__module__ == "ml_dtypes":
         name = dtype.name
@@ -43,7 +42,7 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Find a dtype by the name that NumPy or `ml_dtypes` gives it, None if there is none here."""
+    """Find a dtype by its name in NumPy or `ml_dtypes`, None if there is none here."""
     import numpy as np
 
     try:
@@ -60,7 +59,7 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 
 
 def limits_of(dtype: np.dtype[Any]) -> Any:
-    """`iinfo` or `finfo` of a dtype, those of `ml_dtypes` as well."""
+    """Return `iinfo` or `finfo` of a dtype, also for those of `ml_dtypes`."""
     import numpy as np
 
     own = dtype.type.__module__ == "ml_dtypes"
@@ -73,17 +72,17 @@ def limits_of(dtype: np.dtype[Any]) -> Any:
 
 
 def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
-    """Whether every number of one dtype is also one of another of the same kind."""
+    """Tell whether every number of the narrow dtype is also one of the wide dtype, of the same kind."""
     if kind_of(narrow) in ("int", "uint"):
         w, n = limits_of(wide), limits_of(narrow)
         return bool(int(w.min) <= int(n.min) and int(w.max) >= int(n.max))
     w, n = limits_of(wide), limits_of(narrow)
     digits = w.nmant >= n.nmant and w.maxexp >= n.maxexp and w.minexp <= n.minexp
-    return bool(digits and _peculiarities(wide) >= _peculiarities(narrow))
+    return bool(digits and _special_values(wide) >= _special_values(narrow))
 
 
-def _peculiarities(dtype: np.dtype[Any]) -> frozenset[str]:
-    """What a floating-point dtype can hold besides numbers with a point."""
+def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
+    """Return which special values a floating-point dtype has."""
     import numpy as np
 
     with np.errstate(all="ignore"):
@@ -95,9 +94,9 @@ def _peculiarities(dtype: np.dtype[Any]) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
-    """The dtype to use, and whether it holds every value of this one; None if there is none.
+    """Return the dtype to use, and whether it holds every value of this one; None if there is none.
 
-    A dtype that is held is its own choice, in whichever byte order.
+    A supported dtype is its own choice, in either byte order.
     """
     if dtype.name in held:
         return dtype, True
@@ -118,23 +117,23 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
 
 
 def _smallest(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Smaller first; of equal size, more digits first: float16 before bfloat16."""
+    """Sort smaller dtypes first; of equal size, more digits first: float16 before bfloat16."""
     return dtype.itemsize, -getattr(limits_of(dtype), "nmant", 0)
 
 
 def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> Any:
-    """Give a NumPy array a dtype that the target has, under the narrowing rule.
+    """Cast a NumPy array to a dtype that the target has, under the narrowing rule.
 
     Args:
         x: an array of any shape and dtype.
-        target: whose `dtypes` count.
+        target: the backend whose `dtypes` are allowed.
         narrowing: "checked", "forbid" or "allow", as in `arrayferry.convert`.
 
     Returns:
         `x` itself if its dtype is one that the target has, else a new array of the same shape.
 
     Raises:
-        NarrowingError: the values do not fit, or no change was allowed.
+        NarrowingError: the values do not fit, or the dtype may not change.
         UnsupportedDtypeError: the target has no dtype of the kind.
 
     Example:
@@ -172,7 +171,8 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         raise NarrowingError(
             f"{target.name} has no {x.dtype.name} here, and {culprit} does not fit {dtype.name}",
             remedy="Scale the numbers down, or pass "
-            f'narrowing="allow" to lose them as {target.name} would.' + _hint(target, x.dtype.name),
+            f'narrowing="allow" to convert them anyway, as {target.name} does.'
+            + _hint(target, x.dtype.name),
             dtype=x.dtype.name,
             narrowed=dtype.name,
         )
@@ -191,13 +191,13 @@ def _unsupported(x: np.ndarray[Any, Any], target: Backend) -> UnsupportedDtypeEr
 
 
 def _changed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
-    """One of the integers that did not survive, None if all did."""
+    """Return one of the integers that changed, None if there is none."""
     bad = narrowed != x
     return str(x[bad].flat[0]) if bad.any() else None
 
 
 def _overflowed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
-    """One of the finite numbers that became infinite, None if none did."""
+    """Return one of the finite numbers that became infinite, None if there is none."""
     import numpy as np
 
     finite = np.isfinite(narrowed)

@@ -1,0 +1,315 @@
+"""What users call: `convert`, `converter`, and questions about arrays, backends and routes."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ._conversion.conversion import Conversion, make_conversion
+from ._errors import NotAnArrayError, OptionError
+from ._options import Narrowing, Options, Scalars, Unsupported
+from ._plugin.backend import Backend, Target
+from ._plugin.call import call_backend
+from ._registry.registry import default_registry
+from ._route.route import Route, describe_route
+from ._tree.tree import Tree
+
+__all__ = [
+    "backend_of",
+    "backends",
+    "conversion_like",
+    "convert",
+    "converter",
+    "first_array",
+    "kept_conversion",
+    "namespace_of",
+    "route",
+]
+
+MAX_KEPT = 256
+"""Conversions that are kept for `convert`, by their target and options."""
+
+_plain: dict[str, Conversion] = {}
+_kept: dict[Any, Conversion] = {}
+
+
+def convert(
+    value: Any,
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unsupported: Unsupported = "raise",
+) -> Any:
+    """Convert every array in a value to another library.
+
+    Args:
+        value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and
+            so on, nested in any way), or anything else. It is never altered.
+        to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
+        like: an array, or a tree with one, instead of `to` and `device`: the result has its library
+            and device.
+        device: the device of the results: "cpu", "cuda:0" or a device object of the target. None
+            keeps the device of each array, if the target has it.
+        copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares
+            memory where that is possible and safe: nobody can write to an array that never changes.
+        narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
+            kind, and raises `NarrowingError` if a number does not fit; "forbid" always raises; "allow"
+            converts anyway.
+        scalars: "keep" leaves Python numbers and bools unchanged, "convert" makes 0-d arrays of them.
+        unsupported: for arrays that the target does not support (text, dates, records): "raise"
+            `UnsupportedDtypeError`, or "keep" them unchanged.
+
+    Returns:
+        A value of the same structure. Shapes are kept, dtypes wherever the target has them. Everything
+        that is no array and holds none is the very same object.
+
+    Raises:
+        UnknownBackendError: there is no such target.
+        BackendUnavailableError: the target is not installed, or not usable on this machine.
+        ConversionError: an array cannot be converted. The subclasses say why, the attributes where.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> observation = {"position": np.zeros(3, np.float32), "name": "cart"}
+        >>> af.convert(observation, "torch")
+        {'position': tensor([0., 0., 0.]), 'name': 'cart'}
+    """
+    if (
+        type(to) is str
+        and like is None
+        and device is None
+        and copy is None
+        and narrowing == "checked"
+        and scalars == "keep"
+        and unsupported == "raise"
+    ):
+        conversion = _plain.get(to)
+        if conversion is None:
+            conversion = make_conversion(to, Options(), default_registry())
+            if len(_plain) >= MAX_KEPT:
+                _plain.clear()
+            _plain[to] = conversion
+        return conversion(value)
+    if like is not None:
+        to, device = conversion_like(like, to, device)
+    return kept_conversion(to, device, copy, narrowing, scalars, unsupported)(value)
+
+
+def kept_conversion(
+    to: Any,
+    device: Any = None,
+    copy: Any = None,
+    narrowing: Any = "checked",
+    scalars: Any = "keep",
+    unsupported: Any = "raise",
+) -> Conversion:
+    """Return a conversion that is made once for a target and options, and kept for the next call."""
+    key = (to, device, copy, narrowing, scalars, unsupported, type(device), type(copy))
+    try:
+        conversion = _kept.get(key)
+    except TypeError:  # something in it cannot be hashed
+        return _make(to, Options(device, copy, narrowing, scalars, unsupported))
+    if conversion is None:
+        conversion = _make(to, Options(device, copy, narrowing, scalars, unsupported))
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        _kept[key] = conversion
+    return conversion
+
+
+def _make(to: Any, options: Options) -> Conversion:
+    if to is None:
+        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
+    return make_conversion(to, options, default_registry())
+
+
+def converter(
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unsupported: Unsupported = "raise",
+) -> Conversion:
+    """Make a conversion once, to call it often. The arguments are those of `convert`.
+
+    Returns:
+        A callable that takes a value. It can be pickled and shared among threads.
+
+    Raises:
+        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` does.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> to_torch = af.converter("torch", copy=True)
+        >>> to_torch([np.ones(2), "text"])
+        [tensor([1., 1.], dtype=torch.float64), 'text']
+    """
+    if like is not None:
+        to, device = conversion_like(like, to, device)
+    return _make(to, Options(device, copy, narrowing, scalars, unsupported))
+
+
+def conversion_like(like: Any, to: Any = None, device: Any = None) -> tuple[Backend, Any]:
+    """Return the backend and the device of an array, or of the first one in a tree."""
+    if to is not None or device is not None:
+        raise OptionError(
+            "like= was given together with a target or a device",
+            remedy="Pass either like=, or to and device.",
+        )
+    array, backend = first_array(like)
+    if backend is None:
+        if isinstance(like, type):
+            raise NotAnArrayError(
+                f"like= was given the class {like.__qualname__}",
+                remedy="Pass an array, or a tree with one, not a class.",
+            )
+        raise NotAnArrayError(
+            f"like= was given a {type(like).__name__} that holds no array",
+            remedy="Pass an array, or a tree with one.",
+        )
+    if call_backend(backend, "is_traced", array):
+        return backend, None
+    return backend, call_backend(backend, "device_of", array)
+
+
+def backend_of(value: Any) -> Backend:
+    """Return the backend of an array.
+
+    Args:
+        value: an array, or a NumPy scalar.
+
+    Raises:
+        NotAnArrayError: it is not an array of a known library.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import torch
+        >>> af.backend_of(torch.ones(2))
+        <Backend torch>
+    """
+    kind = default_registry().kind(value)
+    if kind.backend is not None:
+        return kind.backend
+    if kind.what == "scalar":
+        return default_registry().backend("numpy")
+    raise NotAnArrayError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is not an array of a known library",
+        remedy="See arrayferry.backends() for those that are known. Any library that follows the "
+        "Array API works too.",
+    )
+
+
+def namespace_of(value: Any) -> Any:
+    """Return the Array API namespace of an array.
+
+    Args:
+        value: an array of any known library.
+
+    Returns:
+        The namespace, wrapped by array-api-compat where that supports the library.
+
+    Raises:
+        NotAnArrayError: it is not an array of a known library.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> xp = af.namespace_of(np.ones(2))
+        >>> xp.concat([xp.zeros(1), xp.ones(1)])
+        array([0., 1.])
+    """
+    import array_api_compat
+
+    backend = backend_of(value)
+
+    try:
+        return array_api_compat.array_namespace(value)
+    except TypeError:
+        return importlib.import_module(backend.namespace or backend.package)
+
+
+def first_array(value: Any) -> tuple[Any, Backend | None]:
+    """Find the first array in a tree, and its backend.
+
+    Args:
+        value: an array, a tree, or anything.
+
+    Returns:
+        The array and its backend; None and None if it holds none.
+
+    Raises:
+        StructureError: the tree is cyclic or too deep.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> af.first_array({"name": "cart", "speed": np.ones(1)})
+        (array([1.]), <Backend numpy>)
+    """
+    registry = default_registry()
+    kind = registry.kind(value)
+    if kind.what == "array":
+        return value, kind.backend
+    tree = Tree(value, registry.kind)
+    if not tree.arrays:
+        return None, None
+    return tree.arrays[0], tree.kinds[0].backend or registry.backend("numpy")  # a NumPy scalar
+
+
+def backends() -> Any:
+    """Return all known backends by name, installed or not.
+
+    Returns:
+        A read-only mapping. Each backend has `usable`, whether it can be used here, and `problem()`,
+        the reason if not.
+
+    Example:
+        >>> import arrayferry as af
+        >>> af.backends()["numpy"].usable
+        True
+    """
+    return default_registry().backends()
+
+
+def route(source: Any, to: Target, *, device: Any = None) -> Route:
+    """Describe how arrays are converted from one library to another, without converting any.
+
+    Args:
+        source: a backend (a name, a namespace or a `Backend`), meant on its default device; or an array.
+        to: the target: a name, a namespace or a `Backend`.
+        device: as for `convert`.
+
+    Returns:
+        The route. It prints as a line that says for each step whether memory is shared, copied,
+        transferred to or from a device, or computed.
+
+    Raises:
+        UnknownBackendError: there is no such source or target.
+        BackendUnavailableError: the target is installed, but cannot be used here.
+
+    Example:
+        >>> import arrayferry as af
+        >>> print(af.route("numpy", "torch"))
+        numpy (cpu) -> torch (cpu) shared
+        >>> print(af.route("jax", "torch"))
+        jax (cpu) -> torch (cpu) copied
+    """
+    registry = default_registry()
+    target = registry.backend(to)
+    if isinstance(source, (str, ModuleType, Backend)):
+        backend = registry.backend(source)
+        here = str(backend.devices()[0]) if backend.installed else "cpu"
+    else:
+        backend = backend_of(source)
+        here = call_backend(backend, "device_of", source)
+    return describe_route(registry.catalog, backend, target, device, here)

@@ -1,0 +1,164 @@
+"""`Conversion`: a target with options, made once and called often."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from types import ModuleType
+from typing import Any
+
+from arrayferry._options import Options
+from arrayferry._plugin.backend import Backend, Target
+from arrayferry._registry.registry import Registry, default_registry
+from arrayferry._route.devices import resolve_device
+
+from .learnt import Learnt
+
+__all__ = ["Conversion", "make_conversion"]
+
+
+class Conversion:
+    """A conversion to one target. `arrayferry.converter` makes it.
+
+    Call it with a value: an array, a tree of arrays, or anything. It can be pickled, compared, hashed,
+    and shared among threads. What it learns about the structures that it converts is dropped when the
+    registry changes, and does not travel when it is pickled.
+
+    Args:
+        target: a name, a namespace module or a backend. It is looked up at the first call.
+        options: the options.
+        registry: where backends are looked up.
+
+    Attributes:
+        options: as given.
+        registry: as given.
+
+    Raises:
+        ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be
+            unknown or unusable where the conversion was unpickled.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> to_torch = af.converter("torch")
+        >>> to_torch([np.ones(2), "text"])
+        [tensor([1., 1.], dtype=torch.float64), 'text']
+    """
+
+    __slots__ = ("__weakref__", "_device", "_learnt", "_to", "options", "registry")
+
+    def __init__(self, target: Target, options: Options, registry: Registry) -> None:
+        self.options = options
+        self.registry = registry
+        self._to = _portable_target(target, registry)
+        self._device: str | None = None
+        self._learnt: Learnt | None = None
+        registry.watch(self)
+
+    def __call__(self, value: Any) -> Any:
+        """Convert a value.
+
+        Args:
+            value: an array, a tree of arrays, or anything. It is never altered.
+
+        Returns:
+            A value of the same structure, as `arrayferry.convert` returns it.
+        """
+        learnt = self._learnt
+        if learnt is None:
+            learnt = self._prepare()
+        return learnt.run(value)
+
+    def _prepare(self) -> Learnt:
+        """Look up the target, and start to learn."""
+        registry, options = self.registry, self.options
+        while True:
+            problem = registry.backend(self._to).problem()
+            if problem is not None:
+                raise problem
+            registry.notice_imports()
+            catalog = registry.catalog
+            target = catalog.backend(self._to)
+            if options.device is not None:
+                self._device, _ = resolve_device(target, options.device, "cpu")
+            learnt = Learnt(catalog, target, options, registry.kind)
+            self._learnt = learnt
+            if registry.catalog is catalog:  # else it changed before this conversion could be told
+                return learnt
+
+    def registry_changed(self) -> None:
+        """Drop what was learnt from the registry."""
+        self._learnt = None
+
+    @property
+    def target(self) -> Backend:
+        """The backend of the results."""
+        return (self._learnt or self._prepare()).target
+
+    def fallback(self, value: Any) -> Any:
+        """Convert a value without a plan, as is done for structures that are new."""
+        return (self._learnt or self._prepare()).fallback(value)
+
+    def explain(self) -> str:
+        """Return the code that was written for structures so far, as text."""
+        plans = [] if self._learnt is None else self._learnt.plans
+        return "\n\n".join(plan.source for plan in plans) or (
+            "no structure was converted twice yet, so there is no plan"
+        )
+
+    def _portable(self) -> tuple[str | Backend, Options]:
+        """Return what another process needs to make an equal conversion."""
+        options = self.options
+        if options.device is None or isinstance(options.device, str):
+            return self._to, options
+        if self._device is None:
+            self._prepare()
+        return self._to, replace(options, device=self._device)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Conversion):
+            return NotImplemented
+        return self.registry is other.registry and self._portable() == other._portable()
+
+    def __hash__(self) -> int:
+        return hash(self._portable())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, self._portable()
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        to, options = self._portable()
+        return (
+            "arrayferry.Conversion",
+            to,
+            *(getattr(options, field.name) for field in fields(options)),
+        )
+
+    def __repr__(self) -> str:
+        to, options = self._portable()
+        name = to if isinstance(to, str) else to.name
+        given = "".join(
+            f", {field.name}={value!r}"
+            for field in fields(options)
+            if (value := getattr(options, field.name)) != field.default
+        )
+        return f"arrayferry.converter({name!r}{given})"
+
+
+def _portable_target(target: Target, registry: Registry) -> str | Backend:
+    """Return the name of a target, or the backend itself if it is not registered."""
+    if isinstance(target, str):
+        return target
+    found = registry.backend(target)
+    by_name = isinstance(target, ModuleType) or registry.backends().get(found.name) is found
+    return found.name if by_name else found
+
+
+def _restore(target: str | Backend, options: Options) -> Conversion:
+    return Conversion(target, options, default_registry())
+
+
+def make_conversion(to: Target, options: Options, registry: Registry) -> Conversion:
+    """Make a conversion, and raise now what is wrong with its target or device."""
+    conversion = Conversion(to, options, registry)
+    conversion._prepare()
+    return conversion

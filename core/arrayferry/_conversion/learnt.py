@@ -1,0 +1,173 @@
+"""`Learnt`: what a conversion has learnt from one catalog: pairs of backends, and plans for structures.
+
+It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
+in it can outlive the change, whichever threads still work with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arrayferry._errors import ArrayFerryError, NarrowingError
+from arrayferry._options import Options
+from arrayferry._plugin.backend import Backend
+from arrayferry._registry.catalog import Catalog
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.tree import Tree
+
+from .pair import Pair, inline_call
+from .plan import Plan, Ways, structure_of, write_plan
+
+__all__ = ["Learnt"]
+
+MAX_PLANS = 8
+"""Plans for values of one type."""
+MAX_TYPES = 64
+"""Types of values that there are plans for."""
+MAX_STRUCTURES = 1_000
+"""Structures that are counted."""
+
+_MISSED: Any = object()
+
+
+def _missed(value: Any) -> Any:
+    return _MISSED
+
+
+class Learnt:
+    """What a conversion has learnt from one catalog.
+
+    Args:
+        catalog: where routes are found.
+        target: the backend of the results.
+        options: the options of the conversion.
+        kind_of: tells what a value is.
+
+    Attributes:
+        run: converts a value; the plan that was used last, or `miss`.
+    """
+
+    def __init__(
+        self, catalog: Catalog, target: Backend, options: Options, kind_of: Callable[[Any], Kind]
+    ) -> None:
+        self.catalog = catalog
+        self.target = target
+        self.options = options
+        self.run: Callable[[Any], Any] = self.miss
+        self._kind_of = kind_of
+        self._pairs: dict[Backend, Pair] = {}
+        self._plans: dict[type, list[Plan]] = {}
+        self._counts: dict[int, int] = {}
+        self._hits = 0
+
+    @property
+    def plans(self) -> list[Plan]:
+        """All plans."""
+        return [plan for plans in self._plans.values() for plan in plans]
+
+    def miss(self, value: Any) -> Any:
+        """Convert a value that the last plan does not handle: by another plan, or without one."""
+        try:
+            plans = self._plans.get(type(value), ())
+        except Exception:  # a class that cannot be hashed
+            plans = ()
+        for plan in plans:
+            result = plan.run(value, _missed)
+            if result is not _MISSED:
+                self._hits += 1
+                if self._hits % 16 == 0:
+                    self.run = plan.run
+                return result
+        return self.fallback(value)
+
+    def fallback(self, value: Any) -> Any:
+        """Convert a value without a plan, and learn its structure."""
+        try:
+            tree = Tree(value, self._kind_of, scalars=self.options.scalars == "convert")
+            result = tree.build(self._convert_arrays(tree))
+        except ArrayFerryError as error:
+            # the frames of this package say nothing to the user, unlike those of the cause
+            raise error.with_traceback(None) from error.__cause__
+        self._learn(tree, value)
+        return result
+
+    def _convert_arrays(self, tree: Tree) -> list[Any]:
+        """Convert the arrays of a tree, those of one backend together."""
+        arrays = [
+            self._array_of(x, tree, index) if kind.backend is None else x
+            for index, (x, kind) in enumerate(zip(tree.arrays, tree.kinds, strict=True))
+        ]
+        groups: dict[Backend, list[int]] = {}
+        for index, kind in enumerate(tree.kinds):
+            groups.setdefault(self._backend_of(kind), []).append(index)
+        for backend, places in groups.items():
+
+            def path_of(index: int, places: list[int] = places) -> str:
+                return tree.path_of(places[index])
+
+            found = self.pair(backend).many([arrays[index] for index in places], path_of)
+            for index, y in zip(places, found, strict=True):
+                arrays[index] = y
+        return arrays
+
+    def _backend_of(self, kind: Kind) -> Backend:
+        return kind.backend or self.catalog.backend("numpy")
+
+    def _array_of(self, number: Any, tree: Tree, index: int) -> Any:
+        import numpy
+
+        array = numpy.asarray(number)
+        if array.dtype == object:
+            raise NarrowingError(
+                f"an integer of {number.bit_length()} bits does not fit any dtype",
+                remedy='Pass scalars="keep" to leave Python numbers as they are.',
+                dtype="int",
+                path=tree.path_of(index),
+                target=self.target.name,
+            )
+        return array
+
+    def pair(self, source: Backend) -> Pair:
+        """Return the pair for arrays of one backend."""
+        found = self._pairs.get(source)
+        if found is None:
+            found = self._pairs[source] = Pair(self.catalog, source, self.target, self.options)
+        return found
+
+    def _learn(self, tree: Tree, value: Any) -> None:
+        """Write a plan for a structure that has been converted before."""
+        structure = structure_of(tree)
+        if structure is None:
+            return
+        times = self._counts.get(structure, 0) + 1
+        enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
+        if times > enough:
+            return
+        if len(self._counts) >= MAX_STRUCTURES:
+            self._counts.clear()
+        self._counts[structure] = times
+        if times < enough:
+            return
+        plan = write_plan(tree, self._ways, self.target.name, self.miss)
+        if plan is not None:
+            self._keep(plan, type(value))
+
+    def _keep(self, plan: Plan, cls: type) -> None:
+        if cls not in self._plans and len(self._plans) >= MAX_TYPES:
+            self._plans.clear()
+        self._plans[cls] = [plan, *self._plans.get(cls, ())][:MAX_PLANS]
+        self.run = plan.run
+
+    def _ways(self, kind: Kind, cls: type) -> Ways:
+        if kind.backend is None:
+            return Ways(inline_call(self._convert_number))
+        return self.pair(kind.backend).ways(cls)
+
+    def _convert_number(self, number: Any) -> Any:
+        import numpy
+
+        array = numpy.asarray(number)
+        if array.dtype.kind == "O":
+            return NotImplemented
+        return self.pair(self.catalog.backend("numpy")).one(array)

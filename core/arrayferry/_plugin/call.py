@@ -1,0 +1,43 @@
+"""Calls of a plugin's methods, so that a plugin that fails is named in the error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry._errors import ArrayFerryError, ConversionError, describe_error
+
+from .backend import Backend
+
+__all__ = ["call_backend", "describe_array"]
+
+
+def call_backend(backend: Backend, method: str, *args: Any) -> Any:
+    """Call a method of a backend.
+
+    Raises:
+        ConversionError: it raised an error other than those of arrayferry. The text names the backend,
+            the method, and the array that it was called with.
+        Exception: memory ran out; the library's own error.
+    """
+    try:
+        return getattr(backend, method)(*args)
+    except (ArrayFerryError, MemoryError):
+        raise
+    except Exception as error:
+        if backend.is_out_of_memory(error):
+            raise
+        given = f" for {describe_array(args[0])}" if args else ""
+        raise ConversionError(
+            f"{method}() of the backend {backend.name!r} raised {describe_error(error)}{given}",
+            remedy="If the array is valid, report this to the author of the plugin.",
+        ) from error
+
+
+def describe_array(x: Any) -> str:
+    """Describe an array by its type, dtype and shape, as far as they can be read."""
+    text = f"a {type(x).__module__}.{type(x).__qualname__}"
+    try:
+        dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
+        return f"{text} of dtype {dtype} and shape {shape}" if dtype is not None else text
+    except Exception:
+        return text

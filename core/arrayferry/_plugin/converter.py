@@ -1,0 +1,101 @@
+"""`Converter`: a direct way between two backends that is better than the general path through NumPy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from arrayferry._options import Options
+
+from .types import resolve_types
+
+__all__ = ["COSTS", "Converter", "Cost", "Inline"]
+
+Cost = Literal["share", "copy", "transfer", "compute"]
+
+COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}
+"""What a step of a route costs. A few steps of one kind are cheaper than one step of the next kind."""
+
+
+class Inline(NamedTuple):
+    """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
+
+    Attributes:
+        test: a condition for `result` to be right, "" if there is none.
+        result: an expression for the array of the target.
+        names: the objects that the expressions refer to, by name.
+    """
+
+    test: str
+    result: str
+    names: dict[str, Any]
+
+
+class Converter(ABC):
+    """Converts arrays of one backend to another directly. Subclass it.
+
+    A converter handles ordinary arrays. It may leave any other to the general path by returning
+    `NotImplemented` or raising, so it does not have to handle rare cases. What it does return must
+    follow the same rules as the general path: equal values, the same shape and dtype, and the `copy` rule.
+
+    Attributes:
+        source: name of the backend whose arrays it takes.
+        target: name of the backend whose arrays it returns.
+        cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
+            "compute" (of a lazy array).
+        source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
+        target_device: the kind of device that its results are on.
+        types: dotted paths of the exact types that it takes, such as `"torch.Tensor"`. Arrays of other
+            types, including subclasses, take the general path. Empty for all types of the source.
+
+    Example:
+        >>> import arrayferry as af
+        >>> class TorchToMine(af.Converter):
+        ...     source, target, cost = "torch", "mine", "copy"
+        ...     def convert(self, x, device=None, copy=None):
+        ...         if copy is False:
+        ...             return NotImplemented
+        ...         import mine
+        ...         return mine.Array(x.tolist())
+        >>> TorchToMine()
+        <Converter torch -> mine>
+    """
+
+    source: str
+    target: str
+    cost: Cost = "copy"
+    source_device: str = "cpu"
+    target_device: str = "cpu"
+    types: tuple[str, ...] = ()
+
+    @abstractmethod
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        """Return an array of `target` with the values of `x`, or `NotImplemented`."""
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        """Return the function to call for each ordinary array under these options, None if there is none.
+
+        Override it to check the options once instead of at each call. The function must raise or return
+        `NotImplemented` for an array on another kind of device than `source_device`, and for one whose
+        dtype the target does not have, since narrowing is done elsewhere.
+        """
+        return lambda x: self.convert(x, options.device, options.copy)
+
+    def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
+        """Return a function for a list of arrays, where one call for all is cheaper than one for each."""
+        return None
+
+    def inline(self, options: Options) -> Inline | None:
+        """Return Python expressions to be written into the code for a structure, None if there are none.
+
+        They save one call for each array. They may raise for arrays that they do not handle.
+        """
+        return None
+
+    def takes(self, cls: type) -> bool:
+        """Tell whether it takes arrays of exactly this type."""
+        return not self.types or cls in resolve_types(self.types)
+
+    def __repr__(self) -> str:
+        return f"<Converter {self.source} -> {self.target}>"

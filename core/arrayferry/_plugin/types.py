@@ -1,0 +1,36 @@
+"""Types by their dotted paths, so that a plugin can name the types of a library that nobody imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["resolve_type", "resolve_types"]
+
+
+def resolve_type(entry: Any) -> type | None:
+    """Find a type among what has been imported already.
+
+    Args:
+        entry: a dotted path such as `"torch.Tensor"`, or the type itself.
+
+    Returns:
+        The type; None if its package has not been imported, or has no such type (yet).
+    """
+    if isinstance(entry, type):
+        return entry
+    walked, *rest = str(entry).split(".")
+    place: Any = sys.modules.get(walked)
+    for part in rest:
+        walked = f"{walked}.{part}"
+        try:
+            place = getattr(place, part, None) or sys.modules.get(walked)
+        except Exception:  # a lazy module whose import fails
+            return None
+    return place if isinstance(place, type) else None
+
+
+def resolve_types(entries: Iterable[Any]) -> list[type]:
+    """Find several types, leaving out those that are not there."""
+    return [found for entry in entries if (found := resolve_type(entry)) is not None]

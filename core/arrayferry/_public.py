@@ -1,0 +1,70 @@
+"""The public names, in one place. `arrayferry` looks them up here when they are asked for."""
+
+from __future__ import annotations
+
+from ._agnostic import agnostic
+from ._api import backend_of, backends, convert, converter, first_array, namespace_of, route
+from ._conversion.conversion import Conversion
+from ._errors import (
+    ArrayFerryError,
+    BackendUnavailableError,
+    ConversionError,
+    CopyRequiredError,
+    DeviceError,
+    NarrowingError,
+    NotAnArrayError,
+    OptionError,
+    PluginError,
+    PluginWarning,
+    StructureError,
+    TracedValueError,
+    UnknownBackendError,
+    UnsupportedDtypeError,
+)
+from ._options import Options
+from ._plugin.backend import STANDARD_DTYPES, Backend
+from ._plugin.container import Container
+from ._plugin.converter import Converter, Inline
+from ._plugin.hookspecs import hookimpl
+from ._registry.registry import Registry, default_registry
+from ._route.dtypes import fit_dtype
+from ._route.route import Route
+
+__all__ = [
+    "STANDARD_DTYPES",
+    "ArrayFerryError",
+    "Backend",
+    "BackendUnavailableError",
+    "Container",
+    "Conversion",
+    "ConversionError",
+    "Converter",
+    "CopyRequiredError",
+    "DeviceError",
+    "Inline",
+    "NarrowingError",
+    "NotAnArrayError",
+    "OptionError",
+    "Options",
+    "PluginError",
+    "PluginWarning",
+    "Registry",
+    "Route",
+    "StructureError",
+    "TracedValueError",
+    "UnknownBackendError",
+    "UnsupportedDtypeError",
+    "agnostic",
+    "backend_of",
+    "backends",
+    "convert",
+    "converter",
+    "first_array",
+    "fit_dtype",
+    "hookimpl",
+    "namespace_of",
+    "registry",
+    "route",
+]
+
+registry: Registry = default_registry()

@@ -1,0 +1,246 @@
+"""Routes: the steps from one backend to another.
+
+A place is a backend and a kind of device. Steps between places are direct converters, DLPack, moves
+between the devices of one library, and the general path through NumPy in host memory. The route is
+the cheapest path. It is found once and cached by the catalog.
+
+Only few places can be in between: NumPy on the host, and the ends of direct converters. So the search
+does not grow with the number of backends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from arrayferry._errors import ConversionError
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.converter import COSTS, Converter, Cost
+from arrayferry._registry.catalog import Catalog
+
+from .devices import device_kind, resolve_device
+from .via_numpy import unsafe_to_share
+
+__all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
+
+Via = Literal["converter", "dlpack", "host", "device"]
+
+
+class Place(NamedTuple):
+    """A backend and a kind of device."""
+
+    backend: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.backend} ({self.device})"
+
+
+class Step(NamedTuple):
+    """One step of a route.
+
+    Attributes:
+        source: where it starts.
+        target: where it ends.
+        cost: "share", "copy" (on the device), "transfer" (between host and device) or "compute".
+        via: "converter" (a direct one), "dlpack", "host" (in or out of NumPy) or "device" (a move
+            within one library).
+        converter: the direct converter, if it is one.
+    """
+
+    source: Place
+    target: Place
+    cost: Cost
+    via: Via
+    converter: Converter | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    """The steps from one backend to another. Prints as a readable line.
+
+    Attributes:
+        steps: in order; empty if nothing has to be done.
+        source: where it starts.
+        target: where it ends.
+    """
+
+    source: Place
+    target: Place
+    steps: tuple[Step, ...]
+
+    @property
+    def copies(self) -> bool:
+        """Whether the result has memory of its own."""
+        return any(step.cost != "share" for step in self.steps)
+
+    @property
+    def transfers(self) -> int:
+        """How many times the data is transferred between the host and a device."""
+        return sum(step.cost == "transfer" for step in self.steps)
+
+    @property
+    def computes(self) -> bool:
+        """Whether a lazy array is computed."""
+        return any(step.cost == "compute" for step in self.steps)
+
+    def __str__(self) -> str:
+        if not self.steps:
+            return f"{self.source}: already there"
+        words = {
+            "share": "shared",
+            "copy": "copied",
+            "transfer": "transferred",
+            "compute": "computed",
+        }
+        ways = {"dlpack": " by DLPack"}
+        text = str(self.source)
+        for step in self.steps:
+            text += f" -> {step.target} {words[step.cost]}{ways.get(step.via, '')}"
+        return text
+
+
+HOST = Place("numpy", "cpu")
+
+
+def find_route(
+    catalog: Catalog,
+    source: Backend,
+    source_kind: str,
+    target: Backend,
+    target_kind: str,
+    without: frozenset[object] = frozenset(),
+) -> Route:
+    """Find the cheapest route between two places. The catalog caches it.
+
+    Raises:
+        ConversionError: there is none, as without the plugin of NumPy.
+    """
+    key = (source, source_kind, target, target_kind, without)
+    route = catalog.routes.get(key)
+    if route is None:
+        start, goal = Place(source.name, source_kind), Place(target.name, target_kind)
+        route = catalog.routes[key] = _Search(catalog, source, target, without).run(start, goal)
+    return route
+
+
+class _Search:
+    """The search for the cheapest path between two places.
+
+    Args:
+        catalog: the backends and converters that steps are made of.
+        source: the backend to start from.
+        target: the backend to reach.
+        without: converters that must not be used, and "dlpack" if that must not be used.
+    """
+
+    def __init__(
+        self, catalog: Catalog, source: Backend, target: Backend, without: frozenset[object]
+    ) -> None:
+        self.source = source
+        self.known = {**catalog.backends, source.name: source, target.name: target}
+        self.converters = [
+            c for c in catalog.converters if c not in without and c.source != c.target
+        ]
+        self.dlpack = "dlpack" not in without
+        self.stops: set[Place] = set()
+
+    def run(self, start: Place, goal: Place) -> Route:
+        """Search by Dijkstra's algorithm."""
+        self.stops = {goal, HOST, *(Place(c.source, c.source_device) for c in self.converters)}
+        order = itertools.count()
+        queue: list[tuple[int, int, Place, tuple[Step, ...]]] = [(0, next(order), start, ())]
+        done: set[Place] = set()
+        while queue:
+            cost, _, place, steps = heapq.heappop(queue)
+            if place == goal:
+                return Route(start, goal, steps)
+            if place in done or place.backend not in self.known:
+                continue
+            done.add(place)
+            private = any(step.cost != "share" for step in steps)
+            for step in self.steps_from(place, private):
+                if step.target not in done:
+                    # prefer fewer steps, and a converter to the general path
+                    more = COSTS[step.cost] * 4 + (0 if step.converter else 1)
+                    heapq.heappush(queue, (cost + more, next(order), step.target, (*steps, step)))
+        raise ConversionError(
+            f"there is no route from {start} to {goal}",
+            remedy="The general path needs the plugin of NumPy: is it left out by ARRAYFERRY_PLUGINS?",
+            source=start.backend,
+            target=goal.backend,
+        )
+
+    def steps_from(self, place: Place, private: bool) -> Iterator[Step]:
+        """Yield the steps from a place. If `private`, the array there has memory of its own."""
+        backend = self.known[place.backend]
+        yield from self._by_converter(place, private)
+        if self.dlpack and place.device in backend.dlpack_devices:
+            yield from self._by_dlpack(place, backend, private)
+        if place == HOST:
+            yield from self._from_host(private)
+        elif backend.memory == "lazy":
+            yield Step(place, HOST, "compute", "host")
+        elif place.device != "cpu":
+            yield Step(place, HOST, "transfer", "host")
+        else:
+            yield Step(place, HOST, "share" if backend.to_numpy_shares else "copy", "host")
+        for stop in self.stops:
+            if stop.backend == place.backend and stop.device != place.device:
+                yield Step(place, stop, "transfer", "device")
+
+    def _by_converter(self, place: Place, private: bool) -> Iterator[Step]:
+        for converter in self.converters:
+            if (converter.source, converter.source_device) == (place.backend, place.device):
+                goal = Place(converter.target, converter.target_device)
+                cost = converter.cost
+                if cost == "share" and not private and self._is_unsafe(goal):
+                    cost = "copy"
+                yield Step(place, goal, cost, "converter", converter)
+
+    def _by_dlpack(self, place: Place, backend: Backend, private: bool) -> Iterator[Step]:
+        for stop in self.stops:
+            other = self.known.get(stop.backend)
+            if (
+                other is not None
+                and other is not backend
+                and stop.device == place.device
+                and stop.device in other.dlpack_devices
+            ):
+                shares = private or not self._is_unsafe(stop)
+                yield Step(place, stop, "share" if shares else "copy", "dlpack")
+
+    def _from_host(self, private: bool) -> Iterator[Step]:
+        for stop in self.stops:
+            other = self.known.get(stop.backend)
+            if other is None or stop == HOST:
+                continue
+            if stop.device != "cpu":
+                yield Step(HOST, stop, "transfer", "host")
+            else:
+                shares = other.from_numpy_shares and (private or not self._is_unsafe(stop))
+                yield Step(HOST, stop, "share" if shares else "copy", "host")
+
+    def _is_unsafe(self, place: Place) -> bool:
+        """Tell whether memory of the source cannot be shared with the backend of a place."""
+        source, target = self.source, self.known.get(place.backend)
+        constant = source.memory in ("immutable", "lazy")
+        return target is not None and bool(
+            unsafe_to_share(source, target, constant=constant, readonly=False)
+            or "unknown" in (source.memory, target.memory)
+        )
+
+
+def describe_route(
+    catalog: Catalog, source: Backend, target: Backend, device: Any, here: str
+) -> Route:
+    """Return the route of an array of `source` on the device `here`."""
+    there, _ = resolve_device(target, device, here)
+    if source.name == target.name:
+        start, goal = Place(source.name, device_kind(here)), Place(target.name, device_kind(there))
+        steps = () if here == there else (Step(start, goal, "transfer", "device"),)
+        return Route(start, goal, steps)
+    return find_route(catalog, source, device_kind(here), target, device_kind(there))

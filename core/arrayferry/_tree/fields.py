@@ -1,0 +1,110 @@
+"""Classes that list their fields, dataclasses and attrs classes, and types registered as JAX pytrees."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from arrayferry._errors import StructureError
+from arrayferry._plugin.container import Container
+
+from .state import blank, copy_state
+
+__all__ = ["ATTRS", "DATACLASS", "PYTREE", "Fields", "WithFields"]
+
+
+class Fields(Container):
+    """A class that lists its fields: dataclasses and attrs classes. No constructor is called."""
+
+    def names(self, cls: type) -> Iterable[str]:
+        raise NotImplementedError
+
+    def present(self, value: Any) -> list[str]:
+        return [name for name in self.names(type(value)) if hasattr(value, name)]
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return [getattr(value, name) for name in self.present(value)]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = blank(value)
+        copy_state(new, value)
+        self.fill(new, value, children)
+        return new
+
+    def fill(self, new: Any, value: Any, children: list[Any]) -> None:
+        for name, child in zip(self.present(value), children, strict=True):
+            object.__setattr__(new, name, child)
+            if getattr(new, name) is not child:  # it keeps its fields elsewhere
+                cls = type(value)
+                raise StructureError(
+                    f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its field {name!r} does not "
+                    "read back as the value that was set",
+                    remedy="Register a Container for this class.",
+                )
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [f".{name}" for name in self.present(value)]
+
+
+class WithFields(Container):
+    """A class derived from one of Python's containers that has fields as well."""
+
+    def __init__(self, items: Container, fields: Fields) -> None:
+        self.items = items
+        self.fields = fields
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return [*self.items.children(value), *self.fields.children(value)]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        count = len(self.items.children(value))
+        new = self.items.rebuild(value, children[:count])
+        self.fields.fill(new, value, children[count:])
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [*self.items.steps(value), *self.fields.steps(value)]
+
+
+class DataclassContainer(Fields):
+    def names(self, cls: Any) -> Iterable[str]:
+        return [field.name for field in dataclasses.fields(cls)]
+
+
+class AttrsContainer(Fields):
+    def names(self, cls: Any) -> Iterable[str]:
+        return [field.name for field in cls.__attrs_attrs__]
+
+
+class PytreeContainer(Container):
+    """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
+
+    def children(self, value: Any) -> Sequence[Any]:
+        import jax
+
+        children: list[Any] = jax.tree_util.tree_leaves(value, is_leaf=_all_but_the_first())
+        return children
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        import jax
+
+        structure = jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first())
+        return jax.tree_util.tree_unflatten(structure, children)
+
+    def steps(self, value: Any) -> Sequence[str]:
+        import jax
+
+        flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
+        return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def _all_but_the_first() -> Callable[[Any], bool]:
+    """Return a function for JAX's `is_leaf`: the root, which comes first, is no leaf, its children are."""
+    answers = iter((False,))
+    return lambda node: next(answers, True)
+
+
+DATACLASS = DataclassContainer()
+ATTRS = AttrsContainer()
+PYTREE = PytreeContainer()

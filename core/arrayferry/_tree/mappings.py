@@ -1,0 +1,178 @@
+"""Dicts and all other mappings."""
+
+from __future__ import annotations
+
+from collections import ChainMap, OrderedDict, UserDict, defaultdict
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from arrayferry._errors import StructureError
+from arrayferry._plugin.container import Container
+
+from .state import bare, blank, copy_state
+
+__all__ = ["MAPPING", "MAPPINGS", "MAPPINGS_BY_BASE"]
+
+
+def _key_step(key: Any) -> str:
+    try:
+        text = repr(key)
+    except Exception:
+        text = f"<{type(key).__name__} whose repr fails>"
+    return f"[{text if len(text) <= 60 else text[:57] + '...'}]"
+
+
+class DictContainer(Container):
+    transparent = True
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value.values())
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return type(value)(zip(value, children, strict=True))
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [_key_step(key) for key in value]
+
+
+class DefaultDictContainer(DictContainer):
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return defaultdict(value.default_factory, zip(value, children, strict=True))
+
+
+class DictSubclassContainer(DictContainer):
+    """A class derived from dict: its items and attributes are copied without calling its methods."""
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(_dict_of(value).values(value))
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = bare(value)
+        base = _dict_of(value)
+        if isinstance(value, defaultdict):
+            new.default_factory = value.default_factory
+        state = getattr(value, "__dict__", None)
+        if state is value:  # attributes and items are one
+            new.__dict__ = new
+        else:
+            copy_state(new, value)
+        for key, child in zip(base.keys(value), children, strict=True):
+            base.__setitem__(new, key, child)
+            if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
+                new.__dict__[key] = child  # an item that an attribute mirrors
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [_key_step(key) for key in _dict_of(value).keys(value)]
+
+
+def _dict_of(value: Any) -> Any:
+    """Return the class whose methods know the order of a dict's items."""
+    return OrderedDict if isinstance(value, OrderedDict) else dict
+
+
+class UserDictContainer(DictContainer):
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value.data.values())
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = blank(value)
+        copy_state(new, value)
+        new.data = dict(zip(value.data, children, strict=True))
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [_key_step(key) for key in value.data]
+
+
+class MappingProxyContainer(DictContainer):
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        items: Any = dict(zip(value, children, strict=True))
+        inner = value.copy()
+        if type(inner) in MAPPINGS and list(inner) == list(items):
+            items = MAPPINGS[type(inner)].rebuild(inner, children)
+        return MappingProxyType(items)
+
+
+class ChainMapContainer(DictContainer):
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value.maps)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = blank(value)
+        copy_state(new, value)
+        new.maps = children
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [f".maps[{index}]" for index in range(len(value.maps))]
+
+
+class MappingContainer(DictContainer):
+    """Any other mapping: rebuilt around the dict that it keeps its items in, or by its constructor.
+
+    In every case the result is checked before it is returned.
+    """
+
+    transparent = False
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return [value[key] for key in value]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        items = dict(zip(value, children, strict=True))
+        for way in (self._around_its_store, self._by_its_constructor, self._by_filling):
+            try:
+                new = way(value, items)
+                if new is not None and _holds(new, items):
+                    return new
+            except Exception:
+                continue
+        cls = type(value)
+        raise StructureError(
+            f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt around converted arrays",
+            remedy="Register a Container for this class, or convert dict(value).",
+        )
+
+    def _around_its_store(self, value: Any, items: dict[Any, Any]) -> Any:
+        for name, store in vars(value).items():
+            if type(store) in (dict, OrderedDict) and _holds(value, store):
+                new = blank(value)
+                copy_state(new, value)
+                new.__dict__[name] = type(store)(items)
+                return new
+        return None
+
+    def _by_its_constructor(self, value: Any, items: dict[Any, Any]) -> Any:
+        return type(value)(items)
+
+    def _by_filling(self, value: Any, items: dict[Any, Any]) -> Any:
+        new = type(value)()
+        new.update(items)
+        return new
+
+
+def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
+    return list(mapping) == list(items) and all(mapping[key] is items[key] for key in items)
+
+
+_DICT = DictContainer()
+
+MAPPING = MappingContainer()
+"""For mappings that are none of the others."""
+
+MAPPINGS: dict[type, Container] = {
+    dict: _DICT,
+    OrderedDict: _DICT,
+    defaultdict: DefaultDictContainer(),
+    MappingProxyType: MappingProxyContainer(),
+}
+"""By exact type."""
+
+MAPPINGS_BY_BASE: tuple[tuple[type, Container], ...] = (
+    (dict, DictSubclassContainer()),
+    (UserDict, UserDictContainer()),
+    (ChainMap, ChainMapContainer()),
+)
+"""For subclasses; the first that fits is taken."""

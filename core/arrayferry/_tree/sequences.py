@@ -1,0 +1,131 @@
+"""Lists, tuples, deques, and NumPy's arrays of objects."""
+
+from __future__ import annotations
+
+from collections import UserList, deque
+from collections.abc import Sequence
+from typing import Any
+
+from arrayferry._plugin.container import Container
+
+from .state import bare, blank, copy_state
+
+__all__ = ["OBJECT_ARRAY", "SEQUENCES", "SEQUENCES_BY_BASE", "STRUCT_SEQUENCE"]
+
+
+class ListContainer(Container):
+    transparent = True
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return children
+
+
+class ListSubclassContainer(ListContainer):
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(list.__iter__(value))
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = bare(value)
+        list.extend(new, children)
+        copy_state(new, value)
+        return new
+
+
+class UserListContainer(ListContainer):
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(value.data)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = blank(value)
+        copy_state(new, value)
+        new.data = children
+        return new
+
+
+class TupleContainer(ListContainer):
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return tuple(children)
+
+
+class TupleSubclassContainer(TupleContainer):
+    """A class derived from tuple, such as a named tuple; no constructor is called."""
+
+    transparent = False
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(tuple.__iter__(value))
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = tuple.__new__(type(value), children)
+        copy_state(new, value)
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        fields = getattr(type(value), "_fields", None)
+        if isinstance(fields, tuple) and len(fields) == len(value):
+            return [f".{field}" for field in fields]
+        return super().steps(value)
+
+
+class StructSequenceContainer(TupleSubclassContainer):
+    """The named tuples of C code, such as the result of `torch.max`."""
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return type(value)(children, value.__reduce__()[1][1])
+
+
+class DequeContainer(ListContainer):
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = bare(value)
+        deque.__init__(new, children, value.maxlen)
+        copy_state(new, value)
+        return new
+
+
+class ObjectArrayContainer(Container):
+    """A NumPy array of Python objects, element by element."""
+
+    transparent = True
+
+    def children(self, value: Any) -> Sequence[Any]:
+        import numpy
+
+        return list(value.view(numpy.ndarray).flat)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        import numpy
+
+        new = numpy.empty_like(value, order="C")
+        flat = new.view(numpy.ndarray).reshape(-1)
+        for index, child in enumerate(children):
+            flat[index] = child
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        import numpy
+
+        return [str(list(index)) if index else "[()]" for index in numpy.ndindex(value.shape)]
+
+
+OBJECT_ARRAY = ObjectArrayContainer()
+STRUCT_SEQUENCE = StructSequenceContainer()
+
+_DEQUE = DequeContainer()
+
+SEQUENCES: dict[type, Container] = {
+    list: ListContainer(),
+    tuple: TupleContainer(),
+    deque: _DEQUE,
+}
+"""By exact type."""
+
+SEQUENCES_BY_BASE: tuple[tuple[type, Container], ...] = (
+    (list, ListSubclassContainer()),
+    (tuple, TupleSubclassContainer()),
+    (deque, _DEQUE),
+    (UserList, UserListContainer()),
+)
+"""For subclasses; the first that fits is taken."""

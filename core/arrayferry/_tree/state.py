@@ -1,0 +1,54 @@
+"""New objects with the state of old ones, made without calling a constructor."""
+
+from __future__ import annotations
+
+import functools
+from types import MemberDescriptorType
+from typing import Any
+
+__all__ = ["bare", "blank", "class_attribute", "copy_state"]
+
+
+def blank(value: Any) -> Any:
+    """Make an object of the same class as `value`, without calling `__new__` or `__init__` of that class."""
+    cls: Any = type(value)
+    try:
+        return object.__new__(cls)
+    except TypeError:
+        return bare(value)
+
+
+def bare(value: Any) -> Any:
+    """Make an object of the same class as `value` by its `__new__`, without calling `__init__`."""
+    cls: Any = type(value)
+    return cls.__new__(cls)
+
+
+def copy_state(new: Any, old: Any) -> None:
+    """Copy the attributes of `old` to `new`, except cached properties, which may be outdated.
+
+    Slots are read by their descriptors, so that no code of the class runs. The slots of attrs classes
+    are their fields, which are set separately, and their caches.
+    """
+    for base in type(old).__mro__:
+        if "__attrs_attrs__" in base.__dict__:
+            continue
+        for slot in base.__dict__.values():
+            if isinstance(slot, MemberDescriptorType):
+                try:
+                    slot.__set__(new, slot.__get__(old))
+                except (AttributeError, TypeError):  # unset, or read-only
+                    continue
+    state = getattr(old, "__dict__", None)
+    if type(state) is dict:
+        for name, attribute in state.items():
+            if not isinstance(class_attribute(type(old), name), functools.cached_property):
+                new.__dict__[name] = attribute
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """Look up an attribute of a class without running any code of it, None if there is none."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None

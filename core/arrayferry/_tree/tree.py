@@ -1,0 +1,256 @@
+"""Trees: a value taken apart into its arrays, and put together again around others.
+
+A container that is in two places stays one object. A cycle, and a depth that the interpreter cannot
+follow, raise `StructureError`. The value itself is never altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from arrayferry._errors import ConversionError, StructureError, describe_error
+from arrayferry._plugin.container import Container
+
+from .kind import Kind
+
+__all__ = ["Branch", "Leaf", "Tree"]
+
+MAX_DEPTH = 5_000
+"""Levels that are followed at most, however high the interpreter's own limit is."""
+
+_OPEN: Any = object()
+
+
+class Leaf:
+    """An array in a tree.
+
+    Attributes:
+        index: its place among the arrays of the tree.
+    """
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Branch:
+    """A container in a tree, and a node for each of its children.
+
+    Attributes:
+        leaves: whether there is a leaf in it.
+        arrays: whether there is a leaf in it that is not made of a Python number.
+        rebuilt: whether it is made anew, or returned as it is.
+    """
+
+    __slots__ = ("arrays", "built", "children", "container", "leaves", "rebuilt", "value")
+
+    def __init__(
+        self, value: Any, container: Container, children: list[Any], leaves: bool, arrays: bool
+    ) -> None:
+        self.value = value
+        self.container = container
+        self.children = children
+        self.leaves = leaves
+        self.arrays = arrays
+        self.built: Any = _OPEN
+        self.rebuilt = leaves
+        if not leaves and container.transparent:  # a tuple cannot change, unless a part of it can
+            self.rebuilt = type(value) is not tuple or any(
+                type(child) is Branch and child.rebuilt for child in children
+            )
+
+
+class Tree:
+    """A value taken apart.
+
+    Args:
+        value: anything.
+        kind_of: tells what a value is: an array, a container, or something else.
+        scalars: whether Python's numbers count as arrays.
+
+    Attributes:
+        root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
+        arrays: the arrays in order.
+        kinds: the kind of each array.
+        settled: whether every kind stays the same, so that what follows from it may be cached.
+
+    Raises:
+        StructureError: the value contains itself or is too deep, or a container cannot be read.
+    """
+
+    def __init__(
+        self, value: Any, kind_of: Callable[[Any], Kind], *, scalars: bool = False
+    ) -> None:
+        self.arrays: list[Any] = []
+        self.kinds: list[Kind] = []
+        self.settled = True
+        self._kind_of = kind_of
+        self._scalars = scalars
+        self._numbers = 0
+        self._seen: dict[int, Any] = {}
+        self._trail: list[_Step] = []
+        try:
+            self.root = self._node(value, 0)
+        except RecursionError as error:
+            self._too_deep(error)
+
+    def _node(self, value: Any, depth: int) -> Any:
+        kind = self._kind_of(value)
+        what = kind.what
+        if what == "other":
+            self.settled = self.settled and kind.settled
+            return value
+        if what == "container" or (what == "objects" and _holds_objects(value)):
+            return self._branch(value, kind.container, depth)
+        if what == "number":
+            if not self._scalars:
+                return value
+            self._numbers += 1
+        self.arrays.append(value)
+        self.kinds.append(kind)
+        return Leaf(len(self.arrays) - 1)
+
+    def _branch(self, value: Any, container: Any, depth: int) -> Branch:
+        seen = self._seen.get(id(value))
+        if seen is _OPEN:
+            raise StructureError(
+                f"the {type(value).__name__} contains itself",
+                remedy="Remove the cycle: a tree cannot contain itself.",
+                path=_path(self._trail),
+            )
+        if seen is not None:
+            return seen  # type: ignore[no-any-return]
+        if depth >= MAX_DEPTH:
+            self._too_deep(None)
+        self._seen[id(value)] = _OPEN
+        arrays, numbers = len(self.arrays), self._numbers
+        children = self._nodes(value, container, self._children(value, container), depth + 1)
+        found = len(self.arrays) - arrays
+        parts = [child for child in children if type(child) is Branch]  # maybe met before
+        branch = Branch(
+            value,
+            container,
+            children,
+            leaves=found > 0 or any(part.leaves for part in parts),
+            arrays=found > self._numbers - numbers or any(part.arrays for part in parts),
+        )
+        self._seen[id(value)] = branch
+        return branch
+
+    def _children(self, value: Any, container: Container) -> Sequence[Any]:
+        try:
+            return container.children(value)
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise StructureError(
+                f"a {type(value).__name__} could not be read ({describe_error(error)})",
+                remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+                path=_path(self._trail),
+            ) from error
+
+    def _nodes(
+        self, value: Any, container: Container, inside: Sequence[Any], depth: int
+    ) -> list[Any]:
+        nodes = []
+        trail = self._trail
+        for index, child in enumerate(inside):
+            trail.append((container, value, index))
+            nodes.append(self._node(child, depth))
+            trail.pop()
+        return nodes
+
+    def _too_deep(self, error: BaseException | None) -> NoReturn:
+        raise StructureError(
+            "the tree is nested too deeply",
+            remedy="Flatten it, or convert its parts one by one.",
+            path=_path(self._trail),
+        ) from error
+
+    def build(self, results: list[Any]) -> Any:
+        """Put the value together, with `results` in place of its arrays."""
+        try:
+            return self._build(self.root, results)
+        except RecursionError as error:
+            self._too_deep(error)
+
+    def _build(self, node: Any, results: list[Any]) -> Any:
+        if type(node) is Leaf:
+            return results[node.index]
+        if type(node) is not Branch:
+            return node
+        if not node.rebuilt:
+            return node.value
+        if node.built is _OPEN:
+            children = []
+            for index, child in enumerate(node.children):
+                self._trail.append((node.container, node.value, index))
+                children.append(self._build(child, results))
+                self._trail.pop()
+            node.built = self._rebuild(node, children)
+        return node.built
+
+    def _rebuild(self, node: Branch, children: list[Any]) -> Any:
+        try:
+            return node.container.rebuild(node.value, children)
+        except RecursionError:
+            raise
+        except Exception as error:
+            if not node.arrays:  # a torch.Size, say, whose numbers cannot be arrays
+                return node.value
+            if isinstance(error, ConversionError):
+                error.locate(path=_path(self._trail))
+                raise
+            raise StructureError(
+                f"a {type(node.value).__name__} could not be rebuilt with its converted "
+                f"arrays ({describe_error(error)})",
+                remedy="Register a Container for the class.",
+                path=_path(self._trail),
+            ) from error
+
+    def path_of(self, index: int) -> str:
+        """Return the place of an array in the tree, as Python would write it; "" at the top."""
+        seen: set[int] = set()
+        waiting: list[tuple[Any, _Trail]] = [(self.root, None)]
+        while waiting:
+            node, trail = waiting.pop()
+            if type(node) is Leaf and node.index == index:
+                steps: list[_Step] = []
+                while trail is not None:
+                    step, trail = trail
+                    steps.append(step)
+                return _path(steps[::-1])
+            if type(node) is Branch and id(node) not in seen:
+                seen.add(id(node))
+                for place in range(len(node.children) - 1, -1, -1):
+                    step = (node.container, node.value, place)
+                    waiting.append((node.children[place], (step, trail)))
+        return ""
+
+
+_Step = tuple[Container, Any, int]
+_Trail = tuple[_Step, Any] | None
+
+
+def _holds_objects(value: Any) -> bool:
+    """Tell whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
+    import numpy
+
+    if numpy.ndarray.dtype.__get__(value).kind != "O":
+        return False
+    return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
+
+
+def _path(steps: list[_Step], most: int = 8) -> str:
+    """Write a path as Python would, without the middle of a long one."""
+    if len(steps) > 2 * most:
+        return f"{_path(steps[:most])} ... {_path(steps[-most:])}"
+    text = ""
+    for container, value, index in steps:
+        try:
+            text += str(container.steps(value)[index])
+        except Exception:
+            text += f"[{index}]"
+    return text
