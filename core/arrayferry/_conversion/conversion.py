@@ -63,10 +63,11 @@ class Conversion:
         Returns:
             A value of the same structure, as `arrayferry.convert` returns it.
         """
-        learnt = self._learnt
-        if learnt is None:
-            learnt = self._prepare()
-        return learnt.run(value)
+        try:  # costs nothing, and reading the attribute apart from the call is faster
+            run = self._learnt.run  # type: ignore[union-attr]
+        except AttributeError:  # nothing was learnt yet, or the registry changed
+            run = self._prepare().run
+        return run(value)
 
     def _prepare(self) -> Learnt:
         """Look up the target, and start to learn."""

@@ -47,7 +47,7 @@ class Registry:
     def __init__(self, *, autoload: bool = True) -> None:
         self._autoload = autoload
         self._lock = threading.RLock()
-        self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
+        self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
         self._at_run_time: list[tuple[object, str, dict[str, list[Any]]]] = []
         self._catalog: Catalog | None = None
         _registries.add(self)
@@ -80,13 +80,13 @@ class Registry:
         self._notify()
 
     def _notify(self) -> None:
-        for watcher in list(self._watchers):
+        for watcher in list(self._watchers.values()):
             watcher.registry_changed()
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
         with self._lock:
-            self._watchers.add(watcher)
+            self._watchers[id(watcher)] = watcher  # equal ones are told each
 
     def refresh(self) -> None:
         """Look for installed plugins again. What was registered at run time stays registered.

@@ -1,0 +1,283 @@
+"""A converter is an ordinary callable: the same before and after it has learnt, here and elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import traceback
+
+import dask
+import dask.array as da
+import distributed
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+def fresh(**options):
+    return af.converter("torch", **options)
+
+
+def learnt(**options):
+    conversion = fresh(**options)
+    for _ in range(5):
+        conversion(X)
+        conversion([X])
+    assert "def convert_ndarray_to_torch" in conversion.explain()
+    return conversion
+
+
+@pytest.fixture(params=[fresh, learnt])
+def make(request):
+    return request.param
+
+
+def test_how_it_is_called(make):
+    conversion = make()
+    assert str(inspect.signature(conversion)) == "(value: 'Any') -> 'Any'"
+    assert torch.equal(conversion(value=X), torch.from_numpy(X))
+    assert callable(conversion)
+    for args, kwargs in (((), {}), ((X, None), {}), ((X,), {"value": X}), ((X,), {"miss": 1})):
+        with pytest.raises(TypeError):
+            conversion(*args, **kwargs)
+
+
+def test_it_has_no_other_state(make):
+    conversion = make(copy=True)
+    assert not hasattr(conversion, "__dict__")
+    with pytest.raises(AttributeError):
+        conversion.something = 1
+    assert conversion.target.name == "torch"
+    assert repr(conversion) == "arrayferry.converter('torch', copy=True)"
+
+
+def test_copies_are_equal(make):
+    for options in ({}, {"copy": True, "scalars": "convert"}, {"device": torch.device("cpu")}):
+        conversion = make(**options)
+        for again in (
+            pickle.loads(pickle.dumps(conversion)),
+            copy.copy(conversion),
+            copy.deepcopy(conversion),
+            fresh(**options),
+        ):
+            assert again == conversion
+            assert hash(again) == hash(conversion)
+            assert repr(again) == repr(conversion)
+            assert dask.base.tokenize(again) == dask.base.tokenize(conversion)
+            assert torch.equal(again([X])[0], torch.from_numpy(X))
+    assert pickle.dumps(make()) == pickle.dumps(fresh())
+
+
+def test_different_ones_differ():
+    conversions = [
+        af.converter("torch"),
+        af.converter("jax"),
+        af.converter("torch", copy=True),
+        af.converter("torch", device="cpu"),
+        af.converter("torch", narrowing="allow"),
+        af.converter("torch", scalars="convert"),
+        af.converter("torch", unsupported="keep"),
+    ]
+    assert len(set(conversions)) == len(conversions)
+    assert len({dask.base.tokenize(conversion) for conversion in conversions}) == len(conversions)
+    assert conversions[0] != "torch"
+    assert af.converter(torch) == af.converter("torch") == af.converter(af.backends()["torch"])
+    own = af.Conversion("torch", af.Options(), af.Registry())
+    assert own != conversions[0]
+
+
+def test_each_of_two_equal_ones_hears_of_changes():
+    class ToTorch(af.Converter):
+        source, target, cost = "numpy", "torch", "copy"
+
+        def convert(self, x, device=None, copy=None):
+            return torch.full((1,), 7.0)
+
+    both = [learnt(), learnt()]
+    part = ToTorch()
+    af.registry.register(part)
+    try:
+        assert ["no plan" in conversion.explain() for conversion in both] == [True, True]
+    finally:
+        af.registry.unregister(part)
+    assert [conversion(X).tolist() for conversion in both] == [[0, 1, 2]] * 2
+
+
+def test_a_target_that_is_gone():
+    class Gone(af.Backend):
+        name, package, array_types = "gone", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            return x.values
+
+        def from_numpy(self, x, device=None):
+            import types
+
+            return types.SimpleNamespace(values=x)
+
+    part = Gone()
+    af.registry.register(part)
+    try:
+        conversions = [af.converter("gone"), af.converter(part)]
+        for conversion in conversions:
+            for _ in range(4):
+                assert conversion(X).values is not None
+        af.convert(X, "gone")
+        pickled = [pickle.dumps(conversion) for conversion in conversions]
+    finally:
+        af.registry.unregister(part)
+    for call in (*conversions, *map(pickle.loads, pickled), lambda x: af.convert(x, "gone")):
+        with pytest.raises(af.UnknownBackendError, match="no array library is known as 'gone'"):
+            call(X)
+
+
+def test_in_another_process_that_lacks_the_target(run_python, tmp_path):
+    class Absent(af.Backend):
+        name, package, array_types = "only_here", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            return x
+
+        def from_numpy(self, x, device=None):
+            return x
+
+    part = Absent()
+    af.registry.register(part)
+    try:
+        data = pickle.dumps(af.converter("only_here", device="cpu"))
+    finally:
+        af.registry.unregister(part)
+    path = tmp_path / "conversion"
+    path.write_bytes(data)
+    out = run_python(
+        "import pickle, arrayferry as af\n"
+        f"conversion = pickle.load(open({str(path)!r}, 'rb'))\n"
+        "print(repr(conversion), hash(conversion) == hash(conversion), conversion == conversion)\n"
+        "for _ in range(2):\n"
+        "    try:\n        conversion(1)\n"
+        "    except af.UnknownBackendError as error:\n        print(error)\n"
+    )
+    lines = out.splitlines()
+    assert lines[0] == "arrayferry.converter('only_here', device='cpu') True True"
+    assert lines[1] == lines[2]
+    assert lines[1].startswith("no array library is known as 'only_here'")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        dask.config.set({"distributed.worker.daemon": True}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_on_a_cluster(client, make):
+    conversion = make(copy=True)
+    future = client.submit(conversion, X)
+    assert torch.equal(future.result(timeout=60), torch.from_numpy(X))
+    futures = client.map(conversion, [X, [X, "text"]])
+    assert client.gather(futures)[1][1] == "text"
+    scattered = client.scatter(conversion)
+    assert client.submit(lambda c, x: c(x), scattered, X).result(timeout=60).shape == (3,)
+    assert scattered.result(timeout=60) == conversion
+    assert client.submit(conversion, X).key == future.key
+
+
+def test_errors_come_back_from_a_cluster(client):
+    class Mine(af.Backend):
+        name, package, array_types = "mine_only", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            return x
+
+        def from_numpy(self, x, device=None):
+            return x
+
+    part = Mine()
+    af.registry.register(part)
+    try:
+        conversion = af.converter("mine_only")
+        with pytest.raises(af.UnknownBackendError, match="mine_only"):
+            client.submit(conversion, X).result(timeout=60)
+    finally:
+        af.registry.unregister(part)
+    with pytest.raises(af.NarrowingError, match=r"at \['step'\]"):
+        client.submit(af.converter("jax"), {"step": np.array([2**40])}).result(timeout=60)
+    assert client.submit(af.converter("torch"), X).result(timeout=60).shape == (3,)
+
+
+def test_over_the_blocks_of_a_dask_array(make):
+    x = da.arange(6, chunks=3)
+    to_jax = af.converter("jax", narrowing="allow")
+    blocks = x.map_blocks(make(), dtype=x.dtype, meta=np.empty((0,), x.dtype))
+    assert isinstance(blocks.blocks[0].compute(scheduler="threads"), torch.Tensor)
+    assert x.map_blocks(af.converter("numpy")).compute(scheduler="threads").tolist() == list(
+        range(6)
+    )
+    delayed = dask.delayed(to_jax)(X).compute(scheduler="threads")
+    assert isinstance(delayed, type(jnp.ones(1)))
+
+
+def test_as_an_attribute_of_a_class(make):
+    class Agent:
+        convert = make()
+
+    assert isinstance(Agent().convert(X), torch.Tensor)
+
+
+def failing(conversion, times=1):
+    tree = {"obs": {"camera": [X, np.array(["text"])]}}
+    for _ in range(times):
+        with pytest.raises(af.UnsupportedDtypeError) as caught:
+            conversion(tree)
+    return caught.value
+
+
+def test_errors_read_short(make):
+    conversion = make()
+    for _ in range(4):
+        conversion({"obs": {"camera": [X, X]}})
+    for call in (conversion, lambda tree: af.convert(tree, "torch")):
+        for _ in range(4):
+            error = failing(call)
+            lines = "".join(traceback.format_exception(error)).splitlines()
+            assert len(lines) < 30, "\n".join(lines)
+            assert error.__cause__ is None
+            assert error.__suppress_context__ or error.__context__ is None
+            assert error.path == "['obs']['camera'][1]"
+
+
+def test_the_error_of_a_plugin_is_the_only_cause():
+    class Failing(af.Backend):
+        name, package, array_types = "failing_here", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            raise KeyError("lost")
+
+        def from_numpy(self, x, device=None):
+            return x
+
+    import types
+
+    part = Failing()
+    af.registry.register(part)
+    try:
+        for _ in range(4):
+            with pytest.raises(af.ConversionError, match="to_numpy") as caught:
+                af.convert({"a": [types.SimpleNamespace()]}, "torch")
+            text = "".join(traceback.format_exception(caught.value))
+            assert text.count("Traceback") == 2
+            assert len(text.splitlines()) < 30, text
+            assert isinstance(caught.value.__cause__, KeyError)
+    finally:
+        af.registry.unregister(part)
