@@ -76,9 +76,12 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
 
     try:
         return dask.compute(*xs)  # type: ignore[no-any-return]
+    except MemoryError:
+        raise
     except Exception as error:
+        which = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
         raise ConversionError(
-            f"a Dask array could not be computed ({type(error).__name__}: {error})",
+            f"{which} could not be computed ({type(error).__name__}: {error})",
             remedy="The error is in its graph: x.compute() raises it too.",
         ) from error
 

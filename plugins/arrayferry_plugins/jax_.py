@@ -141,6 +141,9 @@ class JaxBackend(Backend):
         y = jnp.from_dlpack(x)
         return y if device is None else jax.device_put(y, self._own_device(device))
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
     def is_traced(self, x: Any) -> bool:
         import jax
 
@@ -329,9 +332,9 @@ class TorchToJax(_ToJax):
     types = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
-        from .torch_ import ordinary_view
+        from .torch_ import host_values
 
-        return ordinary_view()
+        return host_values()
 
 
 class JaxToNumpy(Converter):
@@ -371,7 +374,16 @@ class JaxToTorch(Converter):
 
         if options.copy is False or jax.default_backend() != "cpu":
             return None
-        return lambda x: from_numpy(array(x))
+        from .torch_ import BACKEND as TORCH
+
+        def values(x: Any) -> Any:
+            n = array(x)
+            try:
+                return from_numpy(n)
+            except TypeError:  # a dtype such as bfloat16, which PyTorch reads in another way
+                return TORCH.from_numpy(n)
+
+        return values
 
     def inline(self, options: Options) -> Inline | None:
         from numpy import array

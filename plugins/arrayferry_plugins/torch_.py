@@ -13,6 +13,7 @@ from arrayferry import (
     Converter,
     Inline,
     Options,
+    TracedValueError,
     UnsupportedDtypeError,
     hookimpl,
 )
@@ -40,6 +41,8 @@ class TorchBackend(Backend):
     dlpack_devices = ("cuda",)
 
     def to_numpy(self, x: Any) -> Any:
+        if self.is_traced(x):
+            raise TracedValueError("a traced torch value has no values yet")
         _refuse(x)
         x = x.detach()
         if x.device.type != "cpu":
@@ -103,6 +106,13 @@ class TorchBackend(Backend):
         y = torch.from_dlpack(x)
         return y if device is None else y.to(device)
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        import torch
+
+        return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+            isinstance(error, RuntimeError) and "allocate memory" in str(error)
+        )
+
     def is_traced(self, x: Any) -> bool:
         import torch
 
@@ -110,6 +120,9 @@ class TorchBackend(Backend):
             return True
         fake = sys.modules.get("torch._subclasses.fake_tensor")
         return fake is not None and isinstance(x, fake.FakeTensor)
+
+
+BACKEND = TorchBackend()
 
 
 def _refuse(x: Any) -> None:
@@ -209,7 +222,7 @@ def _names() -> frozenset[str]:
     return frozenset(name for name in (*plain.split(), *_EXTRA) if hasattr(torch, name))
 
 
-def ordinary_view() -> Callable[[Any], Any]:
+def _view() -> Callable[[Any], Any]:
     """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
     from torch import Tensor
 
@@ -220,6 +233,24 @@ def ordinary_view() -> Callable[[Any], Any]:
         if n.flags.owndata:  # not the tensor's memory: its storage is freed, or not allocated yet
             raise ValueError("the tensor has no storage")
         return n
+
+    return values
+
+
+def host_values() -> Callable[[Any], Any]:
+    """Return a function that gives the values of a CPU tensor, as a view if possible.
+
+    It is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
+    """
+    view, general = _view(), BACKEND.to_numpy
+
+    def values(x: Any) -> Any:
+        try:
+            return view(x)
+        except Exception:
+            if not x.is_cpu:
+                raise
+        return general(x)
 
     return values
 
@@ -239,7 +270,12 @@ class NumpyToTorch(Converter):
 
         if options.copy:
             return lambda x: from_numpy(x.copy())
-        return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
+        if options.copy is False:
+            return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
+        # what cannot be shared, such as read-only memory, is copied
+        return lambda x: from_numpy(
+            x if x.flags.behaved and min(x.strides, default=0) >= 0 else x.copy()
+        )
 
     def inline(self, options: Options) -> Inline:
         from torch import from_numpy
@@ -251,7 +287,7 @@ class NumpyToTorch(Converter):
 
 
 class TorchToNumpy(Converter):
-    """Shares the memory of strided CPU tensors without gradient; PyTorch raises for all others."""
+    """Shares the memory of strided CPU tensors, without their gradient."""
 
     source, target, cost = "torch", "numpy", "share"
     types = ("torch.Tensor",)
@@ -260,8 +296,17 @@ class TorchToNumpy(Converter):
         return self.bind(Options(copy=copy))(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any]:
-        view = ordinary_view()
-        return (lambda x: view(x).copy()) if options.copy else view
+        view, general, extra = _view(), BACKEND.to_numpy, _bits()
+
+        def values(x: Any) -> Any:
+            # asking costs less than to have view() raise
+            if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
+                return general(x) if x.is_cpu else NotImplemented
+            return view(x)
+
+        if options.copy is False:
+            return view
+        return (lambda x: _copied(values(x))) if options.copy else values
 
     def inline(self, options: Options) -> Inline:
         from torch import Tensor
@@ -270,10 +315,14 @@ class TorchToNumpy(Converter):
         return Inline("not ({y} := {show}({x})).flags.owndata", result, {"show": Tensor.numpy})
 
 
+def _copied(n: Any) -> Any:
+    return n if n is NotImplemented else n.copy()
+
+
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
-    return [TorchBackend()]
+    return [BACKEND]
 
 
 @hookimpl

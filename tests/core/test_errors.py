@@ -71,7 +71,7 @@ CAUSES = {
         lambda: af.convert({"obs": (np.array(["a"]),)}, "torch"),
         "TypeError",
         "torch has no dtype for text (an array of dtype <U1), at ['obs'][0], from numpy to torch. "
-        'Pass unsupported="keep" to leave such arrays as they are.',
+        'Pass unsupported="keep" to leave such arrays unchanged.',
     ),
 }  # fmt: skip
 

@@ -175,10 +175,13 @@ def test_dask_arrays():
     assert af.convert(unknown, "torch").tolist() == [5, 6, 7, 8, 9]
     failing = x.map_blocks(lambda block: [][0], dtype=x.dtype, meta=np.ones(0, int))
     with pytest.raises(
-        af.ConversionError, match=r"could not be computed.*IndexError.*\['bad'\]"
+        af.ConversionError, match=r"a Dask array could not be computed.*IndexError.*\['bad'\]"
     ) as caught:
-        af.convert({"good": x, "bad": failing}, "numpy")
+        af.convert({"good": np.ones(1), "bad": failing}, "numpy")
     assert caught.value.path == "['bad']"
+    with pytest.raises(af.ConversionError, match="one of 2 Dask arrays") as caught:
+        af.convert({"good": x, "bad": failing}, "numpy")
+    assert caught.value.path == "['good'], ['bad']"  # all are computed at once, and only once
     masked = da.ma.masked_greater(x, 4)
     with pytest.raises(af.ConversionError, match="mask"):
         af.convert(masked, "torch")

@@ -101,7 +101,8 @@ class Learnt:
         groups: dict[Backend, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             groups.setdefault(self._backend_of(kind), []).append(index)
-        for backend, places in groups.items():
+        # what is lazy comes last, so that an array that cannot be converted is found before
+        for backend, places in sorted(groups.items(), key=lambda group: group[0].memory == "lazy"):
 
             def path_of(index: int, places: list[int] = places) -> str:
                 return tree.path_of(places[index])
@@ -142,27 +143,30 @@ class Learnt:
             return
         times = self._counts.get(structure, 0) + 1
         enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
-        if times > enough:
+        if times > enough + 1:
             return
         if len(self._counts) >= MAX_STRUCTURES:
             self._counts.clear()
         self._counts[structure] = times
         if times < enough:
             return
-        plan = write_plan(tree, self._ways, self.target.name, self.miss)
+        sturdy = times > enough  # there is a plan, which did not handle this value
+
+        def ways(kind: Kind, cls: type) -> Ways | None:
+            if kind.backend is None:
+                return Ways(inline_call(self._convert_number))
+            return self.pair(kind.backend).ways(cls, sturdy=sturdy)
+
+        plan = write_plan(tree, ways, structure, self.target.name, self.miss)
         if plan is not None:
             self._keep(plan, type(value))
 
     def _keep(self, plan: Plan, cls: type) -> None:
         if cls not in self._plans and len(self._plans) >= MAX_TYPES:
             self._plans.clear()
-        self._plans[cls] = [plan, *self._plans.get(cls, ())][:MAX_PLANS]
+        others = [other for other in self._plans.get(cls, ()) if other.structure != plan.structure]
+        self._plans[cls] = [plan, *others][:MAX_PLANS]
         self.run = plan.run
-
-    def _ways(self, kind: Kind, cls: type) -> Ways:
-        if kind.backend is None:
-            return Ways(inline_call(self._convert_number))
-        return self.pair(kind.backend).ways(cls)
 
     def _convert_number(self, number: Any) -> Any:
         import numpy

@@ -5,8 +5,8 @@ It knows the direct way, if there is one, and falls back to executing a route.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from arrayferry._errors import (
     ArrayFerryError,
@@ -16,7 +16,7 @@ from arrayferry._errors import (
 )
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import describe_array
+from arrayferry._plugin.call import call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import resolve_device
@@ -27,19 +27,47 @@ from .plan import Ways
 
 __all__ = ["Pair", "inline_call"]
 
+MAX_TYPES = 64
+"""Types of arrays of which it is known whether a direct converter takes them."""
 
-class _Direct(NamedTuple):
+
+class _Direct:
     """A direct converter, bound to the options.
 
-    Attributes:
+    Args:
         converter: the converter.
-        one: converts one array, None if the converter does not serve these options.
+        options: the options.
+
+    Attributes:
+        converter: as given.
+        one: converts one array, None if the converter does not support these options.
         many: converts several, if there is a function for that.
+        inline: expressions that convert one array, if there are any.
     """
 
-    converter: Converter
-    one: Callable[[Any], Any] | None = None
-    many: Callable[[list[Any]], list[Any]] | None = None
+    def __init__(self, converter: Converter, options: Options) -> None:
+        self.converter = converter
+        self.one = _bound(converter.bind, options)
+        self.many = _bound(converter.bind_many, options) if self.one is not None else None
+        self.inline = _bound(converter.inline, options)
+        self._taken: dict[type, bool] = {}
+
+    def takes(self, cls: type) -> bool:
+        """Tell whether it converts arrays of exactly this type."""
+        taken = self._taken.get(cls)
+        if taken is None:
+            if len(self._taken) >= MAX_TYPES:
+                self._taken.clear()
+            taken = self._taken[cls] = self.one is not None and self.converter.takes(cls)
+        return taken
+
+
+def _bound(bind: Callable[[Options], Any], options: Options) -> Any:
+    """Bind a converter to options. If it fails, the general path is used."""
+    try:
+        return bind(options)
+    except Exception:
+        return None
 
 
 class Pair:
@@ -52,6 +80,8 @@ class Pair:
         self.source = source
         self.target = target
         self.options = options
+        self._same = source.name == target.name
+        self._lazy = source.memory == "lazy" and not self._same
         self._executor = Executor(catalog, source, target, options)
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
@@ -59,28 +89,18 @@ class Pair:
     def _find_direct(self) -> _Direct | None:
         """Find the direct converter on the host, if it is the whole route under these options."""
         device = self.options.device
-        if self.target.name == self.source.name or (device is not None and device != "cpu"):
+        if self._same or (device is not None and device != "cpu"):
             return None
-        if device is None and "cpu" not in self.target.devices():
+        if device is None and "cpu" not in call_backend(self.target, "devices"):
             return None
         route = describe_route(self.catalog, self.source, self.target, "cpu", "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
-        if converter is None:
-            return None
-        try:
-            return _Direct(
-                converter, converter.bind(self.options), converter.bind_many(self.options)
-            )
-        except Exception:
-            return _Direct(converter)
-
-    def _takes(self, direct: _Direct | None, cls: type) -> bool:
-        return direct is not None and direct.one is not None and direct.converter.takes(cls)
+        return None if converter is None else _Direct(converter, self.options)
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
         direct: Any = self._direct
-        if self._takes(direct, type(x)):
+        if direct is not None and direct.takes(type(x)):
             try:
                 y = direct.one(x)
             except Exception as error:
@@ -97,38 +117,80 @@ class Pair:
             xs: the arrays.
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
-        direct: Any = self._direct
-        if self._takes_many(xs):
+        if self._lazy:
+            return self._computed(xs, path_of)
+        found = self._directly(xs)
+        if found is not None:
+            return found
+        return [self._located(self.one, x, index, path_of) for index, x in enumerate(xs)]
+
+    def _directly(self, xs: list[Any]) -> list[Any] | None:
+        direct = self._direct
+        if direct is None or direct.many is None or not all(map(direct.takes, set(map(type, xs)))):
+            return None
+        try:
+            return list(direct.many(xs))
+        except Exception as error:
+            self._raise_out_of_memory(error)
+            return None
+
+    def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
+        """Convert lazy arrays. All are checked first, then all are computed in one call."""
+        results = list(xs)
+        by_numpy: list[int] = []
+        others: list[int] = []
+        for index, x in enumerate(xs):
             try:
-                return list(direct.many(xs))
-            except Exception as error:
-                self._raise_out_of_memory(error)
-        values: list[Any] = [None] * len(xs)
-        if self.source.memory == "lazy" and self.target.name != self.source.name and len(xs) > 1:
-            values = self._computed(xs)
-        results = []
-        for index, (x, n) in enumerate(zip(xs, values, strict=True)):
-            try:
-                results.append(self.one(x) if n is None else self.fallback(x, n))
-            except ConversionError as error:
-                error.locate(path=path_of(index))
-                raise
+                read = self._located(self._executor.check, x, index, path_of)
+            except UnsupportedDtypeError:
+                if self.options.unsupported != "keep":
+                    raise
+            else:
+                (by_numpy if read else others).append(index)
+        for index, n in zip(by_numpy, self._values(xs, by_numpy, path_of), strict=True):
+
+            def convert(x: Any, n: Any = n) -> Any:
+                return self.fallback(x, n)
+
+            results[index] = self._located(convert, xs[index], index, path_of)
+        for index in others:
+            results[index] = self._located(self.one, xs[index], index, path_of)
         return results
 
-    def _takes_many(self, xs: list[Any]) -> bool:
-        direct = self._direct
-        return (
-            direct is not None
-            and direct.many is not None
-            and all(self._takes(direct, cls) for cls in set(map(type, xs)))
-        )
-
-    def _computed(self, xs: list[Any]) -> list[Any]:
-        """Compute several lazy arrays in one call."""
+    def _values(
+        self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
+    ) -> Sequence[Any]:
+        """Compute the values of some of the arrays in one call."""
+        if not indices:
+            return []
         try:
-            return list(self.source.to_numpy_many(xs))
-        except Exception:
-            return [None] * len(xs)
+            values = call_backend(self.source, "to_numpy_many", [xs[index] for index in indices])
+        except ConversionError as error:
+            paths = ", ".join(filter(None, map(path_of, indices[:4])))
+            error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
+            error.locate(source=self.source.name, target=self.target.name)
+            raise
+        if not isinstance(values, Sequence) or len(values) != len(indices):
+            count = len(values) if isinstance(values, Sequence) else type(values).__name__
+            raise ConversionError(
+                f"to_numpy_many() of the backend {self.source.name!r} returned {count} for "
+                f"{len(indices)} arrays",
+                remedy="It must return a list with one NumPy array for each. Report this to the author "
+                "of the plugin.",
+                source=self.source.name,
+                target=self.target.name,
+            )
+        return values
+
+    def _located(
+        self, convert: Callable[[Any], Any], x: Any, index: int, path_of: Callable[[int], str]
+    ) -> Any:
+        """Call a function with an array, and complete the errors that it raises."""
+        try:
+            return convert(x)
+        except ConversionError as error:
+            error.locate(path=path_of(index), source=self.source.name, target=self.target.name)
+            raise
 
     def fallback(self, x: Any, values: Any = None) -> Any:
         """Convert one array by its route, without the direct converter.
@@ -161,19 +223,50 @@ class Pair:
         if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
             raise error
 
-    def ways(self, cls: type) -> Ways:
-        """Return how code converts arrays of exactly this type."""
+    def ways(self, cls: type, *, sturdy: bool) -> Ways | None:
+        """Return how code converts arrays of exactly this type, None if it should not.
+
+        Args:
+            cls: the type.
+            sturdy: whether the code must also convert arrays that a direct converter does not, at the
+                price of a call for each array.
+        """
         import numpy
 
         no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
-        if self.target.name == self.source.name and not self.options.copy:
+        if self._same and not self.options.copy:
             if self.options.device is None:
                 return Ways(Inline(no_objects, "{x}", {}))
             return Ways(self._already_there(no_objects))
-        if self._direct is not None and self._takes(self._direct, cls):
-            inline = self._direct.converter.inline(self.options)
-            return Ways(inline or inline_call(self._direct.one), self._direct.many)
-        return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
+        if self._lazy:  # computing takes longer than anything that code could save
+            return None
+        direct = self._direct
+        if direct is None or not direct.takes(cls):
+            return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
+        if sturdy:
+            many = self._all if direct.many is not None else None
+            return Ways(Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()}), many)
+        return Ways(direct.inline or inline_call(direct.one), direct.many)
+
+    def _sturdy(self) -> Callable[[Any], Any]:
+        """Return `one` for arrays of a type that the direct converter takes."""
+        direct: Any = self._direct
+        convert, fallback = direct.one, self.fallback
+
+        def sturdy(x: Any) -> Any:
+            try:
+                y = convert(x)
+            except Exception as error:
+                self._raise_out_of_memory(error)
+                y = NotImplemented
+            return fallback(x) if y is NotImplemented else y
+
+        return sturdy
+
+    def _all(self, xs: list[Any]) -> list[Any]:
+        """Convert several arrays without their places in a tree."""
+        found = self._directly(xs)
+        return list(map(self.one, xs)) if found is None else found
 
     def _already_there(self, test: str) -> Inline:
         """Within one library: the array itself if it is on the device that was asked for."""

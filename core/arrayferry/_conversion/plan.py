@@ -61,10 +61,12 @@ class Plan(NamedTuple):
     """Code for one structure.
 
     Attributes:
+        structure: the number of the structure, see `structure_of`.
         run: takes the value, and optionally a function to call for a value that it does not handle.
         source: the text of the code.
     """
 
+    structure: int
     run: Callable[..., Any]
     source: str
 
@@ -114,13 +116,18 @@ def _is_run(tree: Tree, node: Branch) -> bool:
 
 
 def write_plan(
-    tree: Tree, ways: Callable[[Kind, type], Ways], target: str, miss: Callable[[Any], Any]
+    tree: Tree,
+    ways: Callable[[Kind, type], Ways | None],
+    structure: int,
+    target: str,
+    miss: Callable[[Any], Any],
 ) -> Plan | None:
     """Write and compile the code for values of the structure of `tree`.
 
     Args:
         tree: a value that was taken apart.
-        ways: tells how arrays of a kind and type are converted.
+        ways: tells how arrays of a kind and type are converted, None if there should be no plan.
+        structure: what `structure_of` returned.
         target: the name of the target, for tracebacks.
         miss: what the code calls for a value that it does not handle.
 
@@ -136,13 +143,13 @@ def write_plan(
         exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), scope)
     except (_UnplannableError, RecursionError, MemoryError, SyntaxError):
         return None
-    return Plan(scope[name], source)
+    return Plan(structure, scope[name], source)
 
 
 class _Writer:
     """Writes the code of one plan, line by line."""
 
-    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways]) -> None:
+    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways | None]) -> None:
         self.tree = tree
         self.ways = ways
         self.lines: list[str] = []
@@ -252,13 +259,20 @@ class _Writer:
             raise _UnplannableError
         cls = type(self.tree.arrays[node.index])
         self.typed.setdefault(cls, []).append(name)
-        ways = self.ways(self.tree.kinds[node.index], cls)
+        ways = self.ways_of(node)
         if ways.many is not None:
             return self.joined(ways.many, name)
         test, result = self.inline(ways.one, name)
         if test:
             self.tests.append(test)
         return result
+
+    def ways_of(self, node: Leaf) -> Ways:
+        """Return how the array of a leaf is converted."""
+        ways = self.ways(self.tree.kinds[node.index], type(self.tree.arrays[node.index]))
+        if ways is None:
+            raise _UnplannableError
+        return ways
 
     def inline(self, inline: Inline, name: str) -> tuple[str, str]:
         renamed = {own: self.constant(thing, own) for own, thing in inline.names.items()}
@@ -320,9 +334,8 @@ class _Writer:
         self.leaves += 1
         self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
         self.containers.setdefault(cls, []).append(name)
-        first = node.children[0].index
-        kind = type(self.tree.arrays[first])
-        ways = self.ways(self.tree.kinds[first], kind)
+        kind = type(self.tree.arrays[node.children[0].index])
+        ways = self.ways_of(node.children[0])
         items = f"{name}.values()" if cls is dict else name
         held = self.type_name(kind)
         if ways.many is not None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from arrayferry._errors import NarrowingError, UnsupportedDtypeError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of"]
+__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of", "target_dtype"]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _WHAT = {
@@ -142,22 +143,9 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype
         dtype('int32')
     """
-    held = target.dtypes()
-    if held is None:
-        return x
-    dtype, whole = _choose(x.dtype, held if type(held) is frozenset else frozenset(held))
+    dtype, whole = target_dtype(x.dtype, target, narrowing)
     if dtype is x.dtype or dtype == x.dtype:
         return x
-    if dtype is None:
-        raise _unsupported(x, target)
-    if narrowing == "forbid":
-        raise NarrowingError(
-            f"{target.name} has no {x.dtype.name} here, and narrowing to {dtype.name} is forbidden",
-            remedy=f"Convert the array to a dtype of {target.name} first, or pass "
-            f'narrowing="checked".' + _hint(target, x.dtype.name),
-            dtype=x.dtype.name,
-            narrowed=dtype.name,
-        )
     import numpy as np
 
     if x.dtype.kind in "iu" and dtype.kind in "iu":
@@ -179,14 +167,43 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
     return narrowed
 
 
-def _unsupported(x: np.ndarray[Any, Any], target: Backend) -> UnsupportedDtypeError:
-    what = _WHAT.get(x.dtype.kind, "numbers of that kind")
-    if x.dtype.type.__module__ == "ml_dtypes":
-        what = f"{x.dtype.name} or anything that can hold it"
+def target_dtype(
+    dtype: np.dtype[Any], target: Backend, narrowing: Narrowing
+) -> tuple[np.dtype[Any], bool]:
+    """Choose the dtype of the result, before any value is known.
+
+    Returns:
+        The dtype, and whether it has every value of the source's dtype.
+
+    Raises:
+        NarrowingError: `narrowing` is "forbid", and the dtype would change.
+        UnsupportedDtypeError: the target has no dtype of the kind.
+    """
+    held = call_backend(target, "dtypes")
+    if held is None:
+        return dtype, True
+    chosen, whole = _choose(dtype, held if type(held) is frozenset else frozenset(held))
+    if chosen is None:
+        raise _unsupported(dtype, target)
+    if narrowing == "forbid" and chosen != dtype:
+        raise NarrowingError(
+            f"{target.name} has no {dtype.name} here, and narrowing to {chosen.name} is forbidden",
+            remedy=f"Convert the array to a dtype of {target.name} first, or pass "
+            f'narrowing="checked".' + _hint(target, dtype.name),
+            dtype=dtype.name,
+            narrowed=chosen.name,
+        )
+    return chosen, whole
+
+
+def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError:
+    what = _WHAT.get(dtype.kind, "numbers of that kind")
+    if dtype.type.__module__ == "ml_dtypes":
+        what = f"{dtype.name} or anything that can represent it"
     return UnsupportedDtypeError(
-        f"{target.name} has no dtype for {what} (an array of dtype {x.dtype})",
-        remedy='Pass unsupported="keep" to leave such arrays as they are.',
-        dtype=str(x.dtype),
+        f"{target.name} has no dtype for {what} (an array of dtype {dtype})",
+        remedy='Pass unsupported="keep" to leave such arrays unchanged.',
+        dtype=str(dtype),
     )
 
 
@@ -213,5 +230,5 @@ def _overflowed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str 
 
 
 def _hint(target: Backend, dtype: str) -> str:
-    hint = target.dtype_hint(dtype)
+    hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

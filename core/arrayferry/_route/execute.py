@@ -14,6 +14,7 @@ from arrayferry._plugin.call import call_backend
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_kind, resolve_device
+from .dtypes import target_dtype
 from .route import HOST, Route, Step, find_route
 from .via_numpy import PASS_COPY, Held, from_host, to_host, unsafe_to_share
 
@@ -58,13 +59,32 @@ class Executor:
         here = call_backend(source, "device_of", x)
         there, device = resolve_device(target, self.options.device, here)
         while True:
-            route = find_route(
-                self.catalog, source, device_kind(here), target, device_kind(there), without
-            )
+            route = self._route(here, there, without)
+            run = _Run(self, route, x, device, there, values)
             try:
-                return _Run(self, route, x, device, there, values).result()
+                return run.result()
             except _NotHandledError as skipped:
                 without |= {skipped.by}
+                values = run.values
+
+    def check(self, x: Any) -> bool:
+        """Check what is known of a lazy array before it is computed.
+
+        Returns:
+            Whether its values are then read by `to_numpy`.
+
+        Raises:
+            ConversionError: it cannot be converted, whatever its values are.
+        """
+        here = call_backend(self.source, "device_of", x)
+        there, _ = resolve_device(self.target, self.options.device, here)
+        route = self._route(here, there, frozenset())
+        _check_lazy(x, route, self.target, self.options)
+        return route.steps[0].target == HOST
+
+    def _route(self, here: str, there: str, without: frozenset[object]) -> Route:
+        kinds = device_kind(here), device_kind(there)
+        return find_route(self.catalog, self.source, kinds[0], self.target, kinds[1], without)
 
     def _within(self, x: Any) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
@@ -81,6 +101,21 @@ class Executor:
                 remedy="Pass copy=None to let it be moved.",
             )
         return call_backend(backend, "to_device", x, device)
+
+
+def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None:
+    if not route.computes:
+        return
+    import numpy as np
+
+    dtype = getattr(x, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        target_dtype(dtype, target, options.narrowing)
+    if options.copy is False:
+        raise CopyRequiredError(
+            f"memory cannot be shared: {route.source.backend} arrays are computed when they are converted",
+            remedy=PASS_COPY,
+        )
 
 
 def _traced(source: Backend, target: Backend) -> TracedValueError:
@@ -128,6 +163,8 @@ class _Run:
 
     def result(self) -> Any:
         """Take all steps."""
+        if self.values is None:
+            _check_lazy(self.x, self.route, self.target, self.options)
         if self.options.copy is False and self.route.transfers:
             raise CopyRequiredError(
                 f"memory on {self.route.source.device} cannot be shared with {self.route.target.device}",
@@ -144,8 +181,10 @@ class _Run:
         return held.value
 
     def _check_device(self, y: Any) -> None:
+        if self.options.device is None:
+            return
         arrived = call_backend(self.target, "device_of", y)
-        if self.options.device is not None and arrived != self.there:
+        if arrived != self.there:
             raise ConversionError(
                 f"the backend {self.target.name!r} put an array on {arrived} instead of {self.there}",
                 remedy="Report this to the author of the plugin.",
@@ -214,8 +253,12 @@ class _Run:
         return Held(y, held.private or copying, constant)
 
     def _to_numpy(self, step: Step, held: Held, before: Backend, after: Backend) -> Held:
-        values = self.values if held.value is self.x else None
-        out = to_host(held.value, before, step.source.device == "cpu", values)
+        first = held.value is self.x
+        out = to_host(
+            held.value, before, step.source.device == "cpu", self.values if first else None
+        )
+        if first and before.memory == "lazy":  # another route must not compute it again
+            self.values = out.value
         out = Held(out.value, out.private or held.private, out.constant and not held.private)
         if after.name != "numpy":
             return out

@@ -1,0 +1,182 @@
+"""Nothing is computed twice, and what will be refused is refused before it is computed."""
+
+from __future__ import annotations
+
+import threading
+
+import dask.array as da
+import jax
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+
+class Counted:
+    """Dask arrays, and how often their blocks were computed."""
+
+    def __init__(self):
+        self.times = 0
+        self.lock = threading.Lock()
+
+    def array(self, dtype=np.float32, fails=False):
+        def block(values):
+            with self.lock:
+                self.times += 1
+            if fails:
+                raise ValueError("this block fails")
+            return values.astype(dtype)
+
+        return da.ones(4, chunks=4).map_blocks(block, dtype=dtype, meta=np.ones(0, dtype))
+
+
+@pytest.fixture
+def counted():
+    return Counted()
+
+
+TARGETS = ["numpy", "torch", "jax", "array_api_strict"]
+TREES = {
+    "alone": lambda make: make(),
+    "two": lambda make: [make(), make()],
+    "wide and narrow": lambda make: {"a": make(np.float64), "b": make(np.int32)},
+    "beside others": lambda make: {"a": make(np.float64), "b": np.ones(2), "c": torch.ones(2)},
+    "twice the same": lambda make: [make()] * 2,
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"device": "cpu"}], ids=str)
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_graph_runs_once_in_each_call(counted, target, tree, options):
+    if target == "array_api_strict" and options.get("device"):
+        pytest.skip("it has devices of its own")
+    conversion = af.converter(target, **options)
+    for _ in range(6):
+        counted.times = 0
+        value = TREES[tree](counted.array)
+        arrays = {id(x) for x in (value.values() if isinstance(value, dict) else value)
+                  if isinstance(x, da.Array)} if isinstance(value, (dict, list)) else {id(value)}  # fmt: skip
+        conversion(value)
+        assert counted.times == len(arrays)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_graph_that_fails_runs_once(counted, target):
+    conversion = af.converter(target)
+    for value in (counted.array(), [counted.array(), np.ones(1)]):
+        for _ in range(4):
+            conversion(value)
+    for wrap in (lambda x: x, lambda x: [x, np.ones(1)], lambda x: {"new": (x,)}):
+        for _ in range(4):
+            counted.times = 0
+            with pytest.raises(af.ConversionError, match="this block fails"):
+                conversion(wrap(counted.array(fails=True)))
+            assert counted.times == 1
+
+
+REFUSED = {
+    "no sharing": ({"copy": False}, np.float32, af.CopyRequiredError),
+    "no narrowing": ({"narrowing": "forbid"}, np.float64, af.NarrowingError),
+    "no such dtype": ({}, "U1", af.UnsupportedDtypeError),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+@pytest.mark.parametrize("target", ["jax", "torch"])
+def test_what_is_refused_is_not_computed(counted, target, why):
+    options, dtype, error = REFUSED[why]
+    if target == "torch" and why == "no narrowing":
+        pytest.skip("PyTorch has float64")
+    conversion = af.converter(target, **options)
+    for _ in range(4):
+        for wrap in (lambda x: x, lambda x: {"a": counted.array(), "b": x}):
+            with pytest.raises(error) as caught:
+                conversion(wrap(counted.array(dtype)))
+            assert caught.value.source == "dask"
+            assert caught.value.target == target
+    assert counted.times == 0
+
+
+def test_another_leaf_is_refused_before_anything_is_computed(counted):
+    for value in ([counted.array(), np.array(["text"])], [counted.array(), jax.random.key(0)]):
+        for _ in range(4):
+            with pytest.raises(af.ConversionError, match=r"at \[1\]"):
+                af.convert(value, "torch")
+    assert counted.times == 0
+
+
+def test_what_is_kept_is_not_computed(counted):
+    for options in ({}, {"copy": False}, {"copy": True}):
+        for _ in range(4):
+            x = counted.array("U1")
+            assert af.convert(x, "torch", unsupported="keep", **options) is x
+    assert counted.times == 0
+    found = af.convert([x, counted.array()], "torch", unsupported="keep")
+    assert found[0] is x
+    assert isinstance(found[1], torch.Tensor)
+    assert counted.times == 1
+
+
+def test_a_lazy_array_stays_lazy_within_its_library(counted):
+    for options in ({}, {"copy": True}, {"device": "cpu"}):
+        for _ in range(4):
+            assert isinstance(af.convert([counted.array()], "dask", **options)[0], da.Array)
+    assert counted.times == 0
+
+
+class Box:
+    def __init__(self, values):
+        self.values = values
+
+
+class Lazy(af.Backend):
+    """A lazy library whose plugin counts, and may return too few."""
+
+    name, package, array_types, memory = "lazybox", "lazybox", ("lazybox.Box",), "lazy"
+    read = 0
+    missing = 0
+
+    def to_numpy(self, x):
+        type(self).read += 1
+        return x.values
+
+    def to_numpy_many(self, xs):
+        type(self).read += len(xs)
+        return [x.values for x in xs][self.missing :]
+
+    def from_numpy(self, x, device=None):
+        return Box(x)
+
+
+@pytest.fixture
+def lazy(monkeypatch):
+    import sys
+    import types
+
+    module = types.ModuleType("lazybox")
+    module.Box = Box
+    monkeypatch.setitem(sys.modules, "lazybox", module)
+    part = Lazy()
+    Lazy.read = 0
+    af.registry.register(part)
+    yield part
+    af.registry.unregister(part)
+
+
+def test_a_lazy_library_of_a_plugin(lazy):
+    for count in range(1, 5):
+        Lazy.read = 0
+        found = af.convert([Box(np.array([1.5])), Box(np.array([2.5]))][:count], "jax")
+        assert [float(y[0]) for y in found] == [1.5, 2.5][:count]
+        assert Lazy.read == min(count, 2)
+
+
+def test_a_plugin_that_returns_too_few(lazy):
+    lazy.missing = 1
+    with pytest.raises(
+        af.ConversionError,
+        match=r"to_numpy_many\(\) of the backend 'lazybox' returned 1 for 2 arrays",
+    ):
+        af.convert([Box(np.ones(1)), Box(np.ones(1))], "torch")
