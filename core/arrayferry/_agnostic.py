@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from ._api import conversion_like, first_array, kept_conversion
+from ._api import device_like, first_array, kept_conversion
 from ._conversion.conversion import Conversion
 from ._errors import OptionError
 from ._options import Options
@@ -58,20 +58,32 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
             f"agnostic has no such option ({error})",
             remedy="The options are device, copy, narrowing, scalars and unsupported.",
         ) from None
-    inside = Conversion(to, chosen, registry)
+    inside: Any = Conversion(to, chosen, registry)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            array, backend = first_array((args, kwargs))
-            args_inside, kwargs_inside = inside((args, kwargs))
+            array, backend = _first_argument(args, kwargs)
             call: Any = function
-            result: R = call(*args_inside, **kwargs_inside)
+            if kwargs:
+                given, named = inside((args, kwargs))
+                result: R = call(*given, **named)
+            else:
+                result = call(*inside(args))
             if backend is None:
                 return result
-            back: R = kept_conversion(*conversion_like(array))(result)
+            back: R = kept_conversion(backend, device_like(array, backend))(result)
             return back
 
         return wrapper
 
     return decorate
+
+
+def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Find the first array among arguments, and its backend; (None, None) if there is none."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        found = first_array(value)
+        if found[1] is not None:
+            return found
+    return None, None

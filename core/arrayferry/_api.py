@@ -13,7 +13,7 @@ from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._registry.registry import default_registry
 from ._route.route import Route, describe_route
-from ._tree.tree import Tree
+from ._tree.tree import Tree, holds_objects
 
 __all__ = [
     "backend_of",
@@ -21,6 +21,7 @@ __all__ = [
     "conversion_like",
     "convert",
     "converter",
+    "device_like",
     "first_array",
     "kept_conversion",
     "namespace_of",
@@ -110,7 +111,7 @@ def kept_conversion(
     unsupported: Any = "raise",
 ) -> Conversion:
     """Return a conversion that is made once for a target and options, and kept for the next call."""
-    key = (to, device, copy, narrowing, scalars, unsupported, type(device), type(copy))
+    key = (to, device, copy, narrowing, scalars, unsupported, device.__class__, copy.__class__)
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
@@ -177,9 +178,17 @@ def conversion_like(like: Any, to: Any = None, device: Any = None) -> tuple[Back
             f"like= was given a {type(like).__name__} that holds no array",
             remedy="Pass an array, or a tree with one.",
         )
-    if call_backend(backend, "is_traced", array):
-        return backend, None
-    return backend, call_backend(backend, "device_of", array)
+    return backend, device_like(array, backend)
+
+
+def device_like(array: Any, backend: Backend) -> Any:
+    """Return the device of an array, None if it is traced."""
+    try:
+        return backend.device_of(array)
+    except Exception:
+        if call_backend(backend, "is_traced", array):
+            return None
+        return call_backend(backend, "device_of", array)
 
 
 def backend_of(value: Any) -> Backend:
@@ -258,7 +267,7 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     """
     registry = default_registry()
     kind = registry.kind(value)
-    if kind.what == "array":
+    if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
         return value, kind.backend
     tree = Tree(value, registry.kind)
     if not tree.arrays:

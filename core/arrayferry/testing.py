@@ -1,6 +1,6 @@
-"""The contract kit: tests that a plugin's author inherits, to show that a backend is right.
+"""The contract kit: tests that a plugin author inherits to check a backend.
 
-Subclass `BackendContract`, name the backend, say how an array is made, and run pytest:
+Subclass `BackendContract`, name the backend, implement `make`, and run pytest:
 
     import numpy
     import mylib
@@ -12,7 +12,7 @@ Subclass `BackendContract`, name the backend, say how an array is made, and run 
         def make(self, values):
             return mylib.array(values.tolist(), dtype=values.dtype.name)
 
-Each test says in its name what it checks, and in its message what was found.
+The name of each test says what it checks, and its message what was found.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 3, 1, 2),
 )
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024)
-"""Elements of float32: from 4 bytes to 1 MiB, past the sizes at which frameworks change their ways."""
+"""Numbers of float32 elements: 4 bytes to 1 MiB, past the sizes at which frameworks change strategy."""
 
 
 class BackendContract:
-    """What every backend must keep. Subclass it, with a name that begins with `Test`.
+    """The tests that every backend must pass. Name your subclass `Test...`.
 
     Attributes:
         backend: the backend under test, by name, or an instance, which is registered for the tests.
-        others: names of the backends to cross with; None for all that can be used here.
-        dtypes: names of the dtypes to try; None for all that the backend says it has.
+        others: names of the backends to convert to and from; None for all usable ones.
+        dtypes: names of the dtypes to try; None for all of `dtypes()`.
 
     Example:
         >>> import numpy as np
@@ -70,35 +70,35 @@ class BackendContract:
         ...     backend = "numpy"
         ...     def make(self, values):
         ...         return values.copy()
-        >>> TestNumpy().test_values_leave()
+        >>> TestNumpy().test_to_numpy()
     """
 
     backend: str | Backend = ""
     others: tuple[str, ...] | None = None
     dtypes: tuple[str, ...] | None = None
 
-    # What the author fills in.
+    # For the author to fill in.
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an array of the library with these values, shape and dtype, not through the plugin.
+        """Make an array of the library with these values, shape and dtype, without the plugin.
 
         It must own its memory. Required.
         """
         raise NotImplementedError(f"{type(self).__name__} must say how an array is made")
 
     def read(self, array: Any) -> np.ndarray[Any, Any]:
-        """Read the values of an array into memory of their own. The default goes through the plugin."""
+        """Copy the values of an array into a NumPy array. The default uses the plugin."""
         return np.array(self._backend.to_numpy(array))
 
     def write(self, array: Any, value: float) -> None:
-        """Write a value into every element of an array, in place. Needed where arrays are writable."""
+        """Write a value to every element of an array, in place. Needed if arrays are writable."""
         array[...] = value
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Give arrays that hold more than values, each with a word that the error must contain."""
+        """Return arrays that hold more than values, each with a word that the error must contain."""
         return []
 
-    # The machinery.
+    # Internals.
 
     @property
     def _backend(self) -> Backend:
@@ -121,8 +121,8 @@ class BackendContract:
             registry.unregister(self.backend)
 
     def _dtypes(self) -> list[np.dtype[Any]]:
-        held = self.dtypes or self._backend.dtypes()
-        names = sorted(STANDARD_DTYPES if held is None else held)
+        supported = self.dtypes or self._backend.dtypes()
+        names = sorted(STANDARD_DTYPES if supported is None else supported)
         return [found for found in map(dtype_named, names) if found is not None]
 
     def _others(self) -> list[Backend]:
@@ -139,7 +139,7 @@ class BackendContract:
         floats[:] = np.arange(size) % 1000 + 1
         return floats
 
-    def _grounds(self) -> Iterator[tuple[int, bool, str]]:
+    def _memory_cases(self) -> Iterator[tuple[int, bool, str]]:
         for size in SIZES:
             for aligned in (True, False):
                 yield size, aligned, f"{size * 4} bytes, {'' if aligned else 'not '}aligned to 64"
@@ -148,49 +148,47 @@ class BackendContract:
     def _writable(self) -> bool:
         return self._backend.memory == "writable"
 
-    # What it says of itself.
+    # Detection.
 
     def test_its_arrays_are_recognised(self) -> None:
-        """An array of the library is seen as one of this backend, by its type."""
+        """An array of the library is recognised by its type."""
         array = self.make(_sample(np.dtype("float32"), (2,)))
         found = backend_of(array)
         assert found.name == self._backend.name, (
-            f"a {type(array)} is taken for an array of {found.name}; array_types are {self._backend.array_types}"
+            f"a {type(array)} is recognised as an array of {found.name}; array_types are {self._backend.array_types}"
         )
 
     def test_arrays_are_not_traced(self) -> None:
-        """An ordinary array has values."""
+        """An ordinary array is not traced."""
         array = self.make(_sample(np.dtype("float32"), (2,)))
-        assert not self._backend.is_traced(array), (
-            "is_traced takes an ordinary array for a traced one"
-        )
+        assert not self._backend.is_traced(array), "is_traced is true for an ordinary array"
 
     # Values.
 
-    def test_values_leave(self) -> None:
-        """`to_numpy` gives the same values, shape and dtype."""
+    def test_to_numpy(self) -> None:
+        """`to_numpy` returns the same values, shape and dtype."""
         for dtype in self._dtypes():
             for shape in SHAPES:
                 values = _sample(dtype, shape)
                 out = self._backend.to_numpy(self.make(values))
                 assert isinstance(out, np.ndarray), (
-                    f"to_numpy gave a {type(out)}, not a numpy.ndarray"
+                    f"to_numpy returned a {type(out)}, not a numpy.ndarray"
                 )
                 _same(out, values, f"to_numpy, {dtype.name}, shape {shape}")
 
-    def test_values_enter(self) -> None:
-        """`from_numpy` gives an array with the same values, shape and dtype."""
+    def test_from_numpy(self) -> None:
+        """`from_numpy` returns an array with the same values, shape and dtype."""
         for dtype in self._dtypes():
             for shape in SHAPES:
                 values = _sample(dtype, shape)
                 array = self._backend.from_numpy(values.copy())
                 assert backend_of(array).name == self._backend.name, (
-                    f"from_numpy gave a {type(array)}, which is no array of {self._backend.name}"
+                    f"from_numpy returned a {type(array)}, not an array of {self._backend.name}"
                 )
                 _same(self.read(array), values, f"from_numpy, {dtype.name}, shape {shape}")
 
-    def test_special_values_survive(self) -> None:
-        """Signs of zeros, infinities, NaN, the least and the greatest numbers cross both ways."""
+    def test_special_values_are_kept(self) -> None:
+        """Signed zeros, infinities, NaN, and the lowest and highest numbers are kept both ways."""
         for dtype in self._dtypes():
             values = _special(dtype)
             _same(self._backend.to_numpy(self.make(values)), values, f"to_numpy, {dtype.name}")
@@ -200,53 +198,51 @@ class BackendContract:
                 f"from_numpy, {dtype.name}",
             )
 
-    def test_layouts_enter(self) -> None:
-        """Whatever the memory layout of a NumPy array, its values arrive."""
+    def test_memory_layouts(self) -> None:
+        """A NumPy array keeps its values, whatever its memory layout."""
         for name, values in _layouts():
             expected = np.array(values)
             if self._backend.name != "numpy":
                 expected = expected.astype(expected.dtype.newbyteorder("="))
             _same(self.read(convert(values, self._backend)), expected, name)
 
-    def test_sources_are_left_alone(self) -> None:
-        """No crossing changes the array that it takes, nor NumPy memory handed in."""
+    def test_sources_are_not_changed(self) -> None:
+        """No conversion changes its source, in the library or in NumPy."""
         values = _sample(np.dtype("float32"), (2, 3))
         array = self.make(values)
         self._backend.to_numpy(array)
         self._backend.copy(array)
         convert(array, "numpy", copy=True)
-        _same(self.read(array), values, "the array, after it was read from")
+        _same(self.read(array), values, "the array, after it was read")
         memory = values.copy()
         taken = memory.view()
         self._backend.from_numpy(taken)
         convert(taken, self._backend, copy=True)
-        _same(memory, values, "NumPy memory, after it was handed in")
-        assert taken.shape == values.shape, "the shape of the array that was handed in changed"
-        assert taken.strides == values.strides, (
-            "the strides of the array that was handed in changed"
-        )
-        assert taken.flags.writeable, "the array that was handed in became read-only"
+        _same(memory, values, "the NumPy array, after it was converted")
+        assert taken.shape == values.shape, "the shape of the NumPy array changed"
+        assert taken.strides == values.strides, "the strides of the NumPy array changed"
+        assert taken.flags.writeable, "the NumPy array became read-only"
 
-    def test_what_holds_more_than_values_is_refused(self) -> None:
-        """Arrays that hold more than values raise `ConversionError`, which says what and what to do."""
+    def test_arrays_with_more_than_values_are_refused(self) -> None:
+        """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
         for array, word in self.unportable():
             with pytest.raises(ConversionError) as caught:
                 convert({"x": array}, "numpy" if self._backend.name != "numpy" else "torch")
             text = str(caught.value)
             assert word in text, f"the error does not mention {word!r}: {text}"
-            assert caught.value.remedy, f"the error gives no remedy: {text}"
+            assert caught.value.remedy, f"the error has no remedy: {text}"
             assert "['x']" in text, f"the error does not name the place: {text}"
 
     # Dtypes.
 
-    def test_dtypes_it_lacks_follow_the_narrowing_rule(self) -> None:
-        """A dtype that it lacks becomes the widest of the kind that it has, and never in silence."""
-        held = self._backend.dtypes()
-        if held is None:
+    def test_missing_dtypes_follow_the_narrowing_rule(self) -> None:
+        """A missing dtype becomes the widest of its kind, and numbers are never lost silently."""
+        supported = self._backend.dtypes()
+        if supported is None:
             return
         for name, number in (("int64", 2**40), ("uint64", 2**60), ("float64", 1e300)):
             values = np.array([number], dtype=name)
-            if name in held:
+            if name in supported:
                 _same(self.read(convert(values, self._backend)), values, name)
                 continue
             with pytest.raises(ConversionError):
@@ -257,59 +253,58 @@ class BackendContract:
                 assert found.dtype.kind == small.dtype.kind, f"{name} became {found.dtype}"
                 assert found.tolist() == [3], f"{name} 3 became {found}"
 
-    def test_words_are_refused_or_kept(self) -> None:
-        """Text crosses as it is, or is refused, or kept, as the user chose."""
-        words = np.array(["a", "b"])
-        held = self._backend.dtypes()
-        if held is None:
+    def test_text_is_refused_or_kept(self) -> None:
+        """Text that the backend does not support is refused, or kept on request."""
+        text = np.array(["a", "b"])
+        if self._backend.dtypes() is None:
             return
         with pytest.raises(UnsupportedDtypeError):
-            convert(words, self._backend)
-        assert convert(words, self._backend, unsupported="keep") is words
+            convert(text, self._backend)
+        assert convert(text, self._backend, unsupported="keep") is text
 
     # Memory.
 
-    def test_copy_true_gives_memory_of_its_own(self) -> None:
-        """With `copy=True` nothing that is written on one side is seen on the other."""
-        for size, aligned, ground in self._grounds():
+    def test_copy_true_copies(self) -> None:
+        """With `copy=True`, a write to one array is never seen in the other."""
+        for size, aligned, case in self._memory_cases():
             memory = self._floats(size, aligned)
             values = memory.copy()
             array = convert(memory, self._backend, copy=True)
             memory[:] = -1
-            _same(self.read(array), values, f"copy=True from numpy, {ground}: NumPy was written to")
+            _same(self.read(array), values, f"copy=True from numpy, {case}: NumPy was written to")
             array = self.make(values)
             out = convert(array, "numpy", copy=True)
-            assert out.flags.writeable, f"copy=True to numpy gave a read-only array, {ground}"
+            assert out.flags.writeable, f"copy=True to numpy returned a read-only array, {case}"
             out[:] = -1
-            _same(self.read(array), values, f"copy=True to numpy, {ground}: NumPy was written to")
+            _same(self.read(array), values, f"copy=True to numpy, {case}: NumPy was written to")
             again = convert(array, self._backend, copy=True)
             if self._writable:
                 self.write(again, -1)
                 _same(
-                    self.read(array), values, f"copy=True within, {ground}: the copy was written to"
+                    self.read(array), values, f"copy=True within, {case}: the copy was written to"
                 )
 
-    def test_what_is_promised_constant_never_changes(self) -> None:
-        """No write on the NumPy side reaches an array that was promised never to change."""
+    def test_immutable_arrays_never_change(self) -> None:
+        """No write to NumPy memory reaches an array that must never change."""
         if self._backend.memory not in ("immutable", "lazy"):
             return
-        for size, aligned, ground in self._grounds():
+        for size, aligned, case in self._memory_cases():
             memory = self._floats(size, aligned)
             values = memory.copy()
             array = convert(memory, self._backend)
             memory[:] = -1
-            _same(self.read(array), values, f"from numpy, {ground}: NumPy was written to")
+            _same(self.read(array), values, f"from numpy, {case}: NumPy was written to")
             array = self.make(values)
             out = convert(array, "numpy")
             if out.flags.writeable:
                 out[:] = -1
-            _same(self.read(array), values, f"to numpy, {ground}: NumPy was written to")
+            _same(self.read(array), values, f"to numpy, {case}: NumPy was written to")
 
     def test_read_only_memory_is_never_written(self) -> None:
-        """No write on the library's side reaches a NumPy array that is read-only."""
+        """No write to an array of the library reaches a read-only NumPy array."""
         if not self._writable:
             return
-        for size, aligned, ground in self._grounds():
+        for size, aligned, case in self._memory_cases():
             memory = self._floats(size, aligned)
             values = memory.copy()
             memory.flags.writeable = False
@@ -318,40 +313,42 @@ class BackendContract:
                 assert not array.flags.writeable
                 continue
             self.write(array, -1)
-            _same(memory, values, f"read-only NumPy memory, {ground}: the array was written to")
+            _same(memory, values, f"read-only NumPy memory, {case}: the array was written to")
 
     def test_sharing_is_as_stated(self) -> None:
-        """`to_numpy_shares` and `from_numpy_shares` are true, shown by writing to one side."""
-        for size, aligned, ground in self._grounds():
+        """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
+        for size, aligned, case in self._memory_cases():
             values = self._floats(size, aligned).copy()
             array = self.make(values)
             out = self._backend.to_numpy(array)
             if self._backend.to_numpy_shares is False and out.flags.writeable:
                 out[:] = -1
-                _same(self.read(array), values, f"to_numpy is said not to share, {ground}")
+                _same(self.read(array), values, f"to_numpy_shares is False, but it shares, {case}")
             if self._backend.to_numpy_shares and self._writable:
                 self.write(array, -1)
-                assert (out == -1).all(), f"to_numpy is said to share, and does not, {ground}"
+                assert (out == -1).all(), f"to_numpy_shares is True, but it copies, {case}"
             if (
                 self._backend.memory in ("immutable", "lazy")
                 and self._backend.to_numpy_shares is not False
             ):
                 assert not out.flags.writeable, (
-                    "to_numpy gave a writable view of memory that is promised never to change"
+                    "to_numpy returned a writable view of memory that must never change"
                 )
             memory = self._floats(size, aligned)
             array = self._backend.from_numpy(memory)
             memory[:] = -1
             if self._backend.from_numpy_shares is False:
-                _same(self.read(array), values, f"from_numpy is said not to share, {ground}")
+                _same(
+                    self.read(array), values, f"from_numpy_shares is False, but it shares, {case}"
+                )
             if self._backend.from_numpy_shares:
                 assert (self.read(array) == -1).all(), (
-                    f"from_numpy is said to share, and does not, {ground}"
+                    f"from_numpy_shares is True, but it copies, {case}"
                 )
 
     def test_copy_false_shares_or_raises(self) -> None:
-        """With `copy=False` what is written on one side is seen on the other, or it raises."""
-        for size, aligned, ground in self._grounds():
+        """With `copy=False`, memory is shared, or the conversion raises."""
+        for size, aligned, case in self._memory_cases():
             memory = self._floats(size, aligned)
             try:
                 array = convert(memory, self._backend, copy=False)
@@ -359,7 +356,7 @@ class BackendContract:
                 pass
             else:
                 memory[:] = -1
-                assert (self.read(array) == -1).all(), f"copy=False from numpy copied, {ground}"
+                assert (self.read(array) == -1).all(), f"copy=False from numpy copied, {case}"
             array = self.make(memory.copy())
             try:
                 out = convert(array, "numpy", copy=False)
@@ -367,11 +364,11 @@ class BackendContract:
                 continue
             if self._writable:
                 self.write(array, -2)
-                assert (out == -2).all(), f"copy=False to numpy copied, {ground}"
+                assert (out == -2).all(), f"copy=False to numpy copied, {case}"
 
     def test_results_outlive_their_sources(self) -> None:
-        """The target is right after the source was deleted and its memory could have been used again."""
-        for size, aligned, ground in self._grounds():
+        """A result is still correct after its source is deleted and the memory may be reused."""
+        for size, aligned, case in self._memory_cases():
             memory = self._floats(size, aligned)
             values = memory.copy()
             into = convert(memory, self._backend)
@@ -379,39 +376,39 @@ class BackendContract:
             out = convert(source, "numpy")
             del memory, source
             gc.collect()
-            rubbish = [np.full(size, -9, np.float32) for _ in range(8)]
-            _same(self.read(into), values, f"from numpy, {ground}: the source was deleted")
-            _same(out, values, f"to numpy, {ground}: the source was deleted")
-            del rubbish
+            filler = [np.full(size, -9, np.float32) for _ in range(8)]
+            _same(self.read(into), values, f"from numpy, {case}: the source was deleted")
+            _same(out, values, f"to numpy, {case}: the source was deleted")
+            del filler
 
     # Devices.
 
-    def test_arrays_lie_where_they_were_put(self) -> None:
-        """Every device that it names can be put on, and is named again by `device_of`."""
+    def test_arrays_are_on_the_requested_device(self) -> None:
+        """Arrays can be put on each of `devices()`, and `device_of` names that device."""
         values = _sample(np.dtype("float32"), (3,))
         devices = list(self._backend.devices())
-        assert devices, "devices() names none"
-        assert all(isinstance(device, str) for device in devices), f"devices() gave {devices}"
+        assert devices, "devices() is empty"
+        assert all(isinstance(device, str) for device in devices), f"devices() returned {devices}"
         for device in devices:
             array = convert(values, self._backend, device=device)
             found = self._backend.device_of(array)
-            assert found == device, f"asked for {device}, and device_of says {found}"
+            assert found == device, f"asked for {device}, but device_of returned {found}"
             _same(self.read(array), values, f"on {device}")
             moved = convert(array, self._backend, device=devices[0])
             assert self._backend.device_of(moved) == devices[0], f"not moved from {device}"
             copied = convert(array, self._backend, copy=True)
             assert self._backend.device_of(copied) == device, f"copy=True moved it from {device}"
 
-    # Many at once, pairs, and going along.
+    # Many arrays at once, pairs, pickling and warnings.
 
-    def test_many_at_once_are_as_one_by_one(self) -> None:
-        """`to_numpy_many` gives what `to_numpy` gives for each."""
+    def test_to_numpy_many_matches_to_numpy(self) -> None:
+        """`to_numpy_many` returns what `to_numpy` returns for each array."""
         arrays = [self.make(_sample(np.dtype("float32"), shape)) for shape in SHAPES]
         for array, out in zip(arrays, self._backend.to_numpy_many(arrays), strict=True):
             _same(np.asarray(out), self._backend.to_numpy(array), "to_numpy_many")
 
-    def test_direct_converters_are_as_the_general_way(self) -> None:
-        """Each direct crossing gives equal arrays, one by one and many at once, and copies if told to."""
+    def test_direct_converters_match_the_general_path(self) -> None:
+        """Direct converters return equal arrays, one or many at once, with and without `copy=True`."""
         mine = self._backend
         for direct in default_registry().catalog.converters:
             if mine.name not in (direct.source, direct.target):
@@ -449,26 +446,26 @@ class BackendContract:
                         )
 
     def test_pairs_with_all_others(self) -> None:
-        """Arrays go to every other backend and come back with equal values, nested in a tree."""
+        """Arrays in a tree are converted to every other backend and back, with equal values."""
         values = _sample(np.dtype("float32"), (2, 3))
         for other in self._others():
-            there = convert({"x": [self.make(values), "word"]}, other)
+            there = convert({"x": [self.make(values), "text"]}, other)
             assert backend_of(there["x"][0]).name == other.name
-            assert there["x"][1] == "word"
+            assert there["x"][1] == "text"
             back = convert(there, self._backend)
             assert backend_of(back["x"][0]).name == self._backend.name, f"from {other.name}"
             _same(self.read(back["x"][0]), values, f"to {other.name} and back")
 
     def test_conversions_can_be_pickled(self) -> None:
-        """A conversion to the backend goes to another process."""
+        """A conversion to the backend works after pickling."""
         values = _sample(np.dtype("float32"), (2,))
         if isinstance(self.backend, Backend):
             return
         again = pickle.loads(pickle.dumps(converter(self._backend.name)))
         _same(self.read(again(values)), values, "after pickling")
 
-    def test_nothing_is_warned_of(self) -> None:
-        """An ordinary conversion is silent."""
+    def test_conversions_do_not_warn(self) -> None:
+        """An ordinary conversion emits no warning."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             values = _sample(np.dtype("float32"), (4,))
@@ -503,9 +500,9 @@ def _layouts() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
     yield "Fortran order", np.asfortranarray(base)
     yield "transposed", base.T
-    yield "every second", base[::2, ::3]
+    yield "strided", base[::2, ::3]
     yield "flipped", base[::-1]
-    yield "flipped in both", base[::-1, ::-1]
+    yield "flipped in both axes", base[::-1, ::-1]
     yield "broadcast", np.broadcast_to(base[0], (3, 6))
     yield "zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, 4))
     yield "big-endian", base.astype(">f4")
@@ -539,4 +536,4 @@ def _same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], what: str
         same = (
             bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
         )
-    assert same, f"{what}: {ours.ravel()[:8]} arrived, not {theirs.ravel()[:8]}"
+    assert same, f"{what}: values {ours.ravel()[:8]}, not {theirs.ravel()[:8]}"

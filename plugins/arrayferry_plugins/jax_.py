@@ -208,39 +208,76 @@ def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Identity:
-    """Converts private NumPy arrays to JAX on its default device, many in one call.
+    """Converts NumPy arrays to JAX on its default device, many in one call.
 
     A compiled identity is the fastest way, but it compiles once for each combination of shapes and
-    dtypes. So it is used from the second time that a combination is seen, for small arrays, and for a
-    limited number of combinations.
+    dtypes. So it is used from the second time that a combination is seen, for small arrays, for a limited
+    number of combinations, and for a limited number of arrays at once, since compiling for thousands
+    would take seconds.
     """
 
     MOST = 512
+    """Combinations."""
+    CHUNK = 128
+    """Arrays at once. Compiling for them takes a thirtieth of a second."""
 
     def __init__(self) -> None:
+        self._compilations = 0
         self._reset()
 
     def _reset(self) -> None:
         import jax
 
         self._compiled = jax.jit(lambda xs: xs)
-        self._seen: dict[Any, bool] = {}
+        self._states: dict[Any, str] = {}
 
     def __call__(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
         import jax
 
+        if len(xs) > self.CHUNK:
+            return self._in_chunks(xs)
+        found = self._at_once(xs)
+        if found is None:  # unlike jnp.array, this does not compile for each new shape
+            found = [jax.device_put(_private(x)) for x in xs]
+        return found
+
+    def _in_chunks(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
+        """Convert chunk by chunk. At most one is compiled for in each call."""
+        import jax
+
+        results: list[Any] = list(xs)
+        others: list[int] = []
+        before = self._compilations
+        for start in range(0, len(xs), self.CHUNK):
+            places = range(start, min(start + self.CHUNK, len(xs)))
+            chunk = xs[places.start : places.stop]
+            found = self._at_once(chunk, may_compile=self._compilations == before)
+            if found is None:
+                others += places
+            else:
+                results[places.start : places.stop] = found
+        for index, y in zip(others, jax.device_put([_private(xs[i]) for i in others]), strict=True):
+            results[index] = y
+        return results
+
+    def _at_once(
+        self, xs: list[np.ndarray[Any, Any]], *, may_compile: bool = True
+    ) -> list[Any] | None:
+        """Convert by the compiled identity, if this combination is known for it."""
         signature = tuple([(x.shape, x.dtype) for x in xs])
-        again = self._seen.get(signature)
-        if again:
+        state = self._states.get(signature)
+        if state == "compiled" or (state == "ready" and may_compile):
+            if state == "ready":
+                self._compilations += 1
+                self._states[signature] = "compiled"
             return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
-        if again is None:
-            if len(self._seen) >= self.MOST:
+        if state is None:
+            if len(self._states) >= self.MOST:
                 self._reset()
-            self._seen[signature] = False
-        elif all(x.nbytes <= SMALL for x in xs):
-            self._seen[signature] = True
-        # unlike jnp.array, which compiles for each new shape
-        return [jax.device_put(_private(x)) for x in xs]
+            self._states[signature] = "seen"
+        elif state == "seen" and all(x.nbytes <= SMALL for x in xs):
+            self._states[signature] = "ready"
+        return None
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A converter is an ordinary callable: the same before and after it has learnt, here and elsewhere."""
+"""A converter is an ordinary callable: the same before and after it has learnt, in any process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_copies_are_equal(make):
     assert pickle.dumps(make()) == pickle.dumps(fresh())
 
 
-def test_different_ones_differ():
+def test_different_converters_differ():
     conversions = [
         af.converter("torch"),
         af.converter("jax"),
@@ -92,7 +92,7 @@ def test_different_ones_differ():
     assert own != conversions[0]
 
 
-def test_each_of_two_equal_ones_hears_of_changes():
+def test_each_of_two_equal_converters_notices_changes():
     class ToTorch(af.Converter):
         source, target, cost = "numpy", "torch", "copy"
 
@@ -109,7 +109,7 @@ def test_each_of_two_equal_ones_hears_of_changes():
     assert [conversion(X).tolist() for conversion in both] == [[0, 1, 2]] * 2
 
 
-def test_a_target_that_is_gone():
+def test_a_target_that_was_unregistered():
     class Gone(af.Backend):
         name, package, array_types = "gone", "types", ("types.SimpleNamespace",)
 
@@ -193,7 +193,7 @@ def test_on_a_cluster(client, make):
     assert client.submit(conversion, X).key == future.key
 
 
-def test_errors_come_back_from_a_cluster(client):
+def test_errors_are_returned_from_a_cluster(client):
     class Mine(af.Backend):
         name, package, array_types = "mine_only", "types", ("types.SimpleNamespace",)
 
@@ -243,7 +243,7 @@ def failing(conversion, times=1):
     return caught.value
 
 
-def test_errors_read_short(make):
+def test_tracebacks_are_short(make):
     conversion = make()
     for _ in range(4):
         conversion({"obs": {"camera": [X, X]}})

@@ -1,4 +1,4 @@
-"""Plugins truly installed by pip into a virtual environment of their own, whole ones and broken ones."""
+"""Plugins installed by pip into a separate virtual environment, working ones and broken ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ version = "1.0"
 only-include = ["{module}.py"]
 """
 
-WHOLE = """
+WORKING = """
 import arrayferry as af
 
 class Array:
@@ -93,9 +93,9 @@ BROKEN = {
     "nohook": ("x = 1", "implements no hook"),
 }
 ABSENT = (
-    BACKEND.replace('"types"', '"a_library_nobody_has"')
+    BACKEND.replace('"types"', '"a_missing_library"')
     .replace('"broken"', '"absent"')
-    .replace("types.SimpleNamespace", "a_library_nobody_has.Array")
+    .replace("types.SimpleNamespace", "a_missing_library.Array")
 )
 
 
@@ -111,7 +111,7 @@ def _write(folder: Path, entry: str, code: str) -> Path:
 
 
 def _environment(folder: Path, plugins: dict[str, str]) -> str:
-    """A fresh virtual environment that sees what is installed here, with plugins installed by pip."""
+    """A new virtual environment that sees the packages installed here, with plugins from pip."""
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     python = str(folder / "venv" / "bin" / "python")
     site = subprocess.run(
@@ -130,19 +130,19 @@ def _environment(folder: Path, plugins: dict[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return _environment(tmp_path_factory.mktemp("whole"), {"mini": WHOLE})
+def working(tmp_path_factory):
+    return _environment(tmp_path_factory.mktemp("working"), {"mini": WORKING})
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     plugins = {entry: code for entry, (code, _) in BROKEN.items()}
     return _environment(
-        tmp_path_factory.mktemp("broken"), {**plugins, "absent": ABSENT, "mini": WHOLE}
+        tmp_path_factory.mktemp("broken"), {**plugins, "absent": ABSENT, "mini": WORKING}
     )
 
 
-def test_two_methods_make_every_pair_work(whole, run_python):
+def test_two_methods_make_every_pair_work(working, run_python):
     out = run_python(
         """
 import numpy as np, torch, jax.numpy as jnp, dask.array as da, array_api_strict as strict
@@ -160,7 +160,7 @@ for name, make in others.items():
     assert (np.asarray(af.convert(back, "numpy")) == n).all()
     print(af.route("mini", name), "|", af.route(name, "mini"))
 """,
-        python=whole,
+        python=working,
     )
     assert "mini (cpu) -> numpy (cpu)" in out
     assert len(out.splitlines()) == 5
@@ -183,25 +183,25 @@ for w in caught:
 
 
 @pytest.fixture(scope="module")
-def complaints(broken, run_python):
+def messages(broken, run_python):
     return run_python(PROBE, python=broken).splitlines()
 
 
 @pytest.mark.parametrize("entry", BROKEN)
-def test_a_broken_plugin_is_named_and_disturbs_no_other(complaints, entry):
+def test_a_broken_plugin_is_named_and_affects_no_other(messages, entry):
     import re
 
-    mine = [line for line in complaints if f"'{entry}'" in line]
-    assert len(mine) == 1, complaints
+    mine = [line for line in messages if f"'{entry}'" in line]
+    assert len(mine) == 1, messages
     assert f"the distribution arrayferry-{entry}" in mine[0]
     assert re.search(BROKEN[entry][1], mine[0]), mine[0]
 
 
-def test_each_broken_plugin_warns_once(complaints):
-    assert len(complaints) == len(BROKEN)
+def test_each_broken_plugin_warns_once(messages):
+    assert len(messages) == len(BROKEN)
 
 
-def test_a_backend_whose_library_is_absent_is_known_and_says_how_to_get_it(broken, run_python):
+def test_a_backend_without_its_library_is_known_and_says_how_to_install_it(broken, run_python):
     out = run_python(
         """
 import warnings; warnings.simplefilter("ignore")
@@ -218,21 +218,21 @@ except af.BackendUnavailableError as error:
     assert out.splitlines() == ["False False", "absent is not installed. Run: pip install absent"]
 
 
-def test_only_the_plugins_asked_for(whole, run_python):
+def test_only_requested_plugins_are_loaded(working, run_python):
     script = "import arrayferry as af; print(sorted(af.backends()))"
-    out = run_python(script, python=whole, env={"ARRAYFERRY_PLUGINS": "numpy, mini"})
+    out = run_python(script, python=working, env={"ARRAYFERRY_PLUGINS": "numpy, mini"})
     assert out.strip() == "['mini', 'numpy']"
-    out = run_python(script, python=whole, env={"ARRAYFERRY_DISABLE_AUTOLOAD": "1"})
+    out = run_python(script, python=working, env={"ARRAYFERRY_DISABLE_AUTOLOAD": "1"})
     assert out.strip() == "[]"
 
 
-def test_a_plugin_asked_for_that_is_not_there(whole, run_python):
+def test_a_requested_plugin_that_is_not_installed(working, run_python):
     script = (
         "import warnings, arrayferry as af\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always'); af.backends()\n"
         "print(caught[0].message)"
     )
-    out = run_python(script, python=whole, env={"ARRAYFERRY_PLUGINS": "numpy,troch"})
+    out = run_python(script, python=working, env={"ARRAYFERRY_PLUGINS": "numpy,troch"})
     assert "'troch'" in out
     assert "Did you mean 'torch'" in out

@@ -1,4 +1,4 @@
-"""Each error says what, where, from what to what, and what to do; and it can be sent to another process."""
+"""Each error names the problem, the place, both libraries and a remedy, and can be pickled."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ CAUSES = {
 
 class Absent(af.Backend):
     name = "absent"
-    package = "a_library_nobody_has"
+    package = "a_missing_library"
     install = "absent-lib"
-    array_types = ("a_library_nobody_has.Array",)
+    array_types = ("a_missing_library.Array",)
 
     def to_numpy(self, x):
         return x
@@ -161,7 +161,7 @@ def test_every_hook_is_documented_and_tested():
 
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     docs = (ROOT / "docs/plugins.md").read_text()
-    for hook, gives in HOOKS.items():
+    for hook, part in HOOKS.items():
         assert hook in docs
-        assert gives.__name__ in docs
-        assert hook in tests or f"af.{gives.__name__}" in tests
+        assert part.__name__ in docs
+        assert hook in tests or f"af.{part.__name__}" in tests

@@ -1,4 +1,4 @@
-"""What importing costs: nothing but this package itself."""
+"""Imports: arrayferry alone, no cycles, and down the wings only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_conversion_loads_only_what_it_needs(run_python):
 @pytest.mark.parametrize("root", ["core/arrayferry", "plugins/arrayferry_plugins"])
 def test_no_module_imports_a_library_at_its_top(root):
     for path in (ROOT / root).rglob("*.py"):
-        if path.name == "testing.py":  # nobody imports it but tests
+        if path.name == "testing.py":  # imported by tests only
             continue
         for node in ast.parse(path.read_text()).body:
             names = []
@@ -59,11 +59,11 @@ def test_no_module_imports_a_library_at_its_top(root):
 
 
 WINGS = ("_errors", "_options", "_plugin", "_tree", "_registry", "_route", "_conversion")
-"""Each imports only those before it. All other modules, the public face, may import all of them."""
+"""Each imports only those before it. All other modules, the public face, may import any."""
 
 
 def imports_of_the_core():
-    """Map each module of the core to those of its own that it imports, at its top or inside."""
+    """Map each module of the core to the core modules that it imports, at its top or inside."""
     core = ROOT / "core"
     found = {}
     for path in (core / "arrayferry").rglob("*.py"):
@@ -80,14 +80,14 @@ def imports_of_the_core():
     return {module: imported & found.keys() for module, imported in found.items()}
 
 
-def test_no_imports_in_a_circle():
+def test_no_circular_imports():
     imports = imports_of_the_core()
     assert len(imports) > 30
-    imports["arrayferry"] = set()  # it looks its names up when they are asked for
+    imports["arrayferry"] = set()  # it imports its names lazily
     graphlib.TopologicalSorter(imports).prepare()
 
 
-def test_imports_run_down_the_wings_only():
+def test_modules_import_only_from_lower_wings():
     def level(module):
         wing = [*module.split("."), ""][1]
         return WINGS.index(wing) if wing in WINGS else len(WINGS)
@@ -98,7 +98,7 @@ def test_imports_run_down_the_wings_only():
     assert [(a, b) for a, b in edges if level(b) > level(a)] == []
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in af.__all__:
         assert getattr(af, name) is not None
     assert set(dir(af)) == {*af.__all__, "testing", "__version__"}
@@ -107,7 +107,7 @@ def test_every_public_name_is_there():
         af.nothing  # noqa: B018
 
 
-def test_a_star_import_gives_the_public_names(run_python):
+def test_a_star_import_imports_the_public_names(run_python):
     out = run_python(
         "import sys\nfrom arrayferry import *\n"
         "print(convert.__name__, 'testing' in globals(), 'pytest' in sys.modules)"

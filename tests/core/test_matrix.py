@@ -1,4 +1,4 @@
-"""Every library to every other: equal values, the same shape and dtype, for whatever they all hold."""
+"""Every library to every other: equal values, the same shape, and the same dtype if supported."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class Step(NamedTuple):
 
 def test_trees(source, target):
     n = np.arange(3, dtype=np.float32)
-    words = object()
+    other = object()
     tree = {
         "obs": [source.make(n), (source.make(n + 1), "text")],
-        7: collections.OrderedDict(b=source.make(n + 2), a=words),
+        7: collections.OrderedDict(b=source.make(n + 2), a=other),
         "step": Step(source.make(n + 3)),
         "none": None,
     }
@@ -93,7 +93,7 @@ def test_trees(source, target):
     assert list(y) == list(tree)
     assert type(y[7]) is collections.OrderedDict
     assert list(y[7]) == ["b", "a"]
-    assert y[7]["a"] is words
+    assert y[7]["a"] is other
     assert type(y["step"]) is Step
     assert y["step"].reward == 0.0
     found = [y["obs"][0], y["obs"][1][0], y[7]["b"], y["step"].observation]

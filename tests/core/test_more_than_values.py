@@ -1,4 +1,4 @@
-"""Arrays that carry more than values: carried where nothing is lost, refused with advice where it is."""
+"""Arrays that hold more than values: converted if nothing is lost, else refused with a remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values(x) -> np.ndarray:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_gradients_are_left_behind(target):
+def test_gradients_are_dropped(target):
     x = torch.arange(3.0, requires_grad=True)
     for tensor in (x, x * 2, torch.nn.Parameter(torch.arange(3.0))):
         y = af.convert(tensor, target)
@@ -90,7 +90,7 @@ def test_tracers(target):
     assert len(seen) >= 4
 
 
-def test_numpy_enters_jax_inside_a_traced_function_with_its_values():
+def test_numpy_to_jax_inside_a_traced_function_keeps_values():
     kept = []
 
     @jax.jit
@@ -187,7 +187,7 @@ def test_dask_arrays():
         af.convert(masked, "torch")
 
 
-def test_what_several_dask_arrays_have_in_common_is_computed_once():
+def test_common_parts_of_dask_arrays_are_computed_once():
     calls = []
 
     def block(values):
@@ -201,7 +201,7 @@ def test_what_several_dask_arrays_have_in_common_is_computed_once():
     assert len(calls) == 1
 
 
-def test_extra_dtypes_travel():
+def test_extra_dtypes_are_converted():
     import ml_dtypes
 
     n = np.array([0.5, -2.0, 3.0])

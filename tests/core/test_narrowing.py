@@ -1,4 +1,4 @@
-"""The narrowing rule, the scalars option, and arrays that a target cannot hold."""
+"""The narrowing rule, the scalars option, and arrays that a target does not support."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_checked(dtype, source):
     assert isinstance(caught.value, OverflowError)
 
 
-def test_infinities_and_nan_are_no_loss():
+def test_infinities_and_nan_can_be_narrowed():
     x = np.array([np.inf, -np.inf, np.nan])
     np.testing.assert_array_equal(np.asarray(af.convert(x, "jax")), x.astype(np.float32))
     z = np.array([complex(np.inf, np.nan)])
@@ -57,7 +57,7 @@ def test_forbid_and_allow(dtype):
 
 
 @pytest.mark.parametrize("source", ["numpy", "torch", "dask", "array_api_strict"])
-def test_forbid_holds_on_routes_of_any_length(source):
+def test_forbid_applies_to_routes_of_any_length(source):
     x = af.convert(np.ones(2), source)
     for _ in range(3):
         with pytest.raises(af.NarrowingError, match="forbidden"):
@@ -78,7 +78,7 @@ def test_x64_switched_at_run_time():
         assert conversion([np.array([5])])[0].dtype == np.int32
 
 
-def test_wide_jax_arrays_leave_while_x64_is_off():
+def test_wide_jax_arrays_are_converted_while_x64_is_off():
     with jax.enable_x64(True):
         wide = af.convert(np.array([2**40]), "jax")
     assert af.convert(wide, "numpy").tolist() == [2**40]
@@ -98,7 +98,7 @@ def test_longdouble():
     assert af.convert(z, "torch").dtype == torch.complex128
 
 
-def test_a_dtype_that_is_lacking_widens_where_it_can():
+def test_a_missing_dtype_is_widened_if_possible():
     eight = np.array([0.5, 2.0], ml_dtypes.float8_e3m4)
     y = af.convert(eight, "torch")
     assert y.dtype == torch.float16
@@ -137,7 +137,7 @@ def test_unsupported(what, target):
 
 
 @pytest.mark.parametrize("what", UNSUPPORTED)
-def test_what_dask_can_hold(what):
+def test_dask_and_numpy_support_all(what):
     x = UNSUPPORTED[what]
     assert (af.convert(x, "dask").compute() == x).all()
     assert af.convert(x, "numpy") is x
@@ -201,7 +201,7 @@ def test_numpy_scalars_always_convert():
     [("copy", 1), ("copy", "yes"), ("copy", 0), ("narrowing", "maybe"), ("narrowing", None), ("scalars", True),
      ("unsupported", "drop"), ("copy", np.True_), ("copy", [])],
 )  # fmt: skip
-def test_options_that_are_none(option, value):
+def test_invalid_options(option, value):
     for function in (af.convert, af.converter):
         arguments = ([1], "torch") if function is af.convert else ("torch",)
         with pytest.raises(af.OptionError, match=f"{option}=.*is not valid. Pass one of"):

@@ -1,4 +1,4 @@
-"""Nothing is computed twice, and what will be refused is refused before it is computed."""
+"""Lazy arrays are computed at most once, and not at all if they are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: written for structures met twice, right for every value that they meet, readable."""
+"""Plans: written for structures seen twice, correct for every value, readable."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import arrayferry as af
 X = np.arange(3, dtype=np.float32)
 
 
-def met(conversion, value, times=4):
+def convert_often(conversion, value, times=4):
     for _ in range(times):
         found = conversion(value)
     return found
 
 
-def test_a_plan_is_written_at_the_second_meeting():
+def test_a_plan_is_written_at_the_second_call():
     conversion = af.converter("torch")
     assert "no plan" in conversion.explain()
     conversion({"a": X})
@@ -62,7 +62,7 @@ VALUES = {
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "array_api_strict"])
 def test_values_that_change_under_one_structure(target, copying):
     conversion = af.converter(target, copy=copying)
-    met(conversion, {"a": [X], "b": (X, "text")})
+    convert_often(conversion, {"a": [X], "b": (X, "text")})
     for _ in range(2):
         for name, x in VALUES.items():
             if target == "jax" and name == "wide":
@@ -78,29 +78,29 @@ def test_values_that_change_under_one_structure(target, copying):
 
 def test_read_only_memory_under_a_plan():
     conversion = af.converter("torch")
-    met(conversion, [X])
+    convert_often(conversion, [X])
     frozen = X.copy()
     frozen.flags.writeable = False
     conversion([frozen])[0].fill_(-1)
     assert frozen.tolist() == [0, 1, 2]
 
 
-def test_objects_and_words_under_a_plan_for_numbers():
+def test_objects_and_text_under_a_plan_for_numbers():
     for target in ("torch", "jax", "dask", "numpy"):
         conversion = af.converter(target)
-        met(conversion, [X])
+        convert_often(conversion, [X])
         mixed = np.array([X, None], object)
         found = conversion([mixed])[0]
         assert found.dtype == object
         assert af.backend_of(found[0]).name == target
     with pytest.raises(af.UnsupportedDtypeError):
-        met(af.converter("torch"), [X]) and af.converter("torch")([np.array(["a"])])
+        convert_often(af.converter("torch"), [X]) and af.converter("torch")([np.array(["a"])])
 
 
-def test_objects_under_a_plan_for_numbers_that_are_already_there():
+def test_objects_under_a_plan_that_converts_nothing():
     for options in ({}, {"device": "cpu"}):
         conversion = af.converter("numpy", **options)
-        met(conversion, [X])
+        convert_often(conversion, [X])
         mixed = np.empty(1, object)
         mixed[0] = torch.ones(2)
         assert isinstance(conversion([mixed])[0][0], np.ndarray)
@@ -109,7 +109,7 @@ def test_objects_under_a_plan_for_numbers_that_are_already_there():
 @pytest.mark.parametrize("target", ["numpy", "jax"])
 def test_tensors_that_change_under_one_structure(target):
     conversion = af.converter(target)
-    met(conversion, [torch.arange(3.0)])
+    convert_often(conversion, [torch.arange(3.0)])
     z = torch.tensor([1 + 2j])
     for x in (
         torch.arange(3.0, requires_grad=True), z.conj(), z.conj().imag, torch.arange(6.0)[::2],
@@ -126,7 +126,7 @@ def test_tensors_that_change_under_one_structure(target):
 def test_jax_arrays_that_change_under_one_structure():
     for target in ("numpy", "torch"):
         conversion = af.converter(target)
-        met(conversion, [jnp.arange(3.0)])
+        convert_often(conversion, [jnp.arange(3.0)])
         assert conversion([jnp.ones(2, jnp.bfloat16)])[0].tolist() == [1, 1]
         with pytest.raises(af.ConversionError, match="PRNG"):
             conversion([jax.random.key(0)])
@@ -222,9 +222,9 @@ def test_structures_that_change_between_calls():
             check(made, conversion(made))
 
 
-def test_what_was_one_container_stays_one_under_a_plan():
+def test_shared_containers_stay_shared_under_a_plan():
     conversion = af.converter("torch")
-    met(conversion, {"a": [X], "b": [X]})
+    convert_often(conversion, {"a": [X], "b": [X]})
     shared = [X]
     found = conversion({"a": shared, "b": shared})
     assert found["a"] is found["b"]
@@ -234,7 +234,7 @@ def test_what_was_one_container_stays_one_under_a_plan():
 
 def test_a_cycle_under_a_plan():
     conversion = af.converter("torch")
-    met(conversion, [[X], X])
+    convert_often(conversion, [[X], X])
     tree = [None, X]
     tree[0] = tree
     with pytest.raises(af.StructureError):
@@ -252,7 +252,7 @@ def test_many_shapes_into_jax():
 
 
 @pytest.mark.parametrize("size", [3, 1000, 20_000, 100_000])
-def test_arrays_in_jax_do_not_change_when_buffers_are_used_again(size):
+def test_arrays_in_jax_do_not_change_when_buffers_are_reused(size):
     conversion = af.converter("jax")
     memory = np.zeros(size, np.float32)
     kept = []
@@ -270,25 +270,25 @@ def test_classes_with_awkward_names():
     for name in ("dict", "v1", "miss", "plan", "class", "take", "ndarray", "None", "größe", "len"):
         cls = type(name, (dict,), {})
         made = cls(a=X)
-        assert type(met(conversion, {"x": made})["x"]) is cls
-        assert type(met(conversion, {"x": {"a": X}})["x"]) is dict
+        assert type(convert_often(conversion, {"x": made})["x"]) is cls
+        assert type(convert_often(conversion, {"x": {"a": X}})["x"]) is dict
 
 
-def test_an_error_through_a_plan_says_where():
+def test_an_error_under_a_plan_names_the_place():
     conversion = af.converter("torch")
-    met(conversion, {"a": [X, X]})
+    convert_often(conversion, {"a": [X, X]})
     with pytest.raises(af.UnsupportedDtypeError, match=r"at \['a'\]\[1\], from numpy to torch"):
         conversion({"a": [X, np.array(["t"])]})
 
 
-def test_tracebacks_through_plans_name_their_code():
+def test_tracebacks_name_the_code_of_plans():
     class Odd(Plain):
         pass
 
     conversion = af.converter("torch")
-    met(conversion, [Odd(X)])
+    convert_often(conversion, [Odd(X)])
     conversion.registry.refresh()
-    met(conversion, [Odd(X)])
+    convert_often(conversion, [Odd(X)])
     with pytest.raises(af.UnsupportedDtypeError) as caught:
         conversion([Odd(np.array(["text"]))])
     shown = "".join(traceback.format_exception(caught.value))
@@ -296,12 +296,12 @@ def test_tracebacks_through_plans_name_their_code():
     assert "in convert_list_to_torch" in shown
 
 
-def test_conversions_travel_and_stand_in_classes():
+def test_conversions_can_be_pickled_and_be_class_attributes():
     class Agent:
         convert = af.converter("torch", copy=True)
 
     agent = Agent()
-    assert isinstance(met(agent.convert, X), torch.Tensor)
+    assert isinstance(convert_often(agent.convert, X), torch.Tensor)
     for again in (
         pickle.loads(pickle.dumps(agent.convert)),
         copy.deepcopy(agent.convert),
@@ -309,7 +309,7 @@ def test_conversions_travel_and_stand_in_classes():
     ):
         assert again.options == agent.convert.options
         assert again.target is agent.convert.target
-        assert isinstance(met(again, [X])[0], torch.Tensor)
+        assert isinstance(convert_often(again, [X])[0], torch.Tensor)
     assert repr(agent.convert) == "arrayferry.converter('torch', copy=True)"
 
 
@@ -321,7 +321,7 @@ def test_plans_are_dropped_when_the_registry_changes():
             return torch.full((1,), 7.0)
 
     conversion = af.converter("torch")
-    met(conversion, [X])
+    convert_often(conversion, [X])
     part = Better()
     before = af.registry.catalog.converters
     af.registry.register(part)
@@ -330,7 +330,7 @@ def test_plans_are_dropped_when_the_registry_changes():
         assert af.registry.catalog.converters == (*before, part)
     finally:
         af.registry.unregister(part)
-    assert met(conversion, [X])[0].tolist() == [0, 1, 2]
+    assert convert_often(conversion, [X])[0].tolist() == [0, 1, 2]
 
 
 def test_the_number_of_plans_is_bounded():
@@ -340,7 +340,7 @@ def test_the_number_of_plans_is_bounded():
             conversion([{"k": X}, *range(size)])
     assert conversion.explain().count("def convert_") <= 8
     for number in range(200):
-        met(conversion, type(f"Made{number}", (dict,), {})(x=X))
+        convert_often(conversion, type(f"Made{number}", (dict,), {})(x=X))
     assert conversion.explain().count("def convert_") <= 8 + 64
 
 

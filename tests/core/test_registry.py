@@ -12,7 +12,7 @@ import arrayferry as af
 
 
 class Boxed:
-    """Arrays of a library that does not exist elsewhere."""
+    """An array of a made-up library."""
 
     def __init__(self, values):
         self.values = values
@@ -72,7 +72,7 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
 
 
 @pytest.mark.parametrize("nonsense", [3, None, ["torch"], types.ModuleType("nothing"), "json", ""])
-def test_what_names_no_library(nonsense):
+def test_a_target_that_names_no_library(nonsense):
     with pytest.raises((af.UnknownBackendError, af.OptionError)):
         af.converter(nonsense)
 
@@ -96,7 +96,7 @@ def test_unregistering_forgets(boxed):
     af.registry.register(boxed)
 
 
-def test_unregistering_what_was_never_registered():
+def test_unregistering_an_unregistered_backend():
     with pytest.raises(af.PluginError, match="not registered"):
         af.registry.unregister(BoxedBackend())
 
@@ -120,7 +120,7 @@ def test_registering_a_taken_array_type_raises(registry):
         registry.register(Other())
 
 
-def test_one_that_replaces_another(registry):
+def test_a_backend_that_replaces_another(registry):
     class Better(BoxedBackend):
         name = "bettertorch"
         array_types = ("torch.Tensor",)
@@ -139,7 +139,7 @@ def test_refresh_keeps_what_was_registered_by_hand(registry):
     assert registry.backends()["boxed"] is backend
 
 
-def test_a_fresh_registry_leaves_the_default_one_alone(registry):
+def test_a_new_registry_does_not_change_the_default_one(registry):
     registry.register(BoxedBackend())
     assert "boxed" not in af.backends()
     assert af.Registry(autoload=False).backends() == {}
@@ -180,7 +180,7 @@ def test_a_backend_that_lacks_something(registry, attributes, message):
         registry.register(broken)
 
 
-def test_nonsense_is_no_plugin(registry):
+def test_nonsense_is_not_a_plugin(registry):
     with pytest.raises(af.PluginError, match="implements no hook"):
         registry.register(object())
 

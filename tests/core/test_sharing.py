@@ -1,4 +1,4 @@
-"""What `copy` means for each pair, by pointers and by writing to one side."""
+"""What `copy` means for each pair, checked by pointers and by writing."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def values(x) -> np.ndarray:
     return np.array(x.numpy() if isinstance(x, torch.Tensor) else x)
 
 
-GROUNDS = [(size, aligned) for size in SIZES for aligned in (True, False)]
+CASES = [(size, aligned) for size in SIZES for aligned in (True, False)]
 SHARES = {("numpy", "torch"), ("torch", "numpy"), ("jax", "numpy")}
 PAIRS = [(s, t) for s in MAKE for t in MAKE if s != t]
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+@pytest.mark.parametrize(("size", "aligned"), CASES)
 def test_default(source, target, size, aligned):
     x = MAKE[source](size, aligned)
     expected = values(x)
@@ -73,7 +73,7 @@ def test_default(source, target, size, aligned):
 
 @pytest.mark.parametrize("source", MAKE)
 @pytest.mark.parametrize("target", MAKE)
-@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+@pytest.mark.parametrize(("size", "aligned"), CASES)
 def test_copy_true(source, target, size, aligned):
     x = MAKE[source](size, aligned)
     expected = values(x)
@@ -90,7 +90,7 @@ def test_copy_true(source, target, size, aligned):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+@pytest.mark.parametrize(("size", "aligned"), CASES)
 def test_copy_false(source, target, size, aligned):
     x = MAKE[source](size, aligned)
     if (source, target) in SHARES:
@@ -123,7 +123,7 @@ def test_a_read_only_view_of_memory_that_others_write_to():
     np.testing.assert_array_equal(z.compute(), np.arange(8) + 1)
 
 
-@pytest.mark.parametrize(("size", "aligned"), GROUNDS)
+@pytest.mark.parametrize(("size", "aligned"), CASES)
 def test_dask(size, aligned):
     x = floats(size, aligned)
     expected = x.copy()
@@ -159,16 +159,16 @@ def test_within_one_library():
 
 @pytest.mark.parametrize("source", MAKE)
 @pytest.mark.parametrize("target", MAKE)
-def test_the_source_may_go(source, target):
-    for size, aligned in GROUNDS:
+def test_results_outlive_their_sources(source, target):
+    for size, aligned in CASES:
         x = MAKE[source](size, aligned)
         expected = values(x)
         y = af.convert({"x": x}, target)["x"]
         del x
         gc.collect()
-        rubbish = [np.full(size, -7, np.float32) for _ in range(20)]
+        filler = [np.full(size, -7, np.float32) for _ in range(20)]
         np.testing.assert_array_equal(values(y), expected)
-        del rubbish
+        del filler
 
 
 def test_a_view_keeps_a_donated_jax_array_alive():
@@ -182,7 +182,7 @@ def test_empty_arrays_can_always_be_shared():
     assert af.convert(np.ones((0, 3)), "torch", copy=False).shape == (0, 3)
 
 
-def test_what_must_be_made_anew_cannot_be_shared():
+def test_arrays_that_must_be_rebuilt_cannot_be_shared():
     for x in (np.arange(4.0)[::-1], np.arange(4, dtype=">i4")):
         with pytest.raises(af.CopyRequiredError):
             af.convert(x, "torch", copy=False)

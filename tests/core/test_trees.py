@@ -1,4 +1,4 @@
-"""Structures: looked into, rebuilt with their types, order and attributes, and never altered."""
+"""Structures: searched, rebuilt with their types, order and attributes, and never modified."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PointWithMore(Point):
         return 1
 
 
-class Words(dict):
+class DictSubclass(dict):
     pass
 
 
@@ -88,7 +88,7 @@ class Refusing(dict):
         collections.OrderedDict([("b", X), ("a", 1)]),
         collections.defaultdict(list, {"x": X}),
         collections.Counter({"x": 2}),
-        Words(x=X, y=1),
+        DictSubclass(x=X, y=1),
         Refusing(x=X),
         Attributes(x=X),
         NeedsArguments("me", {"x": X}),
@@ -112,12 +112,12 @@ def test_mappings(made):
             assert found[key] is value
 
 
-def test_what_mappings_carry_besides_items():
+def test_what_mappings_have_besides_items():
     found = af.convert(collections.defaultdict(set, a=X), "torch")
     assert found["new"] == set()
-    words = Words(a=X)
-    words.note = "kept"
-    assert af.convert(words, "torch").note == "kept"
+    subclass = DictSubclass(a=X)
+    subclass.note = "kept"
+    assert af.convert(subclass, "torch").note == "kept"
     counted = Counted(a=X)
     counted.count = 5
     found = af.convert(counted, "torch")
@@ -265,7 +265,7 @@ def test_classes_with_fields(made):
     assert found.n == 3
 
 
-def test_what_classes_carry_besides_fields():
+def test_what_classes_have_besides_fields():
     derived = Derived(X, given=7)
     assert derived.double is not None
     found = af.convert(derived, "torch")
@@ -279,7 +279,7 @@ def test_what_classes_carry_besides_fields():
     assert af.convert(Attrs(X), "torch")._private == 4
 
 
-def test_objects_without_arrays_are_the_very_same():
+def test_objects_without_arrays_are_returned_as_is():
     class Color(enum.Enum):
         RED = 1
 
@@ -299,7 +299,7 @@ def test_objects_without_arrays_are_the_very_same():
             assert af.convert(thing, target) is thing
 
 
-def test_containers_are_new_even_where_nothing_changes():
+def test_containers_are_new_even_if_nothing_changes():
     inner = [1, {"a": X}]
     found = af.convert(inner, "numpy")
     assert found == [1, {"a": X}]
@@ -329,14 +329,14 @@ def test_object_arrays():
         af.convert(bad, "torch")
 
 
-def test_what_was_one_container_stays_one():
+def test_shared_containers_stay_shared():
     shared = {"x": X}
     found = af.convert({"a": shared, "b": [shared]}, "torch")
     assert found["a"] is found["b"][0]
     assert found["a"] is not shared
 
 
-def test_heavy_sharing_takes_no_time():
+def test_heavy_sharing_is_fast():
     tree = [X]
     for _ in range(60):
         tree = [tree, tree]
@@ -380,7 +380,7 @@ def test_cycles(make):
 
 
 @pytest.mark.parametrize("wrap", [lambda t: [t], lambda t: {"k": t}, lambda t: (t,), Plain])
-def test_depth_beyond_reach(wrap):
+def test_trees_that_are_too_deep(wrap):
     tree = X
     for _ in range(100_000):
         tree = wrap(tree)
@@ -392,7 +392,7 @@ def test_depth_beyond_reach(wrap):
                 af.convert(tree, "torch")
         finally:
             sys.setrecursionlimit(limit)
-    while not isinstance(tree, np.ndarray):  # taken down step by step, which some types need
+    while not isinstance(tree, np.ndarray):  # freed level by level, which some types need
         tree = (
             tree.x
             if isinstance(tree, Plain)
@@ -400,7 +400,7 @@ def test_depth_beyond_reach(wrap):
         )
 
 
-def test_depth_within_reach():
+def test_deep_trees():
     tree = X
     for _ in range(300):
         tree = [tree]
@@ -435,7 +435,7 @@ def test_an_attribute_that_raises():
 
 
 class Store(MutableMapping):
-    """A mapping of its own, whose constructor takes a dict."""
+    """A custom mapping, whose constructor takes a dict."""
 
     def __init__(self, data=()):
         self._data = dict(data)
@@ -457,7 +457,7 @@ class Store(MutableMapping):
 
 
 class Named(Mapping):
-    """One whose constructor takes other things than a dict."""
+    """One whose constructor takes other arguments."""
 
     def __init__(self, name, key, value):
         self.name = name
@@ -469,7 +469,7 @@ class Named(Mapping):
 
 
 class Stubborn(Mapping):
-    """One that keeps its items where nobody finds them."""
+    """One that stores its items in no mapping."""
 
     def __init__(self, key, value):
         self._pairs = [(key, value)]
@@ -519,7 +519,7 @@ def test_a_registered_pytree():
         af.convert({"b": Box(np.array(["t"]), "n")}, "torch")
 
 
-def test_objects_that_answer_to_every_name():
+def test_objects_that_have_every_attribute():
     class Anything:
         def __getattr__(self, name):
             return self
@@ -535,7 +535,7 @@ def test_objects_that_answer_to_every_name():
     assert af.convert([thing], "torch")[0] is thing
 
 
-def test_the_input_is_never_altered():
+def test_the_input_is_never_modified():
     tree = {"a": [X, (X, {"b": X})], "c": Plain(X), "d": collections.deque([X])}
     before = copy.copy(tree)
     inner = tree["a"][1][1]

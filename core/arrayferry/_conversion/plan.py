@@ -42,10 +42,10 @@ from arrayferry._tree.tree import Branch, Leaf, Tree
 
 __all__ = ["Plan", "Ways", "structure_of", "write_plan"]
 
-MAX_LEAVES = 12_000
-"""Leaves that are written out one by one at most; longer runs of one type are loops and count once."""
+MAX_LEAVES = 4_000
+"""Leaves that are written out one by one at most, which takes a seventh of a second."""
 RUN = 16
-"""Children of one type from which on a container is written as a loop."""
+"""Children of one kind from which on a container is written as a loop, whatever its length."""
 MAX_LEVELS = 30
 """Levels that are planned for at most, since Python's own parser has a limit."""
 
@@ -99,20 +99,41 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
     seen.add(id(node))
     if _is_run(tree, node):
         return (type(node.value), _key(tree, node.children[0], depth + 1, seen), "...")
-    return (type(node.value), *[_key(tree, child, depth + 1, seen) for child in node.children])
+    keys = [_key(tree, child, depth + 1, seen) for child in node.children]
+    if _is_long(node) and all(map(_is_part, node.children)) and len(set(keys)) == 1:
+        return (type(node.value), keys[0], "...")
+    return (type(node.value), *keys)
+
+
+def _is_long(node: Branch) -> bool:
+    return len(node.children) >= RUN and type(node.value) in (dict, list, tuple)
 
 
 def _is_run(tree: Tree, node: Branch) -> bool:
     """Tell whether a container is a long one of arrays of one type, to be written as a loop."""
     children = node.children
-    if len(children) < RUN or type(node.value) not in (dict, list, tuple):
-        return False
-    if type(children[0]) is not Leaf:
+    if not _is_long(node) or type(children[0]) is not Leaf:
         return False
     first = type(tree.arrays[children[0].index])
     return all(
         type(child) is Leaf and type(tree.arrays[child.index]) is first for child in children
     )
+
+
+def _is_part(node: Any) -> bool:
+    """Tell whether a node is a container of arrays, but of no container."""
+    return (
+        type(node) is Branch
+        and node.leaves
+        and not any(type(child) is Branch for child in node.children)
+    )
+
+
+def _are_parts(tree: Tree, node: Branch) -> bool:
+    """Tell whether a container is a long one of parts of one structure, to be written as a loop."""
+    if not _is_long(node) or not all(map(_is_part, node.children)):
+        return False
+    return len({_key(tree, child, 0, set()) for child in node.children}) == 1
 
 
 def write_plan(
@@ -134,41 +155,83 @@ def write_plan(
     Returns:
         The plan, None if the structure is too large or too deep for one.
     """
-    writer = _Writer(tree, ways)
+    writer = _Writer(tree, ways, _Names())
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        source = writer.function(name)
-        scope = {**writer.names, "miss": miss}
+        source = writer.function(name, tree.root)
+        scope = {**writer.names.things, "miss": miss}
         exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), scope)
     except (_UnplannableError, RecursionError, MemoryError, SyntaxError):
         return None
     return Plan(structure, scope[name], source)
 
 
-class _Writer:
-    """Writes the code of one plan, line by line."""
+class _MissedPartError(Exception):
+    """A part of a value is not as the code expects it."""
 
-    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways | None]) -> None:
+
+def _miss_part(value: Any) -> Any:
+    raise _MissedPartError
+
+
+class _Names:
+    """The names of the objects that code refers to.
+
+    Attributes:
+        things: the objects by name.
+        leaves: how many leaves were written out.
+    """
+
+    def __init__(self) -> None:
+        self.things: dict[str, Any] = {}
+        self.leaves = 0
+        self._known: dict[int, str] = {}
+
+    def name(self, thing: Any, hint: str) -> str:
+        """Return a name for an object, like the hint if possible."""
+        name = self._known.get(id(thing))
+        if name is None:
+            plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
+            taken = hint in self.things or getattr(builtins, hint, thing) is not thing
+            local = hint == "miss" or hint.startswith("convert_")
+            if not plain or taken or local or re.fullmatch(r"[a-z]+\d+.*", hint):
+                hint = f"thing_{len(self.things) + 1}"
+            name = self._known[id(thing)] = hint
+            self.things[name] = thing
+        return name
+
+
+class _Writer:
+    """Writes the code of one function, line by line.
+
+    Args:
+        tree: a value that was taken apart.
+        ways: tells how arrays of a kind and type are converted.
+        names: the names that the code may use.
+    """
+
+    def __init__(
+        self, tree: Tree, ways: Callable[[Kind, type], Ways | None], names: _Names
+    ) -> None:
         self.tree = tree
         self.ways = ways
+        self.names = names
+        self.parts: list[str] = []
         self.lines: list[str] = []
         self.typed: dict[type, list[str]] = {}
         self.tests: list[str] = []
-        self.names: dict[str, Any] = {}
-        self.known: dict[int, str] = {}
         self.containers: dict[type, list[str]] = {}
         self.together: dict[str, list[str]] = {}
         self.results: dict[str, list[str]] = {}
         self.count = 0
-        self.leaves = 0
 
-    def function(self, name: str) -> str:
-        """Write the whole function."""
-        result = self.value(self.tree.root, "v0")
+    def function(self, name: str, root: Any, miss: str = "miss") -> str:
+        """Write the whole function, after the functions that it calls."""
+        result = self.value(root, "v0")
         body = self.lines
         for names in self.containers.values():
-            if len(names) > 1:
+            if len(names) > 1 or names[0].startswith("*"):
                 body.append(self.miss_if(self.any_same(names)))
         for cls, names in self.typed.items():
             same = " is ".join(f"type({name})" for name in names)
@@ -194,8 +257,8 @@ class _Writer:
                     else:
                         body.append(f"{output} = next({many}_out)")
         text = "\n        ".join([*body, f"return {result}"])
-        return (
-            f"def {name}(v0, miss=miss):\n"
+        return "".join(self.parts) + (
+            f"def {name}(v0, miss={miss}):\n"
             f"    try:\n        {text}\n"
             "    except MemoryError:\n        raise\n"
             "    except Exception:\n        pass\n"
@@ -206,9 +269,14 @@ class _Writer:
         return f"if {condition}: return miss(v0)"
 
     def any_same(self, names: list[str]) -> str:
-        if len(names) <= 3:
-            return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(names, 2))
-        return f"len({{{', '.join(f'id({name})' for name in names)}}}) != {len(names)}"
+        """Write a condition for two of several containers to be the same; "*v1" is all that are in v1."""
+        several = [name[1:] for name in names if name.startswith("*")]
+        single = [name for name in names if not name.startswith("*")]
+        if not several and len(single) <= 3:
+            return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(single, 2))
+        ids = [f"id({name})" for name in single] + [f"*map(id, {name})" for name in several]
+        count = " + ".join([str(len(single)), *(f"len({name})" for name in several)])
+        return f"len({{{', '.join(ids)}}}) != {count}"
 
     def fresh(self, letter: str) -> str:
         self.count += 1
@@ -216,21 +284,7 @@ class _Writer:
 
     def constant(self, thing: Any, hint: str) -> str:
         """Return a name for an object that the code refers to."""
-        name = self.known.get(id(thing))
-        if name is None:
-            plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
-            taken = hint in self.names or getattr(builtins, hint, thing) is not thing
-            if (
-                not plain
-                or taken
-                or hint == "miss"
-                or hint.startswith("convert_")
-                or re.fullmatch(r"[a-z]+\d+.*", hint)
-            ):
-                hint = self.fresh("thing_")
-            name = self.known[id(thing)] = hint
-            self.names[name] = thing
-        return name
+        return self.names.name(thing, hint)
 
     def type_name(self, cls: type) -> str:
         return self.constant(cls, cls.__name__)
@@ -254,8 +308,8 @@ class _Writer:
             self.lines.append(self.miss_if(f"type({name}) is not {self.type_name(cls)}"))
 
     def leaf(self, node: Leaf, name: str) -> str:
-        self.leaves += 1
-        if self.leaves > MAX_LEAVES:
+        self.names.leaves += 1
+        if self.names.leaves > MAX_LEAVES:
             raise _UnplannableError
         cls = type(self.tree.arrays[node.index])
         self.typed.setdefault(cls, []).append(name)
@@ -290,6 +344,8 @@ class _Writer:
         cls = type(node.value)
         if _is_run(self.tree, node):
             return self.run(node, name, cls)
+        if _are_parts(self.tree, node):
+            return self.run_of_parts(node, name, cls)
         count = len(node.children)
         self.lines.append(
             # what is not empty is unpacked by assignment, which fails for another length
@@ -331,9 +387,7 @@ class _Writer:
 
     def run(self, node: Branch, name: str, cls: type) -> str:
         """Write a loop for a long container of arrays of one type, whatever its length."""
-        self.leaves += 1
-        self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
-        self.containers.setdefault(cls, []).append(name)
+        self.start_run(name, cls)
         kind = type(self.tree.arrays[node.children[0].index])
         ways = self.ways_of(node.children[0])
         items = f"{name}.values()" if cls is dict else name
@@ -351,6 +405,29 @@ class _Writer:
                 f"    {self.miss_if(condition)}",
                 f"    {result}.append({expression})",
             ]
+        if cls is dict:
+            return f"dict(zip({name}, {result}))"
+        return f"tuple({result})" if cls is tuple else result
+
+    def start_run(self, name: str, cls: type) -> None:
+        self.names.leaves += 1
+        self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
+        self.containers.setdefault(cls, []).append(name)
+
+    def run_of_parts(self, node: Branch, name: str, cls: type) -> str:
+        """Write a function for the parts of a long container, and a loop that calls it."""
+        self.start_run(name, cls)
+        part = node.children[0]
+        writer = _Writer(self.tree, self.ways, self.names)
+        function = f"part{len(self.parts) + 1}"
+        missed = self.constant(_miss_part, "miss_part")
+        self.parts.append(writer.function(function, part, missed))
+        items, result = self.fresh("l"), self.fresh("r")
+        self.lines += [
+            f"{items} = [*{name}.values()]" if cls is dict else f"{items} = {name}",
+            f"{result} = [{function}(part) for part in {items}]",
+        ]
+        self.containers.setdefault(type(part.value), []).append(f"*{items}")
         if cls is dict:
             return f"dict(zip({name}, {result}))"
         return f"tuple({result})" if cls is tuple else result

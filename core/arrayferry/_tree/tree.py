@@ -14,7 +14,7 @@ from arrayferry._plugin.container import Container
 
 from .kind import Kind
 
-__all__ = ["Branch", "Leaf", "Tree"]
+__all__ = ["Branch", "Leaf", "Tree", "holds_objects"]
 
 MAX_DEPTH = 5_000
 """Levels that are followed at most, however high the interpreter's own limit is."""
@@ -102,7 +102,7 @@ class Tree:
         if what == "other":
             self.settled = self.settled and kind.settled
             return value
-        if what == "container" or (what == "objects" and _holds_objects(value)):
+        if what == "container" or (what == "objects" and holds_objects(value)):
             return self._branch(value, kind.container, depth)
         if what == "number":
             if not self._scalars:
@@ -234,11 +234,13 @@ _Step = tuple[Container, Any, int]
 _Trail = tuple[_Step, Any] | None
 
 
-def _holds_objects(value: Any) -> bool:
+def holds_objects(value: Any) -> bool:
     """Tell whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
     import numpy
 
-    if numpy.ndarray.dtype.__get__(value).kind != "O":
+    if type(value) is numpy.ndarray:
+        return bool(value.dtype.kind == "O")
+    if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
         return False
     return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
 
