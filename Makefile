@@ -1,23 +1,23 @@
-# make demo    run the main job on real environments
-# make test    set up and pass everything
+# make demo    train agents on real environments
+# make test    set up and run all tests
 # make lint    ruff, mypy strict, pyright
-# make bench   ours against the peer and against calls by hand
+# make bench   compare with Gymnasium and with calls by hand
 # make fuzz, make downstream, make matrix: see below
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-STRANGERS := $(VENV)/.strangers
+EXAMPLES := $(VENV)/.examples
 GYMNAX := .venv-gymnax/.ready
-# By its exact version and first: a bare torch would bring gigabytes of CUDA libraries.
+# Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
 
 .PHONY: demo test downstream matrix fuzz bench lint format clean
 
-# Strangers' plugins, installed as a stranger would.
-$(STRANGERS): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
+# The example plugins, installed as third-party plugins are.
+$(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-*
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
@@ -34,10 +34,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: $(STRANGERS)
+test: $(EXAMPLES)
 	$(BIN)/python -m pytest -n $(JOBS)
 
-# Clients that need an environment of their own, laid over the main one.
+# Clients that need a separate environment, on top of the main one.
 $(GYMNAX): $(READY)
 	$(PYTHON) -m venv .venv-gymnax
 	.venv-gymnax/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > .venv-gymnax/place
@@ -49,7 +49,7 @@ $(GYMNAX): $(READY)
 downstream: $(GYMNAX)
 	.venv-gymnax/bin/python -m pytest tests/downstream
 
-# The adapters' tests with each version of Gymnasium that is supported.
+# The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
 matrix: $(READY)
 	@for version in $(GYMNASIUMS); do \

@@ -1,4 +1,4 @@
-"""Environments with and without adapters: bare, ours, Gymnasium's, and a wrapper written by hand."""
+"""Environments: bare, and with our adapter, Gymnasium's, or a wrapper written by hand."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import arrayferry_gym
 __all__ = ["SETTINGS", "measure"]
 
 STEPS = 20
-"""Steps of one sample, from the same start each time. A CartPole pushed to and fro stands for 39."""
+"""Steps per sample, from the same start. With alternating actions, CartPole lasts 39 steps."""
 COUNT = 64
-"""Environments in a vector."""
+"""Number of environments in a vector."""
 
 
 class HandNumpyToTorch(gym.Wrapper):
-    """What a person would write for one environment of known spaces."""
+    """A handwritten wrapper for one environment with known spaces."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step with a 0-d tensor."""
@@ -46,7 +46,7 @@ class HandVectorNumpyToTorch(VectorWrapper):
 
 
 class HandVectorJaxToTorch(VectorWrapper):
-    """The same for a vector environment in JAX, with the copies that JAX's promise needs."""
+    """The same for a JAX vector environment, with the copies that immutable arrays need."""
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
@@ -71,13 +71,13 @@ def _advance(state: Any, actions: Any) -> tuple[Any, Any, Any, Any]:
 
 
 class JaxVector(VectorEnv):
-    """A vector environment in JAX whose step always costs the same.
+    """A vector environment in JAX whose steps all cost the same.
 
-    Gymnasium's own, `phys2d/CartPole-v1`, is not compiled as a whole: a step of it takes a
-    millisecond or more, and compiles again for each new number of resets. What an adapter adds,
-    some ten microseconds, cannot be seen beside that.
+    Gymnasium's own, `phys2d/CartPole-v1`, is not compiled as a whole: a step takes a millisecond
+    or more, and recompiles for each new number of resets. The ten microseconds or so that an
+    adapter adds cannot be measured against that.
 
-    A step waits for its results, as whoever converts them must.
+    A step waits for its results, as any conversion must.
     """
 
     metadata = {"jax": True, "autoreset_mode": gym.vector.AutoresetMode.DISABLED}
@@ -91,7 +91,7 @@ class JaxVector(VectorEnv):
         self.state = jnp.zeros((COUNT, 4), jnp.float32)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Start anew from zeros."""
+        """Start again from zeros."""
         self.state = jnp.zeros((COUNT, 4), jnp.float32)
         return self.state, {}
 
@@ -156,7 +156,7 @@ SETTINGS: dict[str, Callable[[], Setting]] = {
 
 
 def blocks(setting: Setting) -> dict[str, Block]:
-    """Twenty steps of each environment, from the same start and with the same actions."""
+    """Twenty steps of each environment, with the same start and actions."""
     made = {}
     for name, (make, actions) in setting.items():
         env = make()
@@ -165,7 +165,7 @@ def blocks(setting: Setting) -> dict[str, Block]:
 
 
 def measure(what: str, seconds: float) -> dict[str, float]:
-    """Give the time of one step for each way to wrap, in seconds."""
+    """Measure the time of one step for each wrapper, in seconds."""
     times = fastest_block(blocks(SETTINGS[what]()), seconds)
     return {name: took / STEPS for name, took in times.items()}
 

@@ -1,4 +1,4 @@
-"""Rows on what happens as things grow: bytes, leaves, shapes; and on what is there already."""
+"""Rows on growing bytes, leaves and shapes, and on arrays that need no conversion."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 import torch
 from row import Check, Row, microseconds
 from timing import Statement, fastest, medians
-from ways import PAIRS, enter_jax, from_library
+from ways import PAIRS, array_in, enter_jax
 
 import arrayferry as af
 
 __all__ = ["identity_rows", "large_rows", "leaves_rows", "ragged_rows"]
 
 LARGE = 64 * 2**20
-"""Bytes of a large array."""
+"""Size of a large array in bytes."""
 COUNTS = (10, 100, 1_000, 10_000)
 
 
 def large_rows() -> Iterator[Row]:
-    """Large arrays: sharing 64 MiB, and copying them into JAX."""
+    """Large arrays: sharing 64 MiB, and copying it into JAX."""
     large, small = np.ones(LARGE // 4, np.float32), np.ones(1, np.float32)
     for source, target in (("numpy", "torch"), ("torch", "numpy"), ("jax", "numpy")):
         convert = af.converter(target)
         ways = {
-            name: Statement("f(x)", {"f": convert, "x": from_library(source, array)})
+            name: Statement("f(x)", {"f": convert, "x": array_in(source, array)})
             for name, array in (("64 MiB", large), ("4 bytes", small))
         }
         times = fastest(ways, seconds=1.0)
@@ -39,7 +39,7 @@ def large_rows() -> Iterator[Row]:
             numbers=microseconds(times),
         )
     for source in ("numpy", "torch"):
-        value = from_library(source, large)
+        value = array_in(source, large)
         names = {"wait": jax.block_until_ready, "array": jnp.array, "f": af.converter("jax")}
         host = "x" if source == "numpy" else "x.numpy()"
         times = fastest(
@@ -59,7 +59,7 @@ def large_rows() -> Iterator[Row]:
 
 
 def flat(source: str, count: int) -> dict[str, Any]:
-    """A dict of so many small arrays."""
+    """A dict of `count` small arrays."""
     return {f"leaf {index}": _leaf(source, index) for index in range(count)}
 
 
@@ -69,11 +69,11 @@ def nested(source: str, count: int) -> dict[str, Any]:
 
 
 def _leaf(source: str, index: int) -> Any:
-    return from_library(source, np.full(4, index, np.float32))
+    return array_in(source, np.full(4, index, np.float32))
 
 
 def _by_hand(source: str, target: str) -> Callable[[Any], Any]:
-    """What a person would write for a dict of arrays."""
+    """A handwritten function for a dict of arrays."""
     one = {f"{pair.source} {pair.target}": pair.one for pair in PAIRS}[f"{source} {target}"]
     names: dict[str, Any] = {
         "from_numpy": torch.from_numpy,
@@ -87,11 +87,11 @@ def _by_hand(source: str, target: str) -> Callable[[Any], Any]:
     return function
 
 
-def _held(convert: Callable[[Any], Any], value: Any) -> Statement:
-    """A conversion whose last result lives until the next is made, as an agent's observations do.
+def _keeping_last(convert: Callable[[Any], Any], value: Any) -> Statement:
+    """A conversion whose last result is kept until the next, as an agent keeps observations.
 
-    Else all that was made lies free at the end of memory, is given back to the system, and has to be
-    asked for again: for large trees only, whoever converts them.
+    Otherwise the freed memory at the top of the heap is returned to the system, and must be
+    requested again. This affects only large trees, but every way to convert them.
     """
     return Statement("kept[0] = f(x)", {"f": convert, "x": value, "kept": [None]})
 
@@ -102,27 +102,27 @@ def leaves_rows() -> Iterator[Row]:
         for shape in (flat, nested):
             convert = af.converter(target)
             values = {count: shape(source, count) for count in COUNTS}
-            ways = {str(count): _held(convert, value) for count, value in values.items()}
+            ways = {str(count): _keeping_last(convert, value) for count, value in values.items()}
             if shape is flat:
                 hand = _by_hand(source, target)
                 for count in (10, 10_000):
-                    ways[f"hand {count}"] = _held(hand, values[count])
+                    ways[f"hand {count}"] = _keeping_last(hand, values[count])
             times = fastest(ways, seconds=3.0, warm_up=4)
             leaf = {name: took / int(name.split()[-1]) for name, took in times.items()}
-            told = ", ".join(f"{leaf[str(count)] * 1e6:.2f}" for count in COUNTS) + " us"
+            note = ", ".join(f"{leaf[str(count)] * 1e6:.2f}" for count in COUNTS) + " us"
             if shape is flat:
-                told += f"; by hand {leaf['hand 10000'] / leaf['hand 10']:.2f} x"
+                note += f"; by hand {leaf['hand 10000'] / leaf['hand 10']:.2f} x"
             yield Row(
                 "trees of 10, 100, 1,000, 10,000 leaves",
                 f"{source} to {target}, {'a flat dict' if shape is flat else 'dicts of ten'}",
-                (Check(leaf["10000"] / leaf["10"], 1.3, "x a leaf"),),
-                told,
+                (Check(leaf["10000"] / leaf["10"], 1.3, "x per leaf"),),
+                note,
                 microseconds(leaf),
             )
 
 
 def ragged_rows() -> Iterator[Row]:
-    """A new shape with every call, into JAX."""
+    """A new shape in every call, into JAX."""
     compiled = [0]
 
     def count(name: str, duration: float, **more: Any) -> None:
@@ -156,11 +156,11 @@ def ragged_rows() -> Iterator[Row]:
             {"ours": ours, "jnp.array": each}, [fresh(leaves) for _ in range(2 * calls)]
         )
         yield Row(
-            "every call a new shape, into JAX",
+            "a new shape in every call, into JAX",
             f"numpy to jax, {leaves} array{'s' if leaves > 1 else ''}",
             (
                 Check(times["ours"] / times["jnp.array"], 1.0, "x jnp.array"),
-                Check(own[0] / calls, 0.0, "compiles a call"),
+                Check(own[0] / calls, 0.0, "compiles per call"),
             ),
             f"{times['ours'] * 1e6:.0f} us",
             microseconds(times),
@@ -168,13 +168,13 @@ def ragged_rows() -> Iterator[Row]:
 
 
 def identity_rows() -> Iterator[Row]:
-    """Arrays that are there already."""
+    """Arrays that are already in the target library."""
 
     def lookup(value: Any, known: dict[type, Any]) -> Any:
         return value if type(value) in known else None
 
     def lookup_numpy(value: Any, known: dict[type, Any]) -> Any:
-        """NumPy's arrays may hold objects, to be looked into."""
+        """NumPy arrays may hold objects, which must be searched."""
         return value if type(value) in known and value.dtype.kind != "O" else None
 
     for name in ("numpy", "torch", "jax"):
@@ -187,7 +187,7 @@ def identity_rows() -> Iterator[Row]:
                 result = here(value)
             kept = result is x if value is x else all(result[key] is arrays[key] for key in arrays)
             if not kept:
-                raise AssertionError(f"{name} to {name} did not give back the same arrays")
+                raise AssertionError(f"{name} to {name} did not return the same arrays")
         times = fastest(
             {
                 "one": Statement("f(x)", {"f": here, "x": x}),
@@ -202,11 +202,11 @@ def identity_rows() -> Iterator[Row]:
             seconds=1.0,
         )
         yield Row(
-            "identity: there already",
+            "identity: already in the target library",
             f"{name}, one leaf and a dict of twenty",
             (
                 Check(times["one"] / times["lookup"], 2.0, "x a function with one lookup"),
-                Check(times["tree"] / times["tree, lookup"], 1.5, "x that in a loop"),
+                Check(times["tree"] / times["tree, lookup"], 1.5, "x the same in a loop"),
             ),
             f'{times["one"] * 1e6:.2f} us, with device="cpu" {times["one, cpu"] * 1e6:.2f} us',
             microseconds(times),

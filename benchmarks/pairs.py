@@ -1,4 +1,4 @@
-"""Rows on the six pairs of NumPy, PyTorch and JAX, and on adapters over environments."""
+"""Rows on the six pairs of NumPy, PyTorch and JAX, and on adapters around environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ways import PAIRS, one_array, tree, ways
 
 __all__ = ["ADAPTERS", "ONE", "TREE", "adapter_rows", "one_rows", "tree_rows"]
 
-TREE = "a tree of five arrays and a text"
+TREE = "a tree of five arrays and a string"
 ONE = "one small array"
 ADAPTERS = "what an adapter adds to a step"
 
@@ -22,7 +22,7 @@ import json, sys, warnings
 sys.path.insert(0, {folder!r})
 warnings.simplefilter("ignore")
 import jax
-# JAX hands some work to another thread. How soon that wakes is chance, and more than an adapter adds.
+# JAX runs some work in another thread. Its wake-up time is random, and exceeds what an adapter adds.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 import environments
 print(json.dumps(environments.measure({what!r}, seconds=8.0)))
@@ -34,7 +34,7 @@ ADDED_BY_HAND, ADDED_FASTER = 2.0, 3.5
 
 
 def tree_rows() -> Iterator[Row]:
-    """Trees of five arrays and a text, six pairs."""
+    """Trees of five arrays and a string, six pairs."""
     yield from _pair_rows(TREE, tree, TREE_BY_HAND, TREE_FASTER)
 
 
@@ -47,9 +47,9 @@ def _pair_rows(section: str, value: Any, by_hand: float, faster: float) -> Itera
     for pair in PAIRS:
         times = fastest(ways(pair, value(pair.source)), seconds=3.0)
         ours, hand = times["ours"], times["hand"]
-        told = f"convert() {times['convert'] / hand:.2f}"
+        note = f"convert() {times['convert'] / hand:.2f}"
         if "bare" in times:
-            told += f", by hand without its copy {times['bare'] / hand:.2f}"
+            note += f", by hand without the copy {times['bare'] / hand:.2f}"
         yield Row(
             section,
             str(pair),
@@ -57,13 +57,13 @@ def _pair_rows(section: str, value: Any, by_hand: float, faster: float) -> Itera
                 Check(ours / hand, by_hand, "x by hand"),
                 Check(times["peer"] / ours, faster, "x faster than Gymnasium", "at least"),
             ),
-            told,
+            note,
             microseconds(times),
         )
 
 
 def adapter_rows() -> Iterator[Row]:
-    """Adapters over a CartPole, 64 CartPoles, and 64 environments in JAX."""
+    """Adapters around a CartPole, 64 CartPoles, and 64 environments in JAX."""
     for what in SETTINGS:
         step = fresh_process(STEP.format(folder=str(Path(__file__).parent), what=what))
         added = {name: step[name] - step["bare"] for name in ("ours", "peer", "hand")}

@@ -1,4 +1,4 @@
-"""One picture of the table: ours, Gymnasium's and calls by hand, on one scale of ratios."""
+"""A plot of the table: ours, Gymnasium's and calls by hand, as ratios on one scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["draw"]
 INK, QUIET, RULE = "#1f2933", "#6b7680", "#dfe3e7"
 OURS, PEER = "#0b6e99", "#c2571a"
 TITLES = {
-    TREE: "A tree of five arrays and a text",
+    TREE: "A tree of five arrays and a string",
     ONE: "One small array",
     ADAPTERS: "What an adapter adds to a step",
 }
@@ -25,8 +25,8 @@ def draw(rows: list[Row], path: Path) -> None:
     """Draw the rows that compare the three ways.
 
     Args:
-        rows: all rows; those of other sections are left out.
-        path: where to write the picture, as PNG.
+        rows: all rows; other sections are left out.
+        path: where to write the plot, as PNG.
     """
     matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "text.color": INK})
     groups = {section: [row for row in rows if row.section == section] for section in TITLES}

@@ -1,4 +1,4 @@
-"""Rows on many backends registered at once, and on many threads."""
+"""Rows on many registered backends, and on many threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = 2_000
 
 
 class MadeUp(af.Backend):
-    """A library that exists only here: its arrays hold a NumPy array."""
+    """A made-up library whose arrays wrap a NumPy array."""
 
     def __init__(self, index: int) -> None:
         self.name = self.package = f"made_up_{index}"
@@ -36,11 +36,11 @@ class MadeUp(af.Backend):
 
     @property
     def installed(self) -> bool:
-        """It is, without a search."""
+        """Always true, without a search."""
         return True
 
     def to_numpy(self, x: Any) -> Any:
-        """Give the array inside."""
+        """Return the wrapped array."""
         return x.values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -50,8 +50,8 @@ class MadeUp(af.Backend):
         return made
 
 
-class Crossing(af.Converter):
-    """A direct crossing from one library that exists only here to the next."""
+class DirectConverter(af.Converter):
+    """A direct converter from one made-up library to the next."""
 
     cost = "copy"
 
@@ -59,23 +59,25 @@ class Crossing(af.Converter):
         self.source, self.target = source.name, target.name
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        """Leave all to the general way."""
+        """Leave every array to the general path."""
         return NotImplemented
 
 
 class Plugin:
-    """So many libraries, and a direct crossing from each to the next."""
+    """Made-up libraries, and a direct converter from each to the next."""
 
     def __init__(self, backends: list[MadeUp]) -> None:
         self.backends = backends
 
     def arrayferry_backends(self) -> list[MadeUp]:
-        """Give the libraries."""
+        """Return the libraries."""
         return self.backends
 
-    def arrayferry_converters(self) -> list[Crossing]:
-        """Give the crossings."""
-        return [Crossing(a, b) for a, b in zip(self.backends, self.backends[1:], strict=False)]
+    def arrayferry_converters(self) -> list[DirectConverter]:
+        """Return the converters."""
+        return [
+            DirectConverter(a, b) for a, b in zip(self.backends, self.backends[1:], strict=False)
+        ]
 
 
 def _registry(backends: list[MadeUp]) -> Any:
@@ -101,23 +103,23 @@ def backends_rows() -> Iterator[Row]:
 
 def _repeated(made: list[MadeUp]) -> Iterator[Row]:
     value = tree("numpy")
-    planned, careful = {}, {}
+    plan_ways, fallback_ways = {}, {}
     for count in COUNTS:
         convert = _conversion(_registry(made[:count]), "torch")
-        planned[str(count)] = Statement("f(x)", {"f": convert, "x": value})
-        careful[str(count)] = Statement("f(x)", {"f": convert.fallback, "x": value})
-    for what, ways in (("repeated", planned), ("repeated, structure not learnt", careful)):
+        plan_ways[str(count)] = Statement("f(x)", {"f": convert, "x": value})
+        fallback_ways[str(count)] = Statement("f(x)", {"f": convert.fallback, "x": value})
+    for what, ways in (("repeated", plan_ways), ("repeated, without a plan", fallback_ways)):
         times = fastest(ways, seconds=1.5)
         yield Row(
             "5, 50, 500 backends registered",
             f"a tree from numpy to torch, {what}",
-            (Check(max(times.values()) / min(times.values()), 1.1, "x, dearest to cheapest"),),
+            (Check(max(times.values()) / min(times.values()), 1.1, "x, slowest to fastest"),),
             numbers=microseconds(times),
         )
 
 
 def _first(made: list[MadeUp]) -> Iterator[Row]:
-    """The first conversion of a registry: types are looked up, and the route is searched."""
+    """The first conversion of a registry, which looks up types and searches for the route."""
     x = made[0].cls()
     x.values = np.ones(4, np.float32)
     took = {}
@@ -170,7 +172,7 @@ def threads_rows() -> Iterator[Row]:
 
 
 def _together(converts: list[Any], inputs: list[Any]) -> Callable[[], object]:
-    """Start all threads at once, and wait for all. What they made is looked at."""
+    """Start all threads at once, wait for them, and check their last results."""
 
     def work() -> None:
         wrong: list[Any] = []
@@ -196,7 +198,7 @@ def _together(converts: list[Any], inputs: list[Any]) -> Callable[[], object]:
 
 
 def _numbers(value: Any) -> Any:
-    """The same tree with lists of numbers in place of arrays."""
+    """The same tree, with lists of numbers instead of arrays."""
     if isinstance(value, dict):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

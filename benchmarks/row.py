@@ -1,4 +1,4 @@
-"""What one line of the table is: a figure, a goal, and whether it holds."""
+"""A row of the table: its figures, their goals, and whether they are met."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Check", "Row", "microseconds"]
 
 @dataclass(frozen=True)
 class Check:
-    """One figure against one limit.
+    """One figure and its limit.
 
     Attributes:
         value: the figure.
-        limit: what it is held against.
-        unit: what stands behind the figure.
-        sense: whether the figure shall be at most or at least the limit.
+        limit: what it is compared with.
+        unit: the text after the figure.
+        sense: whether the figure must be at most or at least the limit.
     """
 
     value: float
@@ -25,7 +25,7 @@ class Check:
     sense: Literal["at most", "at least"] = "at most"
 
     @property
-    def holds(self) -> bool:
+    def passes(self) -> bool:
         """Whether the figure is within the limit."""
         return self.value <= self.limit if self.sense == "at most" else self.value >= self.limit
 
@@ -46,35 +46,35 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
-        section: the row of the issue that it belongs to.
+        section: the heading that it is listed under.
         what: what was measured.
-        checks: the figures with their limits; none for what is only told.
-        told: figures without a limit, as text.
-        numbers: what was measured, times in microseconds.
+        checks: the figures that have limits.
+        note: figures without limits, as text.
+        numbers: the measurements, times in microseconds.
     """
 
     section: str
     what: str
     checks: tuple[Check, ...] = ()
-    told: str = ""
+    note: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
-        """Whether all goals hold."""
+        """Whether all goals are met."""
         if not self.checks:
             return ""
-        return "pass" if all(check.holds for check in self.checks) else "falls short"
+        return "pass" if all(check.passes for check in self.checks) else "falls short"
 
     @property
     def figure(self) -> str:
         """All figures as text."""
         figures = ", ".join(check.figure for check in self.checks)
-        if self.told:
-            return f"{figures} ({self.told})" if figures else self.told
+        if self.note:
+            return f"{figures} ({self.note})" if figures else self.note
         return figures
 
     @property
@@ -83,7 +83,7 @@ class Row:
         return ", ".join(check.goal for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, to be written to a file."""
+        """The row as a dict, for JSON."""
         return {
             "section": self.section,
             "what": self.what,
@@ -99,5 +99,5 @@ class Row:
 
 
 def microseconds(times: dict[str, float]) -> dict[str, float]:
-    """Seconds as microseconds, rounded to the nanosecond."""
+    """Convert seconds to microseconds, rounded to nanoseconds."""
     return {name: round(seconds * 1e6, 3) for name, seconds in times.items()}

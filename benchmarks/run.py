@@ -1,10 +1,10 @@
-"""Ours against Gymnasium's and against calls by hand: measures, prints, and draws.
+"""Compare ours with Gymnasium's and with calls by hand: measure, print and plot.
 
     python benchmarks/run.py              # all, in less than five minutes
-    python benchmarks/run.py tree ragged  # some sections, printed and not written
+    python benchmarks/run.py tree ragged  # some sections, printed but not saved
 
-Times are the shortest of many interleaved repeats. They differ from machine to machine; the
-ratios are what counts.
+Times are the shortest of many interleaved repeats. They differ between machines;
+compare the ratios.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ DISTRIBUTIONS = ("arrayferry", "gymnasium", "numpy", "torch", "jax", "array-api-
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the requested sections."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sections", nargs="*", help=f"all, or some of: {', '.join(SECTIONS)}")
     wanted = parser.parse_args().sections
     unknown = [name for name in wanted if name not in SECTIONS]
     if unknown:
-        parser.error(f"there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+        parser.error(f"there is no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
     warnings.simplefilter("ignore")
     began = time.perf_counter()
     rows = measure(wanted or list(SECTIONS))
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measure(names: list[str]) -> list[Row]:
-    """Go through sections, and say where we are."""
+    """Run sections, and print the progress."""
     rows: list[Row] = []
     for number, name in enumerate(names, 1):
         section = SECTIONS[name]
@@ -93,16 +93,16 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def summary(rows: list[Row], seconds: float) -> str:
-    """How many rows hold, and on what."""
-    held = sum(row.verdict == "pass" for row in rows)
-    asked = sum(bool(row.checks) for row in rows)
+    """How many rows pass, on which machine and versions."""
+    passed = sum(row.verdict == "pass" for row in rows)
+    checked = sum(bool(row.checks) for row in rows)
     versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
     machine = f"{os.cpu_count()} x {_processor()}"
-    return f"{held} of {asked} rows pass, in {seconds:.0f} s\n{machine}; {versions}"
+    return f"{passed} of {checked} rows pass, in {seconds:.0f} s\n{machine}; {versions}"
 
 
 def write(rows: list[Row]) -> None:
-    """Write the figures, and draw the picture."""
+    """Write the figures, and draw the plot."""
     RESULTS.mkdir(exist_ok=True)
     date = datetime.date.today().isoformat()
     path = RESULTS / f"{date}.json"
@@ -117,7 +117,7 @@ def write(rows: list[Row]) -> None:
     try:
         import picture
     except ImportError:
-        print("no picture: it needs matplotlib (pip install matplotlib)")
+        print("no plot: it needs matplotlib (pip install matplotlib)")
         return
     drawn = RESULTS / "speed.png"
     picture.draw(rows, drawn)
@@ -130,7 +130,7 @@ def _versions() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The model of the processor."""
+    """The processor's model."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Rows on starting: importing, and the first conversion. Each runs in a Python of its own."""
+"""Rows on startup: the import and the first conversion, each in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WARM_UP = {
 
 
 def import_rows() -> Iterator[Row]:
-    """The import, beside that of array-api-compat."""
+    """The import, against that of array-api-compat."""
     best = {"arrayferry": float("inf"), "array_api_compat": float("inf")}
     loaded: list[str] = []
     for run in range(12):
@@ -58,7 +58,7 @@ def import_rows() -> Iterator[Row]:
                 loaded = found
     yield Row(
         "import arrayferry",
-        "beside array_api_compat",
+        "against array_api_compat",
         (
             Check(best["arrayferry"] / best["array_api_compat"], 2.5, "x"),
             Check(len(loaded), 0, "libraries loaded"),
@@ -69,15 +69,15 @@ def import_rows() -> Iterator[Row]:
 
 
 def first_rows() -> Iterator[Row]:
-    """The first conversion after the import, with the five plugins, the library loaded and warm."""
+    """The first conversion after the import, with five plugins, the library loaded and warm."""
     environment = {**os.environ, "ARRAYFERRY_PLUGINS": ",".join(LIBRARIES)}
     for target, repeats in (("numpy", 16), ("torch", 6), ("jax", 6)):
         code = FIRST.format(target=target, warm_up=WARM_UP[target])
         runs = [fresh_process(code, environment) for _ in range(repeats)][1:]
         imported, made, called = min(runs, key=sum)
         yield Row(
-            "the first conversion after import, with its discovery",
-            f"to {target}, which is loaded already",
+            "the first conversion after import, with discovery",
+            f"to {target}, which is already loaded",
             (Check((made + called) * 1e3, 30.0, "ms"),),
             f"making the converter {made * 1e3:.1f} ms, calling it {called * 1e3:.1f} ms",
             {

@@ -1,10 +1,9 @@
-"""Timing: several ways of doing one thing, interleaved, the shortest time of each.
+"""Timing: several ways to do the same thing, interleaved, and the shortest time of each.
 
-This is a loop of our own because neither pytest-benchmark nor pyperf can interleave: both run all
-repeats of one way before those of the next, so a machine that is busy for a while slows one way and
-not the other, and their ratio is wrong. Here the ways take turns, in another order each time, and
-what disturbs one round disturbs all. The inner loop is the standard library's `timeit`, which
-also holds the garbage collector off.
+Neither pytest-benchmark nor pyperf can interleave: both run all repeats of one way before those of
+the next, so a machine that is busy for a while slows one way and not the other, and their ratio is
+wrong. Here the ways take turns, in a different order each round, so a disturbance affects all of
+them. The inner loop is the standard library's `timeit`, which also disables the garbage collector.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from typing import Any, NamedTuple
 __all__ = ["Block", "Statement", "fastest", "fastest_block", "fresh_process", "medians"]
 
 WARM_UP = 40
-"""Calls before anything is timed: plans are written and JAX compiles in the first few."""
+"""Untimed calls at the start: plans are written and JAX compiles in the first few."""
 SAMPLE = 0.0002
-"""Seconds that one sample lasts at least, so that reading the clock costs nothing beside it."""
+"""Minimum seconds per sample, so that the cost of reading the clock does not matter."""
 FEWEST_ROUNDS = 5
 
 
 class Statement(NamedTuple):
-    """A Python expression to be timed, and what its names stand for."""
+    """A Python expression to time, and the values of its names."""
 
     text: str
     names: dict[str, Any]
 
 
 class Block(NamedTuple):
-    """Work to be timed as a whole, and what to do before each time, untimed."""
+    """Work to time as a whole, and untimed work to do before each run."""
 
     prepare: Callable[[], object]
     work: Callable[[], object]
@@ -51,8 +50,8 @@ def fastest(
 
     Args:
         ways: the expressions by name.
-        seconds: how long to go on.
-        warm_up: how often each is evaluated first.
+        seconds: how long to measure.
+        warm_up: how often to evaluate each one first.
 
     Returns:
         The shortest time of one evaluation of each, in seconds.
@@ -84,7 +83,7 @@ def fastest_block(ways: dict[str, Block], seconds: float = 2.0) -> dict[str, flo
 
     Args:
         ways: the pieces by name.
-        seconds: how long to go on.
+        seconds: how long to measure.
 
     Returns:
         The shortest time of each, in seconds.
@@ -114,11 +113,11 @@ def fastest_block(ways: dict[str, Block], seconds: float = 2.0) -> dict[str, flo
 
 
 def medians(ways: dict[str, Callable[[Any], object]], inputs: Iterable[Any]) -> dict[str, float]:
-    """Time calls that can be made only once with each input, since the next time it is known.
+    """Time calls that need a new input each time.
 
     Args:
         ways: the calls by name.
-        inputs: values that are each handed to one way, all ways in turn.
+        inputs: values that are each passed to one way, all ways in turn.
 
     Returns:
         The median time of each, in seconds.
@@ -139,10 +138,10 @@ def medians(ways: dict[str, Callable[[Any], object]], inputs: Iterable[Any]) -> 
 
 
 def fresh_process(code: str, environment: dict[str, str] | None = None) -> Any:
-    """Run code in a Python of its own, and read as JSON what it prints last.
+    """Run code in a fresh interpreter, and parse its last line of output as JSON.
 
-    Where `INSTALLED` stands in the code, modules imported from there on come from bytecode, as they
-    do after an installation. The first run compiles them, so leave it out.
+    Modules that are imported after `INSTALLED` in the code are loaded from bytecode, as after an
+    installation. The first run compiles them, so ignore its result.
     """
     cache = Path(tempfile.gettempdir()) / "arrayferry-benchmarks"
     compiled = f"import sys; sys.pycache_prefix, sys.dont_write_bytecode = {str(cache)!r}, False"

@@ -1,7 +1,7 @@
 """The ways to compare: ours, Gymnasium's, and calls written by hand, for six pairs of libraries.
 
-Calls by hand are the fastest that a person would write who keeps the same promises: what enters JAX
-and what JAX gives to PyTorch is copied, since JAX's arrays never change and PyTorch's may.
+Calls by hand are the fastest that keep the same promises: arrays are copied into JAX, and from JAX
+to PyTorch, since JAX arrays never change and PyTorch tensors may.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from timing import Statement
 
 import arrayferry as af
 
-__all__ = ["LIBRARIES", "PAIRS", "Pair", "enter_jax", "from_library", "one_array", "tree", "ways"]
+__all__ = ["LIBRARIES", "PAIRS", "Pair", "array_in", "enter_jax", "one_array", "tree", "ways"]
 
 LIBRARIES = {"numpy": np, "torch": torch, "jax": jnp}
 
 enter_jax = jax.jit(lambda xs: xs)
-"""The fastest way into JAX: a compiled function that gives back what it takes."""
+"""The fastest way into JAX: a compiled identity function."""
 
 
 class Pair(NamedTuple):
-    """Two libraries, and how arrays cross by hand from the first to the second.
+    """Two libraries, and how to convert from the first to the second by hand.
 
     Attributes:
         source: its name.
         target: its name.
         one: an expression for one array `x`.
-        tree: a function for a value as `tree` makes them.
-        bare: likewise without the copy that keeps the promise, where that is another.
+        tree: a function for a value made by `tree`.
+        bare_one, bare_tree: the same without the copy that keeps the promise, if there is one.
     """
 
     source: str
@@ -51,14 +51,14 @@ class Pair(NamedTuple):
 
 def one_array(source: str) -> Any:
     """A small array of a library."""
-    return from_library(source, np.arange(4, dtype=np.float32))
+    return array_in(source, np.arange(4, dtype=np.float32))
 
 
 def tree(source: str) -> dict[str, Any]:
-    """Five small arrays of a library and a text, in nested dicts and a tuple."""
+    """Five small arrays of a library and a string, in nested dicts and a tuple."""
     arrays = [np.arange(size, dtype=np.float32) for size in (4, 9, 16, 10)]
-    a, b, c, d = (from_library(source, array) for array in arrays)
-    e = from_library(source, np.arange(8, dtype=np.int32))
+    a, b, c, d = (array_in(source, array) for array in arrays)
+    e = array_in(source, np.arange(8, dtype=np.int32))
     return {
         "position": a,
         "camera": {"image": b, "depth": c},
@@ -67,8 +67,8 @@ def tree(source: str) -> dict[str, Any]:
     }
 
 
-def from_library(source: str, array: np.ndarray[Any, Any]) -> Any:
-    """The same values as an array of another library, by that library's own calls."""
+def array_in(source: str, array: np.ndarray[Any, Any]) -> Any:
+    """The same values as an array of a library, made by its own functions."""
     if source == "torch":
         return torch.from_numpy(array.copy())
     return jnp.array(array) if source == "jax" else array
@@ -169,11 +169,11 @@ PAIRS = (
 
 
 def ways(pair: Pair, value: Any) -> dict[str, Statement]:
-    """Every way to take a value across: `tree(source)` or `one_array(source)`.
+    """Every way to convert a value: `tree(source)` or `one_array(source)`.
 
     Returns:
         "ours", "convert" (ours, called with the name of the target), "peer", "hand", and "bare"
-        where leaving out the copy is another way.
+        (by hand without the copy) if that differs.
     """
     names = {
         "x": value,

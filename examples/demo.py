@@ -1,7 +1,7 @@
-"""Agents in PyTorch and JAX learn to balance the poles of environments in NumPy and JAX.
+"""Agents in PyTorch and JAX learn CartPole in environments in NumPy and JAX.
 
-Each agent is written for its own library alone, and each environment too. The adapter between them
-sees what either speaks while they run. Run it with `make demo`.
+Each agent and each environment is written for its own library only. The adapter between them
+detects both libraries at run time. Run it with `make demo`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ENVS = 16
 STEPS = 64
 UPDATES = 100
 EPOCHS = 6
-DISCOUNT, TRACE, CLIP, RATE = 0.98, 0.9, 0.2, 4e-3
+DISCOUNT, GAE_LAMBDA, CLIP, LEARNING_RATE = 0.98, 0.9, 0.2, 4e-3
 
 
 class TorchAgent:
-    """Proximal policy optimisation in PyTorch; every array it meets is a tensor."""
+    """Proximal policy optimisation in PyTorch; every array it gets is a tensor."""
 
     name = "PyTorch"
 
@@ -37,7 +37,7 @@ class TorchAgent:
         self.net = torch.nn.Sequential(
             torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 3)
         )
-        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=RATE)
+        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=LEARNING_RATE)
         self.torch = torch
 
     def first_action(self) -> Any:
@@ -46,29 +46,30 @@ class TorchAgent:
     def act(self, observation: Any) -> tuple[Any, Any, Any]:
         with self.torch.no_grad():
             out = self.net(observation)
-            chances = self.torch.distributions.Categorical(logits=out[:, :2])
-            action = chances.sample()
-            return action, chances.log_prob(action), out[:, 2]
+            policy = self.torch.distributions.Categorical(logits=out[:, :2])
+            action = policy.sample()
+            return action, policy.log_prob(action), out[:, 2]
 
     def learn(self, batch: dict[str, list[Any]]) -> None:
         torch = self.torch
         data = {key: torch.stack(parts) for key, parts in batch.items()}
-        advantage, goal = _advantages(data, torch.zeros(ENVS), torch.stack)
-        keep = data["alive"] > 0
-        weight = (advantage - advantage[keep].mean()) / (advantage[keep].std() + 1e-6)
+        advantage, target = _advantages(data, torch.zeros(ENVS), torch.stack)
+        mask = data["valid"] > 0
+        advantage = (advantage - advantage[mask].mean()) / (advantage[mask].std() + 1e-6)
         for _ in range(EPOCHS):
             out = self.net(data["observation"])
-            chances = torch.distributions.Categorical(logits=out[..., :2])
-            ratio = (chances.log_prob(data["action"]) - data["chance"]).exp()
-            gain = torch.minimum(ratio * weight, ratio.clamp(1 - CLIP, 1 + CLIP) * weight)
-            loss = -gain + 0.5 * (out[..., 2] - goal) ** 2 - 0.01 * chances.entropy()
+            policy = torch.distributions.Categorical(logits=out[..., :2])
+            ratio = (policy.log_prob(data["action"]) - data["log_prob"]).exp()
+            clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
+            surrogate = torch.minimum(ratio * advantage, clipped * advantage)
+            loss = -surrogate + 0.5 * (out[..., 2] - target) ** 2 - 0.01 * policy.entropy()
             self.optimiser.zero_grad()
-            loss[keep].mean().backward()
+            loss[mask].mean().backward()
             self.optimiser.step()
 
 
 class JaxAgent:
-    """The same in JAX; every array it meets is a `jax.Array`."""
+    """The same in JAX; every array it gets is a `jax.Array`."""
 
     name = "JAX"
 
@@ -84,7 +85,7 @@ class JaxAgent:
             "w2": jax.random.normal(two, (64, 3)) * 0.1,
             "b2": jnp.zeros(3),
         }
-        optimiser = optax.adam(RATE)
+        optimiser = optax.adam(LEARNING_RATE)
         self.state = optimiser.init(self.params)
 
         def net(params: Any, x: Any) -> tuple[Any, Any]:
@@ -92,30 +93,32 @@ class JaxAgent:
             return jax.nn.log_softmax(out[..., :2]), out[..., 2]
 
         def act(params: Any, key: Any, x: Any) -> Any:
-            key, now = jax.random.split(key)
-            chances, value = net(params, x)
-            action = jax.random.categorical(now, chances)
-            chance = jnp.take_along_axis(chances, action[:, None], 1)[:, 0]
-            return key, (action, chance, value)
+            key, subkey = jax.random.split(key)
+            log_probs, value = net(params, x)
+            action = jax.random.categorical(subkey, log_probs)
+            log_prob = jnp.take_along_axis(log_probs, action[:, None], 1)[:, 0]
+            return key, (action, log_prob, value)
 
-        def loss(params: Any, data: Any, weight: Any, goal: Any) -> Any:
-            chances, value = net(params, data["observation"])
-            taken = jnp.take_along_axis(chances, data["action"][..., None], -1)[..., 0]
-            ratio = jnp.exp(taken - data["chance"])
-            gain = jnp.minimum(ratio * weight, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * weight)
-            entropy = -(jnp.exp(chances) * chances).sum(-1)
-            each = -gain + 0.5 * (value - goal) ** 2 - 0.01 * entropy
-            return (each * data["alive"]).sum() / data["alive"].sum()
+        def loss(params: Any, data: Any, advantage: Any, target: Any) -> Any:
+            log_probs, value = net(params, data["observation"])
+            log_prob = jnp.take_along_axis(log_probs, data["action"][..., None], -1)[..., 0]
+            ratio = jnp.exp(log_prob - data["log_prob"])
+            clipped = jnp.clip(ratio, 1 - CLIP, 1 + CLIP)
+            surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
+            entropy = -(jnp.exp(log_probs) * log_probs).sum(-1)
+            losses = -surrogate + 0.5 * (value - target) ** 2 - 0.01 * entropy
+            return (losses * data["valid"]).sum() / data["valid"].sum()
 
         def learn(params: Any, state: Any, batch: Any) -> Any:
             data = {key: jnp.stack(parts) for key, parts in batch.items()}
-            advantage, goal = _advantages(data, jnp.zeros(ENVS), jnp.stack)
-            keep = data["alive"] > 0
-            weight = (advantage - advantage.mean(where=keep)) / (advantage.std(where=keep) + 1e-6)
+            advantage, target = _advantages(data, jnp.zeros(ENVS), jnp.stack)
+            mask = data["valid"] > 0
+            mean, std = advantage.mean(where=mask), advantage.std(where=mask)
+            advantage = (advantage - mean) / (std + 1e-6)
             for _ in range(EPOCHS):
-                slope = jax.grad(loss)(params, data, weight, goal)
-                change, state = optimiser.update(slope, state)
-                params = optax.apply_updates(params, change)
+                grads = jax.grad(loss)(params, data, advantage, target)
+                updates, state = optimiser.update(grads, state)
+                params = optax.apply_updates(params, updates)
             return params, state
 
         self._act, self._learn, self.jnp = jax.jit(act), jax.jit(learn), jnp
@@ -124,54 +127,54 @@ class JaxAgent:
         return self.jnp.zeros(ENVS, dtype=self.jnp.int32)
 
     def act(self, observation: Any) -> tuple[Any, Any, Any]:
-        self.key, answer = self._act(self.params, self.key, observation)
-        return answer  # type: ignore[no-any-return]
+        self.key, result = self._act(self.params, self.key, observation)
+        return result  # type: ignore[no-any-return]
 
     def learn(self, batch: dict[str, list[Any]]) -> None:
         self.params, self.state = self._learn(self.params, self.state, batch)
 
 
-def _advantages(data: dict[str, Any], nothing: Any, stack: Any) -> tuple[Any, Any]:
-    """Generalised advantage estimates, backwards in time, in whichever library `data` is of."""
-    advantage, later = nothing, data["value"][-1]
+def _advantages(data: dict[str, Any], zeros: Any, stack: Any) -> tuple[Any, Any]:
+    """Generalised advantage estimation, backwards in time, in the library of `data`."""
+    advantage, next_value = zeros, data["value"][-1]
     found = []
     for step in range(STEPS - 2, -1, -1):
-        going = 1.0 - data["over"][step]
-        surprise = data["reward"][step] + DISCOUNT * later * going - data["value"][step]
-        advantage = surprise + DISCOUNT * TRACE * going * advantage
-        later = data["value"][step]
+        running = 1.0 - data["done"][step]
+        delta = data["reward"][step] + DISCOUNT * next_value * running - data["value"][step]
+        advantage = delta + DISCOUNT * GAE_LAMBDA * running * advantage
+        next_value = data["value"][step]
         found.append(advantage)
-    advantages = stack([*found[::-1], nothing])
+    advantages = stack([*found[::-1], zeros])
     return advantages, advantages + data["value"]
 
 
 def train(env_id: str, agent: Any, show: Any) -> tuple[str, float, float, float]:
-    """Let an agent learn. Gives the environment's library, steps a second, returns before and after."""
+    """Train an agent. Return the environment's library, steps per second, returns before and after."""
     envs = ArrayConversion(gym.make_vec(env_id, num_envs=ENVS))
     envs.reset(seed=3)
-    observation, reward, ended, cut, _ = envs.step(agent.first_action())
-    speaks = envs.env_backend.name
-    returns, running, fresh = [], np.zeros(ENVS), np.ones(ENVS)
+    observation, reward, terminated, truncated, _ = envs.step(agent.first_action())
+    library = envs.env_backend.name
+    returns, running, ones = [], np.zeros(ENVS), np.ones(ENVS)
     first, steps, started = None, 0, time.perf_counter()
     for update in range(UPDATES):
         batch: dict[str, list[Any]] = {
             key: []
-            for key in ("observation", "action", "chance", "value", "reward", "over", "alive")
+            for key in ("observation", "action", "log_prob", "value", "reward", "done", "valid")
         }
         for step in range(STEPS):
-            action, chance, value = agent.act(observation)
-            alive = 1.0 - 1.0 * (ended | cut)
+            action, log_prob, value = agent.act(observation)
+            valid = 1.0 - 1.0 * (terminated | truncated)
             batch["observation"].append(observation)
-            observation, reward, ended, cut, _ = envs.step(action)
-            over = 1.0 * (ended | cut)
-            last = 1.0 if step < STEPS - 1 else 0.0
-            for key, item in (("action", action), ("chance", chance), ("value", value)):
+            observation, reward, terminated, truncated, _ = envs.step(action)
+            done = 1.0 * (terminated | truncated)
+            not_last = 1.0 if step < STEPS - 1 else 0.0
+            for key, item in (("action", action), ("log_prob", log_prob), ("value", value)):
                 batch[key].append(item)
             batch["reward"].append(1.0 * reward)
-            batch["over"].append(over)
-            batch["alive"].append(alive * last)
-            running += af.convert(reward, "numpy") * fresh
-            for index in np.flatnonzero(af.convert(over, "numpy")):
+            batch["done"].append(done)
+            batch["valid"].append(valid * not_last)
+            running += af.convert(reward, "numpy") * ones
+            for index in np.flatnonzero(af.convert(done, "numpy")):
                 returns.append(running[index])
                 running[index] = 0.0
             steps += ENVS
@@ -183,11 +186,11 @@ def train(env_id: str, agent: Any, show: Any) -> tuple[str, float, float, float]
         show(update + 1, recent)
     seconds = time.perf_counter() - started
     envs.close()
-    return speaks, steps / seconds, first or 0.0, float(np.mean(returns[-30:]))
+    return library, steps / seconds, first or 0.0, float(np.mean(returns[-30:]))
 
 
 def main() -> int:
-    """Train all pairs and print the table. Gives the exit status."""
+    """Train all pairs, print the table, and return the exit status."""
     warnings.simplefilter("ignore")
     names = {"numpy": "NumPy", "jax": "JAX", "torch": "PyTorch"}
     rows = []
@@ -208,11 +211,11 @@ def main() -> int:
                         flush=True,
                     )
 
-            speaks, rate, before, after = train(env_id, agent, show)
+            library, rate, before, after = train(env_id, agent, show)
             target = "torch" if make is TorchAgent else "jax"
-            route = af.route(speaks, target)
-            how = "already there" if not route.steps else "copied" if route.copies else "shared"
-            rows.append((names[speaks], agent.name, how, rate, before, after))
+            route = af.route(library, target)
+            how = "not converted" if not route.steps else "copied" if route.copies else "shared"
+            rows.append((names[library], agent.name, how, rate, before, after))
     print(
         f"\n{'environment':12} {'agent':8} {'observations':14} {'steps/s':>8} {'return before':>14} {'after':>7}"
     )

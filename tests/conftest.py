@@ -1,4 +1,4 @@
-"""What every test may use: the libraries that are installed, and arrays of each."""
+"""Shared fixtures: the installed libraries, and arrays of each."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _MAKERS = {
 
 
 def library(name: str) -> Library:
-    """Give a library by name, or skip the test where it cannot be used."""
+    """Return a library by name, or skip the test if it is not usable."""
     try:
         return _MAKERS[name]()
     except Exception as error:
@@ -99,13 +99,13 @@ def target(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture
 def registry() -> af.Registry:
-    """A registry of its own with the built-in plugins."""
+    """A separate registry with the built-in plugins."""
     return af.Registry()
 
 
 @pytest.fixture(scope="session")
 def run_python() -> Callable[..., str]:
-    """Run a script in a fresh interpreter and give what it printed."""
+    """Run a script in a fresh interpreter and return its output."""
 
     def run(script: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
         import os

@@ -12,6 +12,7 @@ from ._options import Narrowing, Options, Scalars, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._registry.registry import default_registry
+from ._route.devices import resolve_device
 from ._route.route import Route, describe_route
 from ._tree.tree import Tree, holds_objects
 
@@ -304,7 +305,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
 
     Raises:
         UnknownBackendError: there is no such source or target.
-        BackendUnavailableError: the target is installed, but cannot be used here.
+        BackendUnavailableError: one of them is not installed, or cannot be used here.
 
     Example:
         >>> import arrayferry as af
@@ -317,8 +318,14 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
     target = registry.backend(to)
     if isinstance(source, (str, ModuleType, Backend)):
         backend = registry.backend(source)
-        here = str(backend.devices()[0]) if backend.installed else "cpu"
     else:
         backend = backend_of(source)
+    for each in (backend, target):
+        problem = each.problem()
+        if problem is not None:
+            raise problem
+    if isinstance(source, (str, ModuleType, Backend)):
+        here, _ = resolve_device(backend, None, "")
+    else:
         here = call_backend(backend, "device_of", source)
     return describe_route(registry.catalog, backend, target, device, here)

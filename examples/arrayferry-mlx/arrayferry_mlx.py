@@ -1,4 +1,4 @@
-"""MLX for arrayferry: values are copied both ways, since its arrays are rewritten behind the scenes."""
+"""MLX for arrayferry: values are copied both ways, since MLX rewrites its arrays internally."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import arrayferry as af
 
 
 class MlxBackend(af.Backend):
-    """`mlx.core.array`, in memory that the CPU and the GPU of one machine have in common."""
+    """`mlx.core.array`, in memory that the CPU and the GPU share."""
 
     name = "mlx"
     package = "mlx.core"
@@ -18,7 +18,7 @@ class MlxBackend(af.Backend):
     from_numpy_shares = False
 
     def to_numpy(self, x: Any) -> Any:
-        """Copy the values out, by way of their bits where NumPy lacks the dtype."""
+        """Copy the values, as bits if NumPy lacks the dtype."""
         import mlx.core as mx
         import numpy as np
 
@@ -29,7 +29,7 @@ class MlxBackend(af.Backend):
         return np.array(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        """Copy the values in, by way of their bits where NumPy lacks the dtype."""
+        """Copy the values, as bits if NumPy lacks the dtype."""
         import mlx.core as mx
 
         if x.dtype.name == "bfloat16":
@@ -43,12 +43,12 @@ class MlxBackend(af.Backend):
         return mx.array(x)
 
     def dtypes(self) -> frozenset[str]:
-        """Name the dtypes that MLX has: none of 64 bits with a point, which it narrows in silence."""
+        """Name the dtypes of MLX, which silently narrows float64 and complex128."""
         wide = {"float64", "complex128"}
         return (af.STANDARD_DTYPES - wide) | {"bfloat16"}
 
 
 @af.hookimpl
 def arrayferry_backends() -> list[af.Backend]:
-    """Give the one backend of this plugin."""
+    """Return the backend of this plugin."""
     return [MlxBackend()]

@@ -1,4 +1,4 @@
-"""pydata/sparse for arrayferry: values leave densely, and enter as coordinates."""
+"""pydata/sparse for arrayferry: dense in NumPy, coordinates in sparse."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class SparseBackend(af.Backend):
     from_numpy_shares = False
 
     def to_numpy(self, x: Any) -> Any:
-        """Give all values, those that are not stored as well."""
+        """Return all values, including those not stored."""
         return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        """Store what is not zero; a negative zero counts as a number of its own."""
+        """Store all nonzero values; a negative zero counts as nonzero."""
         import numpy as np
         import sparse
 
@@ -41,5 +41,5 @@ class SparseBackend(af.Backend):
 
 @af.hookimpl
 def arrayferry_backends() -> list[af.Backend]:
-    """Give the one backend of this plugin."""
+    """Return the backend of this plugin."""
     return [SparseBackend()]

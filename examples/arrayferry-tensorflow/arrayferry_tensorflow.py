@@ -8,7 +8,7 @@ import arrayferry as af
 
 
 class TensorFlowBackend(af.Backend):
-    """`tensorflow.Tensor`. Symbolic tensors inside `tf.function` are its arrays too, without values."""
+    """`tensorflow.Tensor`, including symbolic tensors inside `tf.function`, without values."""
 
     name = "tensorflow"
     package = "tensorflow"
@@ -20,7 +20,7 @@ class TensorFlowBackend(af.Backend):
     from_numpy_shares = False
 
     def to_numpy(self, x: Any) -> Any:
-        """Give a read-only view of a tensor on the CPU, a copy of any other."""
+        """Return a read-only view of a tensor on the CPU, a copy of any other."""
         import numpy as np
 
         if x.dtype.is_numpy_compatible is False or x.dtype.name in ("resource", "variant"):
@@ -33,7 +33,7 @@ class TensorFlowBackend(af.Backend):
         return values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        """Copy into memory that nobody else holds; TensorFlow may then look at that, and does."""
+        """Copy the values, since TensorFlow shares the memory of its argument."""
         import tensorflow as tf
 
         with tf.device(None if device is None else _own_name(device)):
@@ -58,17 +58,17 @@ class TensorFlowBackend(af.Backend):
         return self.device_name(x.device)
 
     def device_name(self, device: Any) -> str:
-        """Spell "/job:localhost/replica:0/task:0/device:GPU:0" as "cuda:0"."""
+        """Shorten "/job:localhost/replica:0/task:0/device:GPU:0" to "cuda:0"."""
         kind, _, index = str(device).lower().rpartition("device:")[2].partition(":")
         return "cpu" if kind == "cpu" else f"{'cuda' if kind == 'gpu' else kind}:{index or 0}"
 
     def dtypes(self) -> frozenset[str]:
-        """Name the dtypes that NumPy or ml_dtypes have as well."""
+        """Name the dtypes that NumPy or ml_dtypes also have."""
         extra = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
         return af.STANDARD_DTYPES | frozenset(extra)
 
     def is_traced(self, x: Any) -> bool:
-        """Tell a symbolic tensor, which has no values yet."""
+        """Tell whether a tensor is symbolic, without values."""
         return not hasattr(x, "numpy")
 
 
@@ -79,5 +79,5 @@ def _own_name(device: str) -> str:
 
 @af.hookimpl
 def arrayferry_backends() -> list[af.Backend]:
-    """Give the one backend of this plugin."""
+    """Return the backend of this plugin."""
     return [TensorFlowBackend()]

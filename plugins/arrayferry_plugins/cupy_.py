@@ -53,6 +53,9 @@ class CupyBackend(Backend):
         index = getattr(device, "id", None)
         return str(device) if index is None else f"cuda:{index}"
 
+    def address(self, x: Any) -> int | None:
+        return int(x.data.ptr)
+
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import cupy
 

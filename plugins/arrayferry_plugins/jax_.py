@@ -131,6 +131,14 @@ class JaxBackend(Backend):
             else ""
         )
 
+    def address(self, x: Any) -> int | None:
+        return int(x.unsafe_buffer_pointer())
+
+    def number_dtype(self, kind: str) -> str:
+        import jax
+
+        return str(jax.dtypes.canonicalize_dtype(super().number_dtype(kind)))
+
     def to_dlpack(self, x: Any) -> Any:
         return x
 

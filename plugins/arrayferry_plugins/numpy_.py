@@ -31,6 +31,8 @@ class NumpyBackend(Backend):
                 "a masked array cannot be converted: its mask would be lost",
                 remedy="Call x.filled(value) first, or convert x.data and x.mask.",
             )
+        if type(x) is not np.ndarray:
+            _refuse_units(x)
         return np.asarray(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -41,6 +43,18 @@ class NumpyBackend(Backend):
 
     def dtypes(self) -> None:
         return None
+
+
+def _refuse_units(x: Any) -> None:
+    """Raise for subclasses with units, such as those of astropy and unyt."""
+    from arrayferry import ConversionError
+
+    for name in ("unit", "units"):
+        if hasattr(type(x), name) or name in getattr(x, "__dict__", ()):
+            raise ConversionError(
+                f"a {type(x).__qualname__} with units cannot be converted: its units would be lost",
+                remedy="Convert it to the units that you want first, then pass x.value.",
+            )
 
 
 @hookimpl

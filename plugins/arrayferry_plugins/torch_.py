@@ -96,6 +96,17 @@ class TorchBackend(Backend):
     def dtypes(self) -> frozenset[str]:
         return _names()
 
+    def address(self, x: Any) -> int | None:
+        return int(x.data_ptr())
+
+    def number_dtype(self, kind: str) -> str:
+        import torch
+
+        if kind not in ("float", "complex"):
+            return super().number_dtype(kind)
+        dtype = torch.get_default_dtype()
+        return str(dtype if kind == "float" else dtype.to_complex()).removeprefix("torch.")
+
     def to_dlpack(self, x: Any) -> Any:
         _refuse(x)
         return x.detach().resolve_conj().resolve_neg()
@@ -129,7 +140,9 @@ def _refuse(x: Any) -> None:
     """Raise for a tensor that is more than values in a strided block of memory."""
     import torch
 
-    if x.is_nested:
+    if torch.nn.parameter.is_lazy(x):
+        what, first = "an uninitialized parameter", "its module with an input"
+    elif x.is_nested:
         what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
     elif x.layout in (
         torch.sparse_coo,

@@ -1,7 +1,7 @@
-"""Throw raw buffers of random dtype, shape, strides and offset at every target, in forked children.
+"""Convert raw buffers of random dtype, shape, strides and offset to every target, in forked children.
 
-A child that dies, or answers with anything but equal values or an arrayferry error, is a failure; the
-seed of the buffer is printed. Run it with `make fuzz`, or:
+A child fails if it dies, or if the result is neither equal values nor an arrayferry error. The seed
+of the buffer is printed. Run it with `make fuzz`, or:
 
     python tests/adversaries/fuzz.py --buffers 20000 --conversions 1000000
 """
@@ -32,27 +32,25 @@ BATCH = 50
 
 def buffer(seed: int) -> np.ndarray:
     """Make an array over random bytes; the same seed gives the same array."""
-    chance = random.Random(seed)
-    dtype = np.dtype(chance.choice(DTYPES))
-    shape = tuple(chance.choice((0, 1, 1, 2, 3, 5)) for _ in range(chance.randrange(5)))
+    rng = random.Random(seed)
+    dtype = np.dtype(rng.choice(DTYPES))
+    shape = tuple(rng.choice((0, 1, 1, 2, 3, 5)) for _ in range(rng.randrange(5)))
     strides = tuple(
-        chance.choice((0, 1, -1, 3)) * dtype.itemsize
-        if chance.random() < 0.5
-        else chance.randrange(-24, 25)
+        rng.choice((0, 1, -1, 3)) * dtype.itemsize if rng.random() < 0.5 else rng.randrange(-24, 25)
         for _ in shape
     )
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0]
-    before = -sum(r for r in reach if r < 0) + chance.randrange(9)
+    before = -sum(r for r in reach if r < 0) + rng.randrange(9)
     after = sum(r for r in reach if r > 0) + dtype.itemsize
-    raw = bytearray(chance.randbytes(before + after + 8))
+    raw = bytearray(rng.randbytes(before + after + 8))
     x = np.ndarray(shape, dtype, raw, before, strides)
-    if chance.random() < 0.2:
+    if rng.random() < 0.2:
         x.flags.writeable = False
     return x
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether values arrived; a byte that is no proper bool counts as true, and NaN equals NaN."""
+    """Whether values are equal; any nonzero byte counts as true, and NaN equals NaN."""
     if found.shape != expected.shape:
         return False
     if expected.dtype.kind == "b":
@@ -66,7 +64,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def attempt(seed: int) -> None:
-    """Convert one buffer to every target, with every `copy`, and look at what arrived."""
+    """Convert one buffer to every target, with every `copy`, and check the results."""
     x = buffer(seed)
     before = x.tobytes()
     layout = (x.shape, x.strides, x.dtype, x.flags.writeable)
@@ -89,7 +87,7 @@ def attempt(seed: int) -> None:
 
 
 def in_child(seeds: range, work: Callable[[int], None]) -> tuple[int, str] | None:
-    """Do work on seeds in a forked child. Gives the seed that failed and how, None if all went well."""
+    """Do work on seeds in a forked child. Return the failed seed and the reason, None if all passed."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -119,7 +117,7 @@ def in_child(seeds: range, work: Callable[[int], None]) -> tuple[int, str] | Non
 
 
 def fuzz(buffers: int, first: int = 0, show: bool = False) -> list[tuple[int, str]]:
-    """Try so many buffers. Gives the failures."""
+    """Try some buffers, and return the failures."""
     failures = []
     seed, end = first, first + buffers
     while seed < end:
@@ -135,45 +133,45 @@ def fuzz(buffers: int, first: int = 0, show: bool = False) -> list[tuple[int, st
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
+    """Resident memory of this process, in bytes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def growth(conversions: int) -> int:
-    """Convert so often, in trees and alone, and give by how many bytes resident memory grew."""
+    """Convert a tree many times, and return by how many bytes resident memory grew."""
     import torch
 
     tree = {"a": np.ones(3, np.float32), "b": (torch.ones(2), "text"), "c": [np.ones((2, 2))]}
-    ways = [af.converter(target) for target in ("numpy", "torch", "jax")]
-    ways.append(af.converter("torch", copy=True))
+    converters = [af.converter(target) for target in ("numpy", "torch", "jax")]
+    converters.append(af.converter("torch", copy=True))
 
-    def some(count: int) -> None:
+    def run(count: int) -> None:
         for _ in range(count):
-            for way in ways:
-                way(tree)
+            for convert in converters:
+                convert(tree)
 
-    some(2_000)
+    run(2_000)
     before = resident()
-    some(conversions // len(ways))
+    run(conversions // len(converters))
     return resident() - before
 
 
 def main() -> int:
-    """Run both and say what was found."""
+    """Run both, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--buffers", type=int, default=5_000)
     parser.add_argument("--conversions", type=int, default=1_000_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    given = parser.parse_args()
-    failures = fuzz(given.buffers, given.first, show=True)
+    args = parser.parse_args()
+    failures = fuzz(args.buffers, args.first, show=True)
     for seed, how in failures[:10]:
         print(f"seed {seed}: {how}")
     print(
-        f"{given.buffers:,} buffers to {len(TARGETS)} targets in 3 ways each: {len(failures)} failures"
+        f"{args.buffers:,} buffers to {len(TARGETS)} targets with 3 values of copy each: {len(failures)} failures"
     )
-    grown = growth(given.conversions)
-    print(f"{given.conversions:,} conversions: resident memory grew by {grown / 2**20:.1f} MiB")
+    grown = growth(args.conversions)
+    print(f"{args.conversions:,} conversions: resident memory grew by {grown / 2**20:.1f} MiB")
     return 1 if failures or grown > 32 * 2**20 else 0
 
 

@@ -1,4 +1,4 @@
-"""The fuzzer, run for a while, and shown to notice."""
+"""The fuzzer runs for a while, and finds planted failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def run(script: str) -> str:
-    """In an interpreter of its own, where no library has started threads before the fork."""
+    """Run a script in a fresh interpreter, where no library has started threads before the fork."""
     done = subprocess.run(
         [
             sys.executable,
@@ -27,7 +27,7 @@ def run(script: str) -> str:
     return done.stdout
 
 
-def test_raw_buffers_never_kill_and_always_arrive():
+def test_raw_buffers_never_crash_and_keep_their_values():
     assert run("import fuzz; print(fuzz.fuzz(1500, first=7_000_000))").strip() == "[]"
 
 
@@ -36,7 +36,7 @@ def test_memory_does_not_grow():
     assert grown < 16 * 2**20
 
 
-def test_the_fuzzer_notices_a_death_and_a_wrong_value():
+def test_the_fuzzer_finds_a_crash_and_a_wrong_value():
     out = run(
         "import fuzz, os, signal\n"
         "def dies(seed):\n"
@@ -46,7 +46,7 @@ def test_the_fuzzer_notices_a_death_and_a_wrong_value():
         "    assert seed != 13, 'not equal'\n"
         "print(fuzz.in_child(range(10, 20), wrong))\n"
     )
-    death, wrong = out.splitlines()
-    assert death.startswith("(12, 'the process died")
+    crash, wrong = out.splitlines()
+    assert crash.startswith("(12, 'the process died")
     assert wrong.startswith("(13, ")
     assert "not equal" in wrong

@@ -63,12 +63,12 @@ class Node:
     note: str = "note"
 
 
-class Words(dict):
+class DictSubclass(dict):
     pass
 
 
 class Opaque:
-    """A thing that is neither array nor container."""
+    """An object that is neither array nor container."""
 
 
 @st.composite
@@ -85,15 +85,15 @@ def numpy_arrays(draw: Any) -> np.ndarray:
     return x.T if draw(st.booleans()) else x
 
 
-class Held:
-    """An array in a tree, and the values that it was made of."""
+class Leaf:
+    """An array in a tree, and the values that it was made from."""
 
     def __init__(self, library: str, values: np.ndarray) -> None:
         self.values = np.array(values)
         self.array = MAKE[library](values)
 
 
-leaves = st.builds(Held, TARGETS, numpy_arrays())
+leaves = st.builds(Leaf, TARGETS, numpy_arrays())
 others = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5),
     st.binary(max_size=5), st.builds(Opaque), st.frozensets(st.integers(), max_size=3), st.just(range(3)),
@@ -108,7 +108,7 @@ def containers(children: Any) -> Any:
         dicts,
         dicts.map(collections.OrderedDict),
         dicts.map(lambda d: collections.defaultdict(list, d)),
-        dicts.map(Words),
+        dicts.map(DictSubclass),
         dicts.map(types.MappingProxyType),
         dicts.map(collections.UserDict),
         lists,
@@ -124,12 +124,12 @@ trees = st.recursive(st.one_of(leaves, others), containers, max_leaves=12)
 
 
 def filled(tree: Any) -> Any:
-    """The same tree with the arrays themselves in the places of what holds them."""
-    return _mapped(tree, lambda held: held.array)
+    """The same tree, with each `Leaf` replaced by its array."""
+    return _mapped(tree, lambda leaf: leaf.array)
 
 
 def _mapped(tree: Any, function: Any) -> Any:
-    if isinstance(tree, Held):
+    if isinstance(tree, Leaf):
         return function(tree)
     if isinstance(tree, collections.defaultdict):
         return collections.defaultdict(
@@ -152,8 +152,8 @@ def _mapped(tree: Any, function: Any) -> Any:
 
 
 def check(tree: Any, found: Any, target: str | None) -> None:
-    """Walk both trees: structure, order and types kept, values equal, other things the same object."""
-    if isinstance(tree, Held):
+    """Check both trees: same structure, order and types, equal values, all else the same object."""
+    if isinstance(tree, Leaf):
         if target is not None:
             assert af.backend_of(found).name == target
         n = READ[af.backend_of(found).name](found)
@@ -198,7 +198,7 @@ def test_round_trip(tree, one, two):
 
 
 @hypothesis.given(trees, TARGETS)
-def test_copy_true_gives_memory_of_its_own(tree, target):
+def test_copy_true_copies(tree, target):
     given = filled(tree)
     found = af.convert(given, target, copy=True)
     for array in _arrays(given):

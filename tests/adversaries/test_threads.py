@@ -1,4 +1,4 @@
-"""Many threads convert while plugins come and go."""
+"""Many threads convert while plugins are added and removed."""
 
 from __future__ import annotations
 

@@ -41,8 +41,12 @@ TREES = {
     "alone": lambda make: make(),
     "two": lambda make: [make(), make()],
     "wide and narrow": lambda make: {"a": make(np.float64), "b": make(np.int32)},
-    "beside others": lambda make: {"a": make(np.float64), "b": np.ones(2), "c": torch.ones(2)},
-    "twice the same": lambda make: [make()] * 2,
+    "with other libraries": lambda make: {
+        "a": make(np.float64),
+        "b": np.ones(2),
+        "c": torch.ones(2),
+    },
+    "the same twice": lambda make: [make()] * 2,
 }
 
 
@@ -51,7 +55,7 @@ TREES = {
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_graph_runs_once_in_each_call(counted, target, tree, options):
     if target == "array_api_strict" and options.get("device"):
-        pytest.skip("it has devices of its own")
+        pytest.skip("it has its own devices")
     conversion = af.converter(target, **options)
     for _ in range(6):
         counted.times = 0

@@ -428,7 +428,8 @@ def test_an_attribute_that_raises():
     bad = Bad(X)
     Bad.x = property(lambda self: 1 / 0)
     with pytest.raises(
-        af.StructureError, match=r"Bad could not be read \(ZeroDivisionError"
+        af.StructureError,
+        match=r"Bad could not be read by the container DataclassContainer \(ZeroDivisionError",
     ) as caught:
         af.convert({"b": [bad]}, "torch")
     assert caught.value.path == "['b'][0]"

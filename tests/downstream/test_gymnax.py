@@ -1,4 +1,4 @@
-"""gymnax, which pins an older Gymnasium and so has an environment of its own: `make downstream`."""
+"""gymnax, which pins an older Gymnasium and so needs a separate environment: `make downstream`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_vector_environment():
     assert all(isinstance(x, torch.Tensor) for x in results[:4])
 
 
-def test_what_it_speaks_is_seen():
+def test_its_library_is_detected():
     inner, params = gymnax.make("Catch-bsuite")
     env = ArrayConversion(wrappers.GymnaxToGymWrapper(inner, params, seed=0), target_xp=np)
     env.reset(seed=1)

@@ -26,7 +26,7 @@ def test_numpy_environment_for_a_torch_agent():
     assert type(truncated) is bool
 
 
-def test_what_both_sides_speak_is_seen_at_run_time():
+def test_both_libraries_are_detected_at_run_time():
     env = ArrayConversion(gym.make("phys2d/CartPole-v1"))
     observation, _ = env.reset(seed=1)
     assert af.backend_of(observation).name == "jax"
@@ -39,7 +39,7 @@ def test_what_both_sides_speak_is_seen_at_run_time():
         assert isinstance(env.step(action)[0], expected)
 
 
-def test_an_action_for_a_table_is_hashable():
+def test_a_discrete_action_is_hashable():
     env = NumpyToTorch(gym.make("FrozenLake-v1"))
     env.reset(seed=1)
     observation, *_ = env.step(torch.tensor(2))
@@ -87,7 +87,7 @@ def test_jax_vector_environment_for_a_torch_agent():
     assert all(isinstance(x, torch.Tensor) for x in result[:4])
 
 
-def test_an_unpickled_adapter_goes_on():
+def test_an_unpickled_adapter_continues():
     env = NumpyToTorch(gym.make("CartPole-v1"))
     env.reset(seed=3)
     copy = pickle.loads(pickle.dumps(env))
@@ -95,14 +95,14 @@ def test_an_unpickled_adapter_goes_on():
         np.testing.assert_array_equal(copy.step(torch.tensor(1))[0], env.step(torch.tensor(1))[0])
 
 
-def test_the_spec_survives_json():
+def test_the_spec_can_be_sent_as_json():
     env = ArrayConversion(gym.make("CartPole-v1"), env_xp=np, target_xp=torch)
     spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
     again = gym.make(spec)
     assert isinstance(again.reset(seed=1)[0], torch.Tensor)
 
 
-def test_without_gymnasium_the_install_command_is_given(run_python):
+def test_without_gymnasium_the_error_names_the_install_command(run_python):
     out = run_python(
         "import sys; sys.modules['gymnasium'] = None\n"
         "try:\n    import arrayferry_gym\n"

@@ -1,4 +1,4 @@
-"""What adapters do besides converting: options, infos, finals, travelling, and never aliasing."""
+"""Adapters besides converting: options, infos, final observations, pickling, and no aliasing."""
 
 from __future__ import annotations
 
@@ -90,38 +90,38 @@ def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
 
 def test_options_and_infos():
     env = ArrayConversion(Buffered(), env_xp="numpy", target_xp="torch")
-    words = np.array(["a"])
-    env.reset(options={"at": torch.ones(2), "name": "text", "words": words, "deep": [{"n": 3}]})
+    strings = np.array(["a"])
+    env.reset(options={"at": torch.ones(2), "name": "text", "strings": strings, "deep": [{"n": 3}]})
     options = env.env.options
     assert isinstance(options["at"], np.ndarray)
     assert options["name"] == "text"
-    assert options["words"] is words
+    assert options["strings"] is strings
     assert options["deep"] == [{"n": 3}]
 
-    class Wordy(Buffered):
+    class WithStrings(Buffered):
         def step(self, action):
-            infos = {"words": words, "mission": "go", "n": 3, "f": np.float32(2), "ok": True}
+            infos = {"strings": strings, "mission": "go", "n": 3, "f": np.float32(2), "ok": True}
             return self.buffer, 0.0, False, False, infos
 
-    *_, info = NumpyToTorch(Wordy()).step(torch.tensor(1))
-    assert info["words"] is words
+    *_, info = NumpyToTorch(WithStrings()).step(torch.tensor(1))
+    assert info["strings"] is strings
     assert info["mission"] == "go"
     assert type(info["n"]) is int
     assert info["ok"] is True
     assert isinstance(info["f"], torch.Tensor)
-    *_, info = NumpyToTorch(Wordy(), scalars="convert").step(torch.tensor(1))
+    *_, info = NumpyToTorch(WithStrings(), scalars="convert").step(torch.tensor(1))
     assert isinstance(info["n"], torch.Tensor)
-    *_, info = NumpyToTorch(Wordy(), convert_info=False).step(torch.tensor(1))
+    *_, info = NumpyToTorch(WithStrings(), convert_info=False).step(torch.tensor(1))
     assert isinstance(info["f"], np.float32)
-    *_, info = NumpyToTorch(Wordy(), info_xp="jax").step(torch.tensor(1))
+    *_, info = NumpyToTorch(WithStrings(), info_xp="jax").step(torch.tensor(1))
     assert isinstance(info["f"], jax.Array)
 
-    class WordyObservation(Buffered):
+    class StringObservation(Buffered):
         def reset(self, *, seed=None, options=None):
-            return words, {}
+            return strings, {}
 
     with pytest.raises(af.UnsupportedDtypeError, match="text"):
-        NumpyToTorch(WordyObservation()).reset()
+        NumpyToTorch(StringObservation()).reset()
 
 
 def test_like():
@@ -145,7 +145,7 @@ def test_mistakes_are_named():
         NumpyToTorch(Buffered(), narrowing="some")
 
 
-def test_render_stays_as_it_is():
+def test_render_is_not_converted():
     env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
     env.reset()
     assert isinstance(env.render(), np.ndarray)
@@ -153,7 +153,7 @@ def test_render_stays_as_it_is():
     env.close()
 
 
-def test_a_wrapper_like_any():
+def test_an_adapter_is_an_ordinary_wrapper():
     env = NumpyToTorch(gym.make("CartPole-v1"))
     assert env.unwrapped is env.env.unwrapped
     assert env.get_wrapper_attr("gravity") == 9.8
@@ -231,7 +231,7 @@ class Structured(gym.Env):
         return self.observation(), 1.0, self.time == 3, False, {}
 
 
-def test_final_observations_of_structure():
+def test_structured_final_observations():
     envs = vector.NumpyToTorch(
         gym.vector.SyncVectorEnv([Structured] * 2, autoreset_mode=AutoresetMode.SAME_STEP),
         stack_final=True,
@@ -252,7 +252,7 @@ def test_reward_dtype():
     assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.float32
 
 
-def test_vector_wrappers_forward():
+def test_vector_adapters_forward_attributes():
     envs = vector.NumpyToTorch(make_vector(AutoresetMode.NEXT_STEP))
     assert envs.num_envs == 3
     assert envs.get_attr("gravity") == (9.8,) * 3
@@ -268,7 +268,7 @@ def test_vector_wrappers_forward():
 @pytest.mark.parametrize(
     "wrapper", [NumpyToTorch, lambda env: ArrayConversion(env, target_xp="jax")]
 )
-def test_adapters_travel(dump, wrapper):
+def test_adapters_can_be_pickled_and_copied(dump, wrapper):
     env = wrapper(gym.make("CartPole-v1"))
     env.reset(seed=3)
     action = env.action_space.sample()
@@ -280,7 +280,7 @@ def test_adapters_travel(dump, wrapper):
         assert again.action_space == env.action_space
 
 
-def test_vector_adapters_travel():
+def test_vector_adapters_can_be_pickled():
     makers = [functools.partial(gym.make, "CartPole-v1")] * 3
     envs = vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True)
     envs.reset(seed=1)
@@ -300,7 +300,7 @@ def test_vector_adapters_travel():
         lambda env: ArrayConversion(env, like=torch.ones(1)),
     ],
 )
-def test_specifications_travel(make):
+def test_specs_can_be_sent_as_json(make):
     env = make(gym.make("CartPole-v1"))
     spec = EnvSpec.from_json(env.spec.to_json())
     again = gym.make(spec)
@@ -345,7 +345,7 @@ def test_array_conversion_takes_namespaces():
     assert arrayferry_gym.array_conversion(torch.ones(1), jnp, device="cpu").devices()
 
 
-def test_a_framework_that_is_not_needed_costs_nothing(run_python):
+def test_a_framework_that_is_not_needed_is_not_imported(run_python):
     out = run_python(
         """
 import sys

@@ -1,4 +1,4 @@
-"""Real clients: agents, environments and wrappers of others, a few steps each."""
+"""Third-party agents, environments and wrappers, a few steps each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the clients warn of is theirs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of third-party code
 
 CARTPOLE = functools.partial(gym.make, "CartPole-v1")
 
@@ -59,7 +59,7 @@ def test_torchrl_checks_specs(make):
     ],
     ids=["numpy", "torch"],
 )
-def test_torchrl_rolls_out_vectors_in_same_step(wrap):
+def test_torchrl_rolls_out_vectors_in_same_step_mode(wrap):
     envs = pytest.importorskip("torchrl.envs")
     rollout = envs.GymWrapper(wrap(same_step())).rollout(30, break_when_any_done=False)
     assert rollout.shape == (3, 30)
@@ -138,7 +138,7 @@ def test_record_episode_statistics(wrap):
 @pytest.mark.parametrize("copying", [True, False])
 @pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
 @pytest.mark.parametrize("target", ["jax", "torch"])
-def test_vector_environments_that_use_their_buffers_again(kind, copying, target):
+def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
     envs = vector.ArrayConversion(kind([CARTPOLE] * 2, copy=copying), target_xp=target, copy=True)
     kept = [envs.reset(seed=0)[0]]
     for _ in range(5):
@@ -187,7 +187,7 @@ def test_toy_text(name, target):
             break
 
 
-def test_a_jax_environment_and_a_torch_agent_over_vectors():
+def test_a_jax_vector_environment_and_a_torch_agent():
     envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
     observation, _ = envs.reset(seed=1)
     assert envs.observation_space.contains(observation)

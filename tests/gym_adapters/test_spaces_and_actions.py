@@ -1,4 +1,4 @@
-"""Actions as environments mean them, and spaces that tell the truth."""
+"""Actions that spaces ask for, and spaces that describe the converted arrays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if "dtype" in inspect.signature(spaces.Discrete.__init__).parameters:  # since G
 
 
 class Echo(gym.Env):
-    """Takes what its space holds, and shows it back; it checks the one and promises the other."""
+    """Checks that actions are in its space, and returns samples of it as observations."""
 
     def __init__(self, space):
         self.observation_space = self.action_space = space
@@ -88,7 +88,7 @@ def test_every_space(name, agent):
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_converted_spaces_are_as_their_originals(name):
+def test_converted_spaces_match_their_originals(name):
     original = SPACES[name]
     env = NumpyToTorch(Echo(copy.deepcopy(original)))
     space = env.action_space
@@ -126,13 +126,13 @@ def test_parts_of_composite_spaces_are_converted_too():
     )
 
 
-def test_samples_under_a_mask_of_the_agent():
+def test_samples_with_a_mask_of_the_agent():
     space = NumpyToTorch(Echo(SPACES["Discrete"])).action_space
     mask = torch.tensor([0, 0, 1, 0, 0], dtype=torch.int8)
     assert all(int(space.sample(mask=mask)) == 3 for _ in range(5))
 
 
-def test_an_exchanged_space_is_seen():
+def test_a_replaced_space_is_noticed():
     env = NumpyToTorch(Echo(SPACES["Discrete"]))
     assert env.action_space == SPACES["Discrete"]
     env.env.action_space = SPACES["Box"]
@@ -192,7 +192,7 @@ def test_boxes_keep_their_dtype():
         taken(SPACES["Box"], torch.tensor([1e300, 0, 0], dtype=torch.float64))
 
 
-def test_what_cannot_be_an_action_names_the_space():
+def test_the_error_of_an_invalid_action_names_the_space():
     for action in (torch.ones(3).to_sparse(), np.array(["left"]), jax.random.key(0)):
         env = ArrayConversion(Echo(SPACES["Box"]), target_xp="torch", env_xp="numpy")
         env.reset()

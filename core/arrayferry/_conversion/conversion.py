@@ -77,6 +77,7 @@ class Conversion:
             if problem is not None:
                 raise problem
             registry.notice_imports()
+            registry.check_converters()
             catalog = registry.catalog
             target = catalog.backend(self._to)
             if options.device is not None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arrayferry._errors import ArrayFerryError, NarrowingError
+from arrayferry._errors import ArrayFerryError, ConversionError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.converter import Inline
 from arrayferry._registry.catalog import Catalog
+from arrayferry._route.dtypes import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
-from .pair import Pair, inline_call
+from .pair import Pair
 from .plan import Plan, Ways, structure_of, write_plan
 
 __all__ = ["Learnt"]
@@ -94,10 +96,14 @@ class Learnt:
 
     def _convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
-        arrays = [
-            self._array_of(x, tree, index) if kind.backend is None else x
-            for index, (x, kind) in enumerate(zip(tree.arrays, tree.kinds, strict=True))
-        ]
+        arrays = list(tree.arrays)
+        for index, kind in enumerate(tree.kinds):
+            if kind.backend is None:
+                try:
+                    arrays[index] = self._array_of(arrays[index])
+                except ConversionError as error:
+                    error.locate(path=tree.path_of(index), target=self.target.name)
+                    raise
         groups: dict[Backend, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             groups.setdefault(self._backend_of(kind), []).append(index)
@@ -115,25 +121,21 @@ class Learnt:
     def _backend_of(self, kind: Kind) -> Backend:
         return kind.backend or self.catalog.backend("numpy")
 
-    def _array_of(self, number: Any, tree: Tree, index: int) -> Any:
+    def _array_of(self, number: Any) -> Any:
+        """Make a NumPy array of a number: of NumPy, with its dtype, or of Python, with the target's default."""
         import numpy
 
-        array = numpy.asarray(number)
-        if array.dtype == object:
-            raise NarrowingError(
-                f"an integer of {number.bit_length()} bits does not fit any dtype",
-                remedy='Pass scalars="keep" to leave Python numbers as they are.',
-                dtype="int",
-                path=tree.path_of(index),
-                target=self.target.name,
-            )
-        return array
+        if isinstance(number, numpy.generic):
+            return numpy.asarray(number)
+        return number_array(number, self.target, self.options.narrowing)
 
     def pair(self, source: Backend) -> Pair:
         """Return the pair for arrays of one backend."""
         found = self._pairs.get(source)
         if found is None:
-            found = self._pairs[source] = Pair(self.catalog, source, self.target, self.options)
+            found = self._pairs[source] = Pair(
+                self.catalog, source, self.target, self.options, self._kind_of
+            )
         return found
 
     def _learn(self, tree: Tree, value: Any) -> None:
@@ -154,7 +156,7 @@ class Learnt:
 
         def ways(kind: Kind, cls: type) -> Ways | None:
             if kind.backend is None:
-                return Ways(inline_call(self._convert_number))
+                return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
             return self.pair(kind.backend).ways(cls, sturdy=sturdy)
 
         plan = write_plan(tree, ways, structure, self.target.name, self.miss)
@@ -169,9 +171,4 @@ class Learnt:
         self.run = plan.run
 
     def _convert_number(self, number: Any) -> Any:
-        import numpy
-
-        array = numpy.asarray(number)
-        if array.dtype.kind == "O":
-            return NotImplemented
-        return self.pair(self.catalog.backend("numpy")).one(array)
+        return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

@@ -5,12 +5,14 @@ It knows the direct way, if there is one, and falls back to executing a route.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from arrayferry._errors import (
     ArrayFerryError,
     ConversionError,
+    PluginWarning,
     UnsupportedDtypeError,
     describe_error,
 )
@@ -21,11 +23,13 @@ from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import resolve_device
 from arrayferry._route.execute import Executor
+from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
+from arrayferry._tree.kind import Kind
 
 from .plan import Ways
 
-__all__ = ["Pair", "inline_call"]
+__all__ = ["Pair"]
 
 MAX_TYPES = 64
 """Types of arrays of which it is known whether a direct converter takes them."""
@@ -74,9 +78,15 @@ class Pair:
     """Converts arrays of one backend to another under fixed options."""
 
     def __init__(
-        self, catalog: Catalog, source: Backend, target: Backend, options: Options
+        self,
+        catalog: Catalog,
+        source: Backend,
+        target: Backend,
+        options: Options,
+        kind_of: Callable[[Any], Kind],
     ) -> None:
         self.catalog = catalog
+        self._kind_of = kind_of
         self.source = source
         self.target = target
         self.options = options
@@ -106,9 +116,21 @@ class Pair:
             except Exception as error:
                 self._raise_out_of_memory(error)
                 y = NotImplemented
-            if y is not NotImplemented:
+            if y is not NotImplemented and self._follows_copy(x, y):
                 return y
         return self.fallback(x)
+
+    def _follows_copy(self, x: Any, y: Any) -> bool:
+        """Check that a direct converter did copy, if that was asked for."""
+        if not self.options.copy or not share_memory(x, self.source, y, self.target):
+            return True
+        direct: Any = self._direct
+        warnings.warn(
+            f"{direct.converter!r} ({type(direct.converter).__module__}) ignores copy=True, so it is not used",
+            PluginWarning,
+            stacklevel=2,
+        )
+        return False
 
     def many(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
         """Convert several arrays, in one call if possible.
@@ -129,10 +151,13 @@ class Pair:
         if direct is None or direct.many is None or not all(map(direct.takes, set(map(type, xs)))):
             return None
         try:
-            return list(direct.many(xs))
+            ys = list(direct.many(xs))
         except Exception as error:
             self._raise_out_of_memory(error)
             return None
+        if len(ys) != len(xs) or not all(map(self._follows_copy, xs, ys)):
+            return None
+        return ys
 
     def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
         """Convert lazy arrays. All are checked first, then all are computed in one call."""
@@ -200,7 +225,8 @@ class Pair:
             values: the result of `to_numpy(x)`, if that was called already.
         """
         try:
-            return self._executor.run(x, without=self._without, values=values)
+            y = self._executor.run(x, without=self._without, values=values)
+            return y if y is x else self._recognised(y)
         except UnsupportedDtypeError as error:
             if self.options.unsupported == "keep":
                 return x
@@ -218,6 +244,17 @@ class Pair:
                 source=self.source.name,
                 target=self.target.name,
             ) from error
+
+    def _recognised(self, y: Any) -> Any:
+        """Check that a result is an array of a known library."""
+        if self._kind_of(y).what in ("array", "objects", "scalar"):
+            return y
+        target = self.target
+        raise ConversionError(
+            f"from_numpy() of the backend {target.name!r} returned a {type(y).__module__}."
+            f"{type(y).__qualname__}, which is not one of its array_types {target.array_types}",
+            remedy="If they are misspelt, report this to the author of the plugin.",
+        )
 
     def _raise_out_of_memory(self, error: Exception) -> None:
         if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
@@ -241,15 +278,25 @@ class Pair:
         if self._lazy:  # computing takes longer than anything that code could save
             return None
         direct = self._direct
+        if direct is not None and self._is_checked():
+            sturdy = True
         if direct is None or not direct.takes(cls):
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
         if sturdy:
             many = self._all if direct.many is not None else None
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()}), many)
-        return Ways(direct.inline or inline_call(direct.one), direct.many)
+        return Ways(direct.inline or _inline_call(direct.one), direct.many)
+
+    def _is_checked(self) -> bool:
+        """Tell whether it costs little to check that each array was copied."""
+        return bool(self.options.copy) and all(
+            type(backend).address is not Backend.address for backend in (self.source, self.target)
+        )
 
     def _sturdy(self) -> Callable[[Any], Any]:
         """Return `one` for arrays of a type that the direct converter takes."""
+        if self._is_checked():
+            return self.one
         direct: Any = self._direct
         convert, fallback = direct.one, self.fallback
 
@@ -275,7 +322,7 @@ class Pair:
         return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
 
 
-def inline_call(convert: Any) -> Inline:
+def _inline_call(convert: Any) -> Inline:
     """Return expressions for a function that returns `NotImplemented` for what it does not handle."""
     test = "({y} := {convert}({x})) is not NotImplemented"
     return Inline(test, "{y}", {"convert": convert})

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
-from arrayferry._errors import BackendUnavailableError
+from arrayferry._errors import BackendUnavailableError, describe_error
 
 from .types import resolve_types
 
@@ -171,6 +171,13 @@ class Backend(ABC):
         """Return an array that shares the memory of an object with `__dlpack__`."""
         raise NotImplementedError(f"{self.name} has no DLPack")
 
+    def address(self, x: Any) -> int | None:
+        """Return the address of the first element, None if it cannot be read in a tenth of a microsecond.
+
+        With it, arrayferry checks that direct converters of other plugins follow the `copy` rule.
+        """
+        return None
+
     # Optional: many arrays in one call.
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
@@ -178,6 +185,14 @@ class Backend(ABC):
         return [self.to_numpy(x) for x in xs]
 
     # Optional: values.
+
+    def number_dtype(self, kind: str) -> str:
+        """Return the name of the dtype that the library's `asarray` chooses for Python numbers.
+
+        Args:
+            kind: "bool", "int", "float" or "complex".
+        """
+        return {"bool": "bool", "int": "int64", "float": "float64"}.get(kind, "complex128")
 
     def has_item(self, cls: type) -> bool:
         """Tell whether `item()` of an array of exactly this type returns its number. See `item_types`."""
@@ -234,7 +249,10 @@ class Backend(ABC):
             )
             failure.__cause__ = error
             return failure
-        reason = self.check()
+        try:
+            reason = self.check()
+        except Exception as error:
+            reason = f"check() of its plugin raised {describe_error(error)}"
         if reason is None:
             return None
         return BackendUnavailableError(

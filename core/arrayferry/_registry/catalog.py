@@ -124,6 +124,15 @@ class Catalog:
         """Add containers; of several that fit a value, the first is used."""
         self._containers += tuple(containers)
 
+    def unknown_end(self, converter: Converter) -> str:
+        """Return the name of an end of a converter that is not a backend, "" if both are."""
+        for name in (converter.source, converter.target):
+            if name not in self._backends and name not in self._generic:
+                module = import_module(name)
+                if module is None or not is_namespace(module):
+                    return name
+        return ""
+
     # Looking up.
 
     @property

@@ -94,28 +94,34 @@ def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
         if not isinstance(item, expected):
             raise PluginError(
                 f"{hook} returned {item!r:.80}, where a {expected.__name__} is expected",
-                remedy=f"Return an instance of a subclass of arrayferry.{expected.__name__}.",
+                remedy=f"Return an instance, {item.__name__}()."
+                if isinstance(item, type)
+                else f"Return an instance of a subclass of arrayferry.{expected.__name__}.",
             )
         check_part(item)
         yield item
 
 
-def discover(add: Callable[[dict[str, list[Any]], object], None]) -> None:
+def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
     """Load the plugins of the entry-point group.
 
     Args:
         add: called for each plugin with what its hooks return and an object that names it in messages,
             the built-in ones first, then by name.
+
+    Returns:
+        The names of all plugins that are installed, whether they were loaded or not.
     """
     if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
-        return
+        return []
     points = sorted(
         set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
     )
+    installed = [point.name for point in points]
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
-        _warn_of_unknown(names, [point.name for point in points])
+        _warn_of_unknown(names, installed)
         points = [point for point in points if point.name in names]
     for point in points:
         who = _Plugin(point)
@@ -134,6 +140,7 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> None:
             )
             continue
         add(given, who)
+    return installed
 
 
 def _built_in(point: EntryPoint) -> bool:

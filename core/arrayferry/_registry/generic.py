@@ -102,6 +102,15 @@ class GenericBackend(Backend):
             pass
         return device
 
+    def number_dtype(self, kind: str) -> str:
+        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}.get(kind)
+        try:
+            defaults = self.xp.__array_namespace_info__().default_dtypes()
+            dtype = defaults[wanted or "complex floating"]
+        except Exception:
+            return super().number_dtype(kind)
+        return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
     def dtypes(self) -> frozenset[str]:
         try:
             own = frozenset(self.xp.__array_namespace_info__().dtypes())

@@ -50,6 +50,8 @@ class Registry:
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
         self._at_run_time: list[tuple[object, str, dict[str, list[Any]]]] = []
         self._catalog: Catalog | None = None
+        self._checked: Catalog | None = None
+        self._installed: list[str] = []
         _registries.add(self)
 
     @property
@@ -70,7 +72,7 @@ class Registry:
             _add(catalog, given, who)
 
         if self._autoload:
-            discover(add)
+            self._installed = discover(add)
         for _, who, given in self._at_run_time:
             add(given, who)
         return catalog
@@ -103,6 +105,22 @@ class Registry:
                 if self.catalog.outdated():
                     self._replace(self.catalog.copy())
 
+    def check_converters(self) -> None:
+        """Warn once of direct converters from or to a backend that no plugin has."""
+        catalog = self.catalog
+        if self._checked is catalog:
+            return
+        self._checked = catalog
+        for converter in catalog.converters:
+            unknown = catalog.unknown_end(converter)
+            if unknown and unknown not in self._installed:
+                warnings.warn(
+                    f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
+                    f"named {unknown!r}",
+                    PluginWarning,
+                    stacklevel=2,
+                )
+
     def register(self, part: object, name: str | None = None) -> None:
         """Register a plugin, or a single backend, converter or container, at run time.
 
@@ -113,6 +131,11 @@ class Registry:
         Raises:
             PluginError: it is wrong, or a name or an array type is already taken.
         """
+        if isinstance(part, type) and issubclass(part, tuple(HOOKS.values())):
+            raise PluginError(
+                f"the class {part.__qualname__} was given instead of an instance",
+                remedy=f"Register {part.__qualname__}().",
+            )
         who = name or getattr(part, "__name__", None) or type(part).__qualname__
         given: dict[str, list[Any]] = {
             hook: [part] if isinstance(part, expected) else [] for hook, expected in HOOKS.items()

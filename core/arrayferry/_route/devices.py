@@ -48,6 +48,11 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         DeviceError: the target has no such device on this machine.
     """
     known = [str(name) for name in call_backend(target, "devices")]
+    if not known:
+        raise DeviceError(
+            f"devices() of the backend {target.name!r} named none",
+            remedy="It must name at least one. Report this to the author of the plugin.",
+        )
     if device is None:
         if source_device == known[0]:
             return source_device, None

@@ -18,7 +18,7 @@ from arrayferry._plugin.call import call_backend
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of", "target_dtype"]
+__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of", "number_array", "target_dtype"]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _WHAT = {
@@ -162,6 +162,41 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
             f'narrowing="allow" to convert them anyway, as {target.name} does.'
             + _hint(target, x.dtype.name),
             dtype=x.dtype.name,
+            narrowed=dtype.name,
+        )
+    return narrowed
+
+
+def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:
+    """Make a 0-d NumPy array of a Python number, with the dtype that the target has by default.
+
+    Raises:
+        NarrowingError: the number does not fit that dtype, and `narrowing` is not "allow".
+    """
+    import numpy as np
+
+    array = np.asarray(number)
+    kind = type(number).__name__
+    dtype = dtype_named(call_backend(target, "number_dtype", kind)) or array.dtype
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind == "O":
+        raise NarrowingError(
+            f"an integer of {number.bit_length()} bits does not fit any dtype",
+            remedy='Pass scalars="keep" to leave Python numbers unchanged.',
+            dtype="int",
+        )
+    with np.errstate(all="ignore"):
+        narrowed = array.astype(dtype)
+    if dtype.kind in "iu":  # an integer beyond it has a dtype of its own, as in NumPy
+        return narrowed if _changed(array, narrowed) is None else array
+    lost = _overflowed(array, narrowed)
+    if lost is not None and narrowing != "allow":
+        raise NarrowingError(
+            f"the Python number {lost} does not fit {dtype.name}, which is the default of {target.name}",
+            remedy='Pass narrowing="allow" to convert it anyway, or scalars="keep" to leave Python '
+            "numbers unchanged." + _hint(target, array.dtype.name),
+            dtype=array.dtype.name,
             narrowed=dtype.name,
         )
     return narrowed

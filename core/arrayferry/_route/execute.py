@@ -15,8 +15,9 @@ from arrayferry._registry.catalog import Catalog
 
 from .devices import device_kind, resolve_device
 from .dtypes import target_dtype
+from .memory import share_memory, unsafe_to_share
 from .route import HOST, Route, Step, find_route
-from .via_numpy import PASS_COPY, Held, from_host, to_host, unsafe_to_share
+from .via_numpy import PASS_COPY, Held, from_host, to_host
 
 __all__ = ["Executor"]
 
@@ -192,7 +193,7 @@ class _Run:
 
     def _take(self, step: Step, held: Held, before: Backend, after: Backend, device: Any) -> Held:
         if step.converter is not None:
-            return self._by_converter(step, held, after, device)
+            return self._by_converter(step, held, before, after, device)
         if step.via == "device":
             moved = call_backend(before, "to_device", held.value, device)
             return Held(moved, private=True)
@@ -204,7 +205,9 @@ class _Run:
             held = to_host(self.x, before, device_is_host=True, values=self.values)
         return from_host(held, self.x, self.source, after, device, self.options)
 
-    def _by_converter(self, step: Step, held: Held, after: Backend, device: Any) -> Held:
+    def _by_converter(
+        self, step: Step, held: Held, before: Backend, after: Backend, device: Any
+    ) -> Held:
         converter: Any = step.converter
         copy = self.options.copy
         if copy is False and (held.private or step.cost != "share"):
@@ -224,7 +227,7 @@ class _Run:
             if self.source.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
             value = NotImplemented
-        if value is NotImplemented:
+        if value is NotImplemented or (copy and share_memory(held.value, before, value, after)):
             raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 

@@ -22,7 +22,7 @@ from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_kind, resolve_device
-from .via_numpy import unsafe_to_share
+from .memory import unsafe_to_share
 
 __all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
 

@@ -14,11 +14,12 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 
 from .dtypes import fit_dtype
+from .memory import overlap, unsafe_to_share
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PASS_COPY", "Held", "from_host", "to_host", "unsafe_to_share"]
+__all__ = ["PASS_COPY", "Held", "from_host", "to_host"]
 
 
 class Held(NamedTuple):
@@ -33,18 +34,6 @@ class Held(NamedTuple):
     value: Any
     private: bool = False
     constant: bool = False
-
-
-def unsafe_to_share(source: Backend, target: Backend, *, constant: bool, readonly: bool) -> str:
-    """Return why `target` must not share memory of `source`, "" if it may."""
-    writes = target.memory in ("writable", "unknown") and target.name != "numpy"
-    if writes and constant:
-        return f"{source.name} arrays never change, but {target.name} could write to them"
-    if writes and readonly:
-        return f"the array is read-only, but {target.name} could write to it"
-    if target.memory in ("immutable", "lazy") and not constant:
-        return f"{target.name} arrays never change, but the {source.name} array can be written to"
-    return ""
 
 
 def to_host(x: Any, source: Backend, device_is_host: bool, values: Any = None) -> Held:
@@ -138,23 +127,13 @@ def _shared(
 ) -> Any:
     """Make an array of the target without a copy, and check that there was none."""
     why = "the values had to be copied on the way" if private else ""
-    if not why and not _overlap(call_backend(source, "to_numpy", x), n):
+    if not why and not overlap(call_backend(source, "to_numpy", x), n):
         why = f"{source.name} returns its values as a copy"
     if not why and target.from_numpy_shares is False:
         why = f"{target.name} copies the values"
     if not why:
         y = call_backend(target, "from_numpy", n, device)
-        if _overlap(call_backend(target, "to_numpy", y), n):
+        if overlap(call_backend(target, "to_numpy", y), n):
             return y
         why = f"{target.name} copied the values"
     raise CopyRequiredError(f"memory cannot be shared: {why}", remedy=PASS_COPY)
-
-
-def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Tell whether two arrays use the same memory; empty ones always do."""
-    import numpy as np
-
-    return a.size == 0 or (
-        np.may_share_memory(a, b)
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )

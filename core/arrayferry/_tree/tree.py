@@ -141,12 +141,14 @@ class Tree:
 
     def _children(self, value: Any, container: Container) -> Sequence[Any]:
         try:
-            return container.children(value)
-        except RecursionError:
+            inside = container.children(value)
+            return inside if type(inside) is list else list(inside)
+        except (MemoryError, RecursionError):
             raise
         except Exception as error:
             raise StructureError(
-                f"a {type(value).__name__} could not be read ({describe_error(error)})",
+                f"a {type(value).__name__} could not be read by the container "
+                f"{type(container).__name__} ({describe_error(error)})",
                 remedy="Fix what its attributes or keys raise, or register a Container for the class.",
                 path=_path(self._trail),
             ) from error
@@ -194,8 +196,11 @@ class Tree:
 
     def _rebuild(self, node: Branch, children: list[Any]) -> Any:
         try:
-            return node.container.rebuild(node.value, children)
-        except RecursionError:
+            built = node.container.rebuild(node.value, children)
+            if built is None:
+                raise TypeError("rebuild() returned None")
+            return built
+        except (MemoryError, RecursionError):
             raise
         except Exception as error:
             if not node.arrays:  # a torch.Size, say, whose numbers cannot be arrays
@@ -204,8 +209,8 @@ class Tree:
                 error.locate(path=_path(self._trail))
                 raise
             raise StructureError(
-                f"a {type(node.value).__name__} could not be rebuilt with its converted "
-                f"arrays ({describe_error(error)})",
+                f"a {type(node.value).__name__} could not be rebuilt with its converted arrays by the "
+                f"container {type(node.container).__name__} ({describe_error(error)})",
                 remedy="Register a Container for the class.",
                 path=_path(self._trail),
             ) from error

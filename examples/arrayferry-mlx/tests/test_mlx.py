@@ -18,7 +18,7 @@ class TestMlx(BackendContract):
         return mx.array(values)
 
 
-def test_float64_is_looked_at_before_it_is_narrowed():
+def test_float64_is_checked_before_it_is_narrowed():
     assert af.convert(np.array([0.5]), "mlx").dtype == mx.float32
     with pytest.raises(af.NarrowingError, match=r"1e\+300 does not fit float32"):
         af.convert(np.array([1e300]), "mlx")

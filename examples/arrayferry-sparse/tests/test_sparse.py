@@ -20,12 +20,12 @@ class TestSparse(BackendContract):
         array.data[...] = value
 
 
-def test_every_format_leaves_with_the_values_that_are_not_stored():
+def test_every_format_is_converted_with_the_values_not_stored():
     dense = np.array([[0.0, 2.0], [3.0, 0.0]])
     coo = sparse.COO.from_numpy(dense)
     for x in (coo, sparse.GCXS(coo), sparse.DOK(coo)):
         np.testing.assert_array_equal(af.convert(x, "numpy"), dense)
 
 
-def test_what_enters_stores_no_zeros():
+def test_zeros_are_not_stored():
     assert af.convert(np.array([0.0, 2.0, 0.0]), "sparse").nnz == 1

@@ -26,6 +26,6 @@ def test_a_symbolic_tensor_is_refused():
     inside(tf.constant([1.0]))
 
 
-def test_a_gpu_that_is_not_there_is_named():
+def test_a_missing_gpu_is_named():
     with pytest.raises(af.DeviceError, match="cuda:7"):
         af.convert(np.ones(2), "tensorflow", device="cuda:7")
