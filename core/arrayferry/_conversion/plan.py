@@ -121,11 +121,14 @@ def _is_run(tree: Tree, node: Branch) -> bool:
 
 
 def _is_part(node: Any) -> bool:
-    """Tell whether a node is a container of arrays, but of no container."""
+    """Tell whether a node is a container of arrays, but of no other container that is rebuilt.
+
+    So it is enough to check that the parts themselves are different objects.
+    """
     return (
         type(node) is Branch
         and node.leaves
-        and not any(type(child) is Branch for child in node.children)
+        and not any(type(child) is Branch and child.rebuilt for child in node.children)
     )
 
 

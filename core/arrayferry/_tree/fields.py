@@ -35,16 +35,24 @@ class Fields(Container):
     def fill(self, new: Any, value: Any, children: list[Any]) -> None:
         for name, child in zip(self.present(value), children, strict=True):
             object.__setattr__(new, name, child)
-            if getattr(new, name) is not child:  # it keeps its fields elsewhere
+            if _is_elsewhere(value, name) or getattr(new, name) is not child:
                 cls = type(value)
                 raise StructureError(
                     f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its field {name!r} does not "
-                    "read back as the value that was set",
+                    "read back from where it was set",
                     remedy="Register a Container for this class.",
                 )
 
     def steps(self, value: Any) -> Sequence[str]:
         return [f".{name}" for name in self.present(value)]
+
+
+def _is_elsewhere(value: Any, name: str) -> bool:
+    """Tell whether a field is neither in the instance nor in its class, but found by `__getattr__`."""
+    cls = type(value)
+    return name not in getattr(value, "__dict__", ()) and not any(
+        name in base.__dict__ for base in cls.__mro__
+    )
 
 
 class WithFields(Container):

@@ -1,0 +1,322 @@
+"""What is registered or imported may change at any time: in another thread, in a fork, during a call."""
+
+from __future__ import annotations
+
+import linecache
+import multiprocessing
+import os
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+class Box:
+    def __init__(self, values):
+        self.values = values
+
+
+class BoxBackend(af.Backend):
+    name, package, array_types = "boxlib", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return sys.modules["boxlib"].Box(x)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A library that is imported, so far without its array type."""
+    made = types.ModuleType("boxlib")
+    monkeypatch.setitem(sys.modules, "boxlib", made)
+    return made
+
+
+@pytest.fixture
+def registered():
+    parts = []
+
+    def register(part):
+        af.registry.register(part)
+        parts.append(part)
+        return part
+
+    yield register
+    for part in parts:
+        af.registry.unregister(part)
+
+
+class Mine:
+    def __init__(self, x):
+        self.x = x
+
+
+class MineContainer(af.Container):
+    types = (Mine,)
+
+    def children(self, value):
+        return [value.x]
+
+    def rebuild(self, value, children):
+        return Mine(*children)
+
+
+@pytest.mark.parametrize("wrong", [Mine, "builtins.list", (), (3,), ("nodots",), ["a.B"], None])
+def test_types_of_a_container_are_checked(wrong):
+    class Broken(MineContainer):
+        types = wrong
+
+    with pytest.raises(af.PluginError, match=r"types\. Set types to a tuple"):
+        af.registry.register(Broken())
+    assert isinstance(af.convert([X], "torch")[0], torch.Tensor)
+
+
+def test_a_library_that_is_imported_later(module, registered):
+    registered(BoxBackend())
+    conversions = [af.converter("torch") for _ in range(2)]
+
+    class Unknown:
+        pass
+
+    for conversion in conversions:
+        for _ in range(4):
+            assert conversion([Unknown(), X])[1].tolist() == [0, 1, 2]
+    module.Box = Box
+    for conversion in conversions:
+        for _ in range(4):
+            assert conversion([Box(X)])[0].tolist() == [0, 1, 2]
+
+
+def test_an_array_that_was_seen_while_its_library_was_imported(module, registered):
+    registered(BoxBackend())
+    module.__spec__ = types.SimpleNamespace(_initializing=True)
+    conversion = af.converter("torch")
+    box = Box(X)
+    for _ in range(4):
+        assert conversion([box])[0] is box
+    module.Box = Box
+    module.__spec__._initializing = False
+    for _ in range(4):
+        assert conversion([box])[0].tolist() == [0, 1, 2]
+
+
+def test_a_container_whose_library_is_imported_later(module, registered):
+    class Later(MineContainer):
+        types = ("boxlib.Mine",)
+
+    registered(Later())
+    value = Mine(X)
+    for _ in range(4):
+        assert af.convert(value, "torch") is value
+    module.Mine = Mine
+
+    class Unknown:
+        pass
+
+    af.convert(Unknown(), "torch")
+    for _ in range(4):
+        assert isinstance(af.convert(value, "torch").x, torch.Tensor)
+
+
+def test_a_change_within_a_conversion(registered):
+    """What is learnt from before a change is not used after it, and nothing that was made is lost."""
+
+    class Trigger:
+        def __init__(self, x):
+            self.x = x
+
+    class TriggerContainer(af.Container):
+        types = (Trigger,)
+        armed = True
+
+        def children(self, value):
+            return [value.x]
+
+        def rebuild(self, value, children):
+            if self.armed:
+                self.armed = False
+                registered(MineContainer())
+            return Trigger(*children)
+
+    trigger = registered(TriggerContainer())
+    conversion = af.converter("torch")
+    value = {"mine": Mine(X), "trigger": Trigger(X)}
+    for times in range(6):
+        trigger.armed = times == 3
+        found = conversion(value)
+        assert isinstance(found["trigger"].x, torch.Tensor)
+        assert isinstance(found["mine"].x, torch.Tensor) == (times > 3)
+
+
+def test_changes_while_threads_convert():
+    conversion = af.converter("torch")
+    stop, wrong = threading.Event(), []
+
+    def work():
+        while not stop.is_set():
+            try:
+                found = conversion({"a": X, "b": [Mine(X)]})
+                if not isinstance(found["a"], torch.Tensor):
+                    wrong.append(found)
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(60):
+            part = MineContainer()
+            af.registry.register(part)
+            for _ in range(3):
+                assert isinstance(conversion([Mine(X)])[0].x, torch.Tensor)
+            af.registry.unregister(part)
+            mine = Mine(X)
+            for _ in range(3):
+                assert conversion([mine])[0] is mine
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_a_container_for_exactly_an_array_type(registered):
+    class Labelled(np.ndarray):
+        pass
+
+    class LabelledContainer(af.Container):
+        types = (Labelled,)
+
+        def children(self, value):
+            return [np.asarray(value)]
+
+        def rebuild(self, value, children):
+            return {"label": value.label, "values": children[0]}
+
+    x = X.view(Labelled)
+    x.label = "speed"
+    assert isinstance(af.convert(x, "torch"), torch.Tensor)
+    registered(LabelledContainer())
+    for _ in range(4):
+        found = af.convert([x, X], "torch")
+        assert found[0]["label"] == "speed"
+        assert found[0]["values"].tolist() == [0, 1, 2]
+        assert isinstance(found[1], torch.Tensor)
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def _in_a_fork(work, seconds=30):
+    """Run a function in a forked process, and return what it returned."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            sender.send(work())
+        finally:
+            os._exit(0)
+    sender.close()
+    try:
+        assert receiver.poll(seconds), "the child hangs"
+        return receiver.recv()
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_fork_while_another_thread_registers():
+    inside, leave = threading.Event(), threading.Event()
+
+    class Slow(MineContainer):
+        @property
+        def transparent(self):
+            return False
+
+    class Waiting(af.Registry):
+        """Waits while it holds its lock."""
+
+        def _replace(self, catalog):
+            inside.set()
+            leave.wait(30)
+            super()._replace(catalog)
+
+    registry = Waiting()
+    conversion = af.Conversion("numpy", af.Options(), registry)
+    conversion([X])
+    thread = threading.Thread(target=registry.register, args=(Slow(),))
+    thread.start()
+    try:
+        assert inside.wait(30)
+
+        def work():
+            leave.set()
+            registry.register(MineContainer())
+            return af.registry.backends().keys() >= {"numpy"}, conversion([X])[0].tolist()
+
+        assert _in_a_fork(work) == (True, [0, 1, 2])
+    finally:
+        leave.set()
+        thread.join()
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_converter_in_a_fork():
+    conversion = af.converter("numpy")
+    for _ in range(4):
+        conversion([X])
+    assert _in_a_fork(lambda: conversion([X])[0].tolist()) == [0, 1, 2]
+
+
+def test_dropped_converters_leave_nothing():
+    import gc
+
+    before = len(linecache.cache)
+    for _ in range(300):
+        conversion = af.converter("torch")
+        for _ in range(3):
+            conversion([X])
+    del conversion
+    gc.collect()
+    assert len(linecache.cache) == before
+    assert sum(type(thing) is af.Conversion for thing in gc.get_objects()) < 200
+
+
+def test_types_that_live_shortly_are_not_kept():
+    import gc
+    import weakref
+
+    made = []
+    conversion = af.converter("torch")
+    for number in range(2_500):
+        cls = type(f"Dict{number}", (dict,), {})
+        conversion([cls(x=X)])
+        made.append(weakref.ref(cls))
+    del cls
+    gc.collect()
+    assert sum(ref() is not None for ref in made) < 1_200
+
+
+def test_conversions_that_are_kept_are_few():
+    from arrayferry import _api
+
+    for number in range(1_000):
+        device = f"cpu{' ' * (number % 500)}"
+        assert af.convert(X, "torch", device=device).tolist() == [0, 1, 2]
+    assert len(_api._kept) <= _api.MAX_KEPT
+    kept = _api.kept_conversion("torch", "cpu")
+    af.convert(X, "torch", device="cpu")
+    assert _api.kept_conversion("torch", "cpu") is kept
