@@ -21,7 +21,7 @@ import contextlib
 import gc
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from ._errors import ConversionError, CopyRequiredError, UnsupportedDtypeError
 from ._options import Options
 from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.converter import Converter
+from ._registry.discovery import is_built_in
 from ._registry.registry import default_registry
 from ._route.dtypes import dtype_named, kind_of, limits_of
 
@@ -51,7 +52,7 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 1, 3),
     (2, 3, 1, 2),
 )
-SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024)
+SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
 """Numbers of float32 elements: 4 bytes to 1 MiB, past the sizes at which frameworks change strategy."""
 
 
@@ -60,7 +61,8 @@ class BackendContract:
 
     Attributes:
         backend: the backend under test, by name, or an instance, which is registered for the tests.
-        others: names of the backends to convert to and from; None for all usable ones.
+        others: names of the backends to convert to and from; None for the built-in ones that can be
+            used here.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
 
     Example:
@@ -128,7 +130,9 @@ class BackendContract:
     def _others(self) -> list[Backend]:
         known = default_registry().backends()
         mine = self._backend.name
-        names = self.others or tuple(name for name in known if name != mine)
+        names = self.others or tuple(
+            name for name, backend in known.items() if name != mine and is_built_in(backend)
+        )
         return [known[name] for name in names if name in known and known[name].usable]
 
     def _floats(self, size: int, aligned: bool = True) -> np.ndarray[Any, Any]:
@@ -315,6 +319,32 @@ class BackendContract:
             self.write(array, -1)
             _same(memory, values, f"read-only NumPy memory, {case}: the array was written to")
 
+    def test_memory_is_as_stated(self) -> None:
+        """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
+        memory = self._backend.memory
+        if memory not in ("writable", "immutable"):
+            return
+        array = self.make(self._floats(4).copy())
+        before = self.read(array)
+        failure = ""
+        try:
+            if memory == "writable":
+                self.write(array, -1)
+            else:
+                array[...] = -1
+        except Exception as error:
+            failure = f" ({type(error).__name__}: {error})"
+        written = self.read(array).tolist() != before.tolist()
+        if memory == "writable":
+            assert written, (
+                f"memory is 'writable', but an array could not be written to{failure}: set it to "
+                "'immutable', or implement write() in the test"
+            )
+        else:
+            assert not written, (
+                "memory is 'immutable', but an array could be written to: set it to 'writable'"
+            )
+
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
         for size, aligned, case in self._memory_cases():
@@ -323,27 +353,36 @@ class BackendContract:
             out = self._backend.to_numpy(array)
             if self._backend.to_numpy_shares is False and out.flags.writeable:
                 out[:] = -1
-                _same(self.read(array), values, f"to_numpy_shares is False, but it shares, {case}")
+                _same(
+                    self.read(array),
+                    values,
+                    f"to_numpy_shares is False, but it shares: set it to None or True, {case}",
+                )
             if self._backend.to_numpy_shares and self._writable:
                 self.write(array, -1)
-                assert (out == -1).all(), f"to_numpy_shares is True, but it copies, {case}"
+                assert (out == -1).all(), (
+                    f"to_numpy_shares is True, but it copies: set it to None or False, {case}"
+                )
             if (
                 self._backend.memory in ("immutable", "lazy")
                 and self._backend.to_numpy_shares is not False
             ):
                 assert not out.flags.writeable, (
-                    "to_numpy returned a writable view of memory that must never change"
+                    "to_numpy returned a writable view of memory that must never change: return a read-only "
+                    "view, or set `memory` or `to_numpy_shares`"
                 )
             memory = self._floats(size, aligned)
             array = self._backend.from_numpy(memory)
             memory[:] = -1
             if self._backend.from_numpy_shares is False:
                 _same(
-                    self.read(array), values, f"from_numpy_shares is False, but it shares, {case}"
+                    self.read(array),
+                    values,
+                    f"from_numpy_shares is False, but it shares: set it to None or True, {case}",
                 )
             if self._backend.from_numpy_shares:
                 assert (self.read(array) == -1).all(), (
-                    f"from_numpy_shares is True, but it copies, {case}"
+                    f"from_numpy_shares is True, but it copies: set it to None or False, {case}"
                 )
 
     def test_copy_false_shares_or_raises(self) -> None:
@@ -426,24 +465,54 @@ class BackendContract:
         for copy in (None, True):
             options = Options(copy=copy)
             one, many = direct.bind(options), direct.bind_many(options)
+            ways: list[Callable[[list[Any]], list[Any]]] = [
+                lambda xs, copy=copy: [direct.convert(x, None, copy) for x in xs]  # type: ignore[misc]
+            ]
+            if one is not None:
+                ways.append(lambda xs, one=one: list(map(one, xs)))  # type: ignore[misc]
+            if many is not None:
+                ways += [many] * 3  # it may do otherwise for arrays that it has seen
             for size in (3, 1024, 64 * 1024):
-                values = self._floats(size)
-                arrays = [
-                    convert(values, source, copy=True),
-                    convert(values[: size // 2 + 1], source, copy=True),
-                ]
-                ways = [[direct.convert(x, None, copy) for x in arrays]]
-                ways += [[one(x) for x in arrays]] if one is not None else []
-                ways += [list(many(arrays)) for _ in range(3)] if many is not None else []
-                for found in ways:
-                    for x, y in zip(arrays, found, strict=True):
+                for way in ways:
+                    arrays = [
+                        convert(self._floats(n), source, copy=True) for n in (size, size // 2 + 1)
+                    ]
+                    for x, y in zip(arrays, way(arrays), strict=True):
                         if y is NotImplemented:
                             continue
-                        _same(
-                            np.asarray(target.to_numpy(y)),
-                            source.to_numpy(x),
-                            f"{direct}, copy={copy}",
-                        )
+                        values = np.asarray(target.to_numpy(y))
+                        _same(values, source.to_numpy(x), f"{direct}, copy={copy}")
+                        if copy:
+                            self._check_copied(direct, x, y, source, target)
+
+    def _check_copied(
+        self, direct: Converter, x: Any, y: Any, source: Backend, target: Backend
+    ) -> None:
+        values = self._values_of(source, x)
+        message = f"{direct} ignores copy=True: {{}} was written to. Copy, or return NotImplemented"
+        if self._fill(source, x, -1):
+            _same(self._values_of(target, y), values, message.format("the source"))
+            values = self._values_of(source, x)
+        if self._fill(target, y, -2):
+            _same(self._values_of(source, x), values, message.format("the result"))
+
+    def _values_of(self, backend: Backend, array: Any) -> np.ndarray[Any, Any]:
+        if backend.name == self._backend.name:
+            return self.read(array)
+        return np.array(backend.to_numpy(array))
+
+    def _fill(self, backend: Backend, array: Any, value: float) -> bool:
+        """Write a value into every element of an array of any backend. Tell whether it can be done."""
+        if backend.memory != "writable":
+            return False
+        if backend.name == self._backend.name:
+            self.write(array, value)
+            return True
+        view = backend.to_numpy(array)
+        if not backend.to_numpy_shares or not view.flags.writeable:
+            return False
+        view[...] = value
+        return True
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a tree are converted to every other backend and back, with equal values."""

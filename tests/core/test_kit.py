@@ -171,7 +171,13 @@ class Warns(Correct):
         return x.values
 
 
+class SharesWhatIsLarge(CorrectImmutable):
+    def from_numpy(self, x, device=None):
+        return Array(x if x.nbytes > 2**21 else x.copy(), device or "cpu")
+
+
 PLANTED = {
+    SharesWhatIsLarge: "test_sharing_is_as_stated",
     DropsSign: "test_to_numpy",
     DropsSignOfZero: "test_special_values_are_kept",
     SharesWhenAskedToCopy: "test_copy_true_copies",
@@ -254,6 +260,29 @@ def test_the_kit_names_the_method_to_fill_in():
         Empty().test_to_numpy()
 
 
+class Settable(Array):
+    def __setitem__(self, key, value):
+        self.values[key] = value
+
+
+@pytest.mark.parametrize(
+    ("array", "says", "remedy"),
+    [(Array, "writable", "set it to 'immutable'"), (Settable, "immutable", "set it to 'writable'")],
+)
+def test_a_wrong_memory_is_caught(array, says, remedy):
+    class Backend(Correct):
+        memory = says
+
+    class Test(BackendContract):
+        backend = Backend()
+
+        def make(self, values):
+            return array(values)
+
+    with pytest.raises(AssertionError, match=remedy):
+        Test().test_memory_is_as_stated()
+
+
 class Lossy(af.Converter):
     """A direct converter whose `bind_many` differs from its `convert`."""
 
@@ -264,6 +293,81 @@ class Lossy(af.Converter):
 
     def bind_many(self, options):
         return lambda xs: [x.values.round(-1) for x in xs]
+
+
+class IgnoresCopy(af.Converter):
+    """A direct converter between the toy library and PyTorch that never copies."""
+
+    source, target, cost = "toy", "torch", "share"
+
+    def convert(self, x, device=None, copy=None):
+        import torch
+
+        return torch.from_numpy(x.values)
+
+
+class IgnoresCopyBack(af.Converter):
+    source, target, cost = "torch", "toy", "share"
+
+    def convert(self, x, device=None, copy=None):
+        return Array(x.numpy())
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("converter", [IgnoresCopy, IgnoresCopyBack])
+def test_a_direct_converter_that_ignores_copy_is_caught(converter):
+    part = converter()
+    af.registry.register(part)
+    try:
+        found = failures(Correct())
+    finally:
+        af.registry.unregister(part)
+    message = str(found["test_direct_converters_match_the_general_path"])
+    assert "ignores copy=True" in message
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_conversion_does_not_use_a_converter_that_ignores_copy():
+    import torch
+
+    backend, parts = Correct(), [IgnoresCopy(), IgnoresCopyBack()]
+    for part in (backend, *parts):
+        af.registry.register(part)
+    try:
+        for source, target in ((Array(np.ones(3)), "torch"), (torch.ones(3), "toy")):
+            conversion = af.converter(target, copy=True)
+            with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
+                found = conversion([source])
+            with pytest.warns(af.PluginWarning):
+                assert af.convert(source, target, copy=True) is not None
+            values = found[0].values if target == "toy" else found[0].numpy()
+            values[:] = -1
+            original = source.values if target == "torch" else source.numpy()
+            assert original.tolist() == [1, 1, 1]
+    finally:
+        for part in (*parts, backend):
+            af.registry.unregister(part)
+
+
+@pytest.mark.usefixtures("toy")
+def test_others_are_the_built_in_backends():
+    class Test(BackendContract):
+        backend = Correct()
+
+    class Failing(Correct):
+        name, array_types = "failing_third_party", ("toy_library.Other",)
+
+        def from_numpy(self, x, device=None):
+            raise ZeroDivisionError
+
+    part = Failing()
+    af.registry.register(part)
+    try:
+        names = {backend.name for backend in Test()._others()}
+    finally:
+        af.registry.unregister(part)
+    assert names >= {"numpy", "torch", "jax", "dask"}
+    assert not names & {"failing_third_party", "sparse", "tensorflow", "mlx"}
 
 
 @pytest.mark.usefixtures("toy")

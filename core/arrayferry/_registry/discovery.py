@@ -22,7 +22,7 @@ from arrayferry._plugin.converter import Converter
 
 from .checks import check_part
 
-__all__ = ["GROUP", "HOOKS", "contributions", "discover"]
+__all__ = ["GROUP", "HOOKS", "contributions", "discover", "is_built_in"]
 
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins"
@@ -145,6 +145,11 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
 
 def _built_in(point: EntryPoint) -> bool:
     return point.module.partition(".")[0] == HOME
+
+
+def is_built_in(part: object) -> bool:
+    """Tell whether a part belongs to a plugin that comes with arrayferry."""
+    return type(part).__module__.partition(".")[0] == HOME
 
 
 class _Plugin:
