@@ -1,0 +1,388 @@
+"""A plugin that errs is named, with the method, the value and the remedy, and it disturbs nobody else."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+class Box:
+    dtype = np.dtype("float32")
+    shape = (3,)
+
+    def __init__(self, values):
+        self.values = values
+
+
+class BoxBackend(af.Backend):
+    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return Box(x)
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    module = types.ModuleType("boxlib")
+    module.Box = Box
+    monkeypatch.setitem(sys.modules, "boxlib", module)
+
+
+@pytest.fixture
+def register():
+    parts = []
+
+    def add(part):
+        af.registry.register(part)
+        parts.append(part)
+        return part
+
+    yield add
+    for part in reversed(parts):
+        af.registry.unregister(part)
+
+
+def raising(*args, **kwargs):
+    raise ZeroDivisionError("a fault")
+
+
+def backend(**methods):
+    return type("Faulty", (BoxBackend,), methods)()
+
+
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("method", ["to_numpy", "is_traced", "device_of"])
+def test_methods_of_the_source(register, method, times):
+    register(backend(**{method: raising}))
+    conversion = af.converter("torch")
+    for _ in range(times):
+        with pytest.raises(
+            af.ConversionError,
+            match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box of "
+            r"dtype float32 and shape \(3,\), at \['a'\], from boxes to torch\. ",
+        ) as caught:
+            conversion({"b": X, "a": Box(X)})
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert conversion([X])[0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("method", ["from_numpy", "dtypes", "devices"])
+def test_methods_of_the_target(register, method):
+    register(backend(**{method: raising}))
+    with pytest.raises(
+        af.ConversionError, match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
+    ):
+        af.convert([X], "boxes")
+
+
+@pytest.mark.parametrize("method", ["device_name", "to_device", "copy"])
+def test_other_methods(register, method):
+    register(backend(**{method: raising}, devices=lambda self: ("cpu", "box:1")))
+    calls = {
+        "device_name": lambda: af.convert(X, "boxes", device=object()),
+        "to_device": lambda: af.convert(Box(X), "boxes", device="box:1"),
+        "copy": lambda: af.convert(Box(X), "boxes", copy=True),
+    }
+    with pytest.raises(
+        af.ConversionError, match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
+    ):
+        calls[method]()
+
+
+def test_device_of_like(register):
+    register(backend(device_of=raising))
+    with pytest.raises(af.ConversionError, match=r"^device_of\(\) of the backend 'boxes' raised"):
+        af.convert(X, like=Box(X))
+    with pytest.raises(af.ConversionError, match=r"^device_of\(\) of the backend 'boxes' raised"):
+        af.route(Box(X), "torch")
+
+
+def test_check(register):
+    part = register(backend(check=raising))
+    for call in (lambda: af.convert(X, "boxes"), lambda: af.route("numpy", "boxes")):
+        with pytest.raises(
+            af.BackendUnavailableError,
+            match=r"boxes is installed, but cannot be used here: check\(\) of its plugin raised ZeroDiv",
+        ):
+            call()
+    assert not part.usable
+
+
+def test_no_devices(register):
+    register(backend(devices=lambda self: ()))
+    with pytest.raises(af.DeviceError, match=r"devices\(\) of the backend 'boxes' named none"):
+        af.convert(X, "boxes")
+
+
+def test_values_that_are_no_array(register):
+    register(backend(to_numpy=lambda self, x: [1, 2]))
+    with pytest.raises(
+        af.ConversionError, match=r"to_numpy\(\) of the backend 'boxes' returned a list, from boxes"
+    ):
+        af.convert(Box(X), "torch")
+
+
+@pytest.mark.parametrize("path", ["boxlib.Bax", "boxlib.sub.Box", "nolib.Box"])
+def test_array_types_with_a_typo(register, path):
+    register(backend(array_types=(path,)))
+    for _ in range(3):
+        with pytest.raises(
+            af.ConversionError,
+            match=rf"from_numpy\(\) of the backend 'boxes' returned a .*Box, which is not one of its "
+            rf"array_types \('{path}',\).*misspelt",
+        ):
+            af.convert([X], "boxes")
+
+
+def test_a_class_instead_of_an_instance():
+    with pytest.raises(
+        af.PluginError, match=r"class BoxBackend was given instead.*Register BoxBackend\(\)"
+    ):
+        af.registry.register(BoxBackend)
+    plugin = types.SimpleNamespace(arrayferry_backends=lambda: [BoxBackend])
+    with pytest.raises(af.PluginError, match=r"Return an instance, BoxBackend\(\)\."):
+        af.registry.register(plugin, "plugin")
+    assert "boxes" not in af.backends()
+
+
+class ToNobody(af.Converter):
+    source, target = "numpy", "boxees"
+
+    def convert(self, x, device=None, copy=None):
+        return x
+
+
+def test_a_converter_to_nobody(register):
+    register(ToNobody())
+    with pytest.warns(
+        af.PluginWarning,
+        match=r"does not use <Converter numpy -> boxees> of .*no backend is named 'boxees'",
+    ):
+        assert af.convert(X, "torch").tolist() == [0, 1, 2]
+    assert af.convert(X, "torch").tolist() == [0, 1, 2]
+
+
+def test_a_converter_that_comes_before_its_backend(register):
+    converter = ToNobody()
+    register(converter)
+    register(backend(name="boxees"))
+    assert af.convert(X, "torch").tolist() == [0, 1, 2]
+
+
+class Pair:
+    def __init__(self, x):
+        self.x = x
+
+
+CHILDREN = {"None": lambda self, value: None, "raises": raising, "a number": lambda self, value: 3}
+
+
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("what", CHILDREN)
+def test_children_of_a_container(register, what, times):
+    class Pairs(af.Container):
+        types = (Pair,)
+        children = CHILDREN[what]
+
+        def rebuild(self, value, children):
+            return Pair(*children)
+
+    register(Pairs())
+    for _ in range(times):
+        with pytest.raises(
+            af.StructureError,
+            match=r"a Pair could not be read by the container Pairs \(.*at \['p'\]",
+        ):
+            af.convert({"p": Pair(X)}, "torch")
+    assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
+
+
+@pytest.mark.parametrize("method", [raising, lambda self, value, children: None])
+def test_rebuild_of_a_container(register, method):
+    class Pairs(af.Container):
+        types = (Pair,)
+        rebuild = method
+
+        def children(self, value):
+            return [value.x]
+
+    register(Pairs())
+    for _ in range(4):
+        with pytest.raises(af.StructureError, match=r"by the container Pairs \(.*at \['p'\]"):
+            af.convert({"p": Pair(X)}, "torch")
+
+
+def test_children_may_be_any_iterable(register):
+    class Pairs(af.Container):
+        types = (Pair,)
+
+        def children(self, value):
+            yield value.x
+
+        def rebuild(self, value, children):
+            return Pair(*children)
+
+    register(Pairs())
+    for _ in range(4):
+        assert af.convert([Pair(X)], "torch")[0].x.tolist() == [0, 1, 2]
+
+
+DIRECT = {
+    "bind": raising,
+    "bind_many": raising,
+    "inline": raising,
+    "convert": raising,
+    "takes": lambda self, cls: False,
+}
+
+
+@pytest.mark.parametrize("method", DIRECT)
+def test_a_direct_converter_that_fails_is_not_used(register, method):
+    class Direct(af.Converter):
+        source, target, cost = "boxes", "torch", "copy"
+
+        def convert(self, x, device=None, copy=None):
+            return torch.from_numpy(x.values.copy())
+
+    setattr(Direct, method, DIRECT[method])
+    register(BoxBackend())
+    register(Direct())
+    conversion = af.converter("torch")
+    for _ in range(5):
+        assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+
+
+ATTRIBUTES = [
+    ("memory", "writeable"), ("aliases", "box"), ("dlpack_devices", "cuda"), ("replaces", ["torch"]),
+    ("to_numpy_shares", "yes"), ("install", None), ("array_types", "boxlib.Box"), ("item_types", ("Box",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attribute", "value"), ATTRIBUTES)
+def test_attributes_are_checked(attribute, value):
+    with pytest.raises(
+        af.PluginError, match=rf"Backend Faulty has .*{attribute}\. Set {attribute} to "
+    ):
+        af.registry.register(backend(**{attribute: value}))
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
+@pytest.mark.parametrize("times", [0, 4])
+def test_out_of_memory_is_raised_as_it_is(register, monkeypatch, error, times):
+    class Direct(af.Converter):
+        source, target, cost = "boxes", "torch", "copy"
+
+        def convert(self, x, device=None, copy=None):
+            if x.values is None:
+                raise error
+            return torch.from_numpy(x.values.copy())
+
+    register(BoxBackend())
+    register(Direct())
+    conversion = af.converter("torch")
+    for _ in range(times):
+        conversion([Box(X)])
+    for _ in range(3):
+        with pytest.raises(type(error), match="none left"):
+            conversion([Box(None)])
+
+
+@pytest.mark.parametrize("method", ["to_numpy", "from_numpy"])
+def test_out_of_memory_in_a_backend(register, method):
+    def fails(self, x, device=None):
+        raise MemoryError("none left")
+
+    register(backend(**{method: fails}))
+    with pytest.raises(MemoryError, match="none left"):
+        af.convert(
+            [Box(X) if method == "to_numpy" else X], "torch" if method == "to_numpy" else "boxes"
+        )
+
+
+def test_memory_errors_of_a_container(register):
+    class Pairs(af.Container):
+        types = (Pair,)
+
+        def children(self, value):
+            raise MemoryError("none left")
+
+        def rebuild(self, value, children):
+            return value
+
+    register(Pairs())
+    with pytest.raises(MemoryError, match="none left"):
+        af.convert([Pair(X)], "torch")
+
+
+def test_a_tensor_that_is_too_large():
+    huge = np.broadcast_to(np.float32(0), (2**45,))
+    with pytest.raises((MemoryError, RuntimeError), match=r"(?i)allocate"):
+        af.convert([huge], "torch", copy=True)
+
+
+def test_messages_of_agnostic_come_at_once():
+    with pytest.raises(af.UnknownBackendError, match="Did you mean 'torch'"):
+        af.agnostic("troch")
+    with pytest.raises(af.OptionError, match=r'Name the library.*@agnostic\("numpy"\)'):
+
+        @af.agnostic
+        def function(x):
+            return x
+
+    with pytest.raises(af.OptionError, match=r"narowing.*The options are"):
+        af.agnostic("numpy", narowing="allow")
+    with pytest.raises(af.OptionError, match="narrowing='maybe' is not valid"):
+        af.agnostic("numpy", narrowing="maybe")
+
+
+def test_like_a_class():
+    with pytest.raises(af.NotAnArrayError, match="like= was given the class Linear"):
+        af.convert(X, like=torch.nn.Linear)
+
+
+def test_routes_to_what_is_not_there(run_python):
+    out = run_python(
+        "import sys\n"
+        "for name in ('cupy', 'jax'):\n"
+        "    sys.modules[name] = None\n"
+        "import arrayferry as af\n"
+        "for pair in (('numpy', 'cupy'), ('jax', 'numpy')):\n"
+        "    try:\n        af.route(*pair)\n"
+        "    except af.BackendUnavailableError as error:\n        print(error)\n"
+    )
+    lines = out.splitlines()
+    assert lines[0].startswith("cupy is not installed. Run: pip install cupy-cuda13x")
+    assert lines[1] == "jax is not installed. Run: pip install jax"
+
+
+def test_quantities_are_refused():
+    class Quantity(np.ndarray):
+        unit = "m"
+
+    class WithUnits(np.ndarray):
+        pass
+
+    other = X.view(WithUnits)
+    other.units = "s"
+    for x in (X.view(Quantity), other):
+        for target in ("torch", "jax", "dask", "array_api_strict"):
+            for _ in range(3):
+                with pytest.raises(
+                    af.ConversionError,
+                    match=r"with units cannot be converted.*at \['v'\].*x\.value",
+                ):
+                    af.convert({"v": x}, target)
+        assert af.convert(x, "numpy") is x
+    for kept in (np.asmatrix(X), X.view(np.recarray), X.view(type("Own", (np.ndarray,), {}))):
+        assert af.convert(kept, "torch").ravel().tolist() == [0, 1, 2]
