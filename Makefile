@@ -2,7 +2,7 @@
 # make test    set up and run all tests
 # make lint    ruff, mypy strict, pyright
 # make bench   compare with Gymnasium and with calls by hand
-# make fuzz, make downstream, make matrix: see below
+# make fuzz, make mutants, make downstream, make matrix: see below
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ GYMNAX := .venv-gymnax/.ready
 TORCH := torch==2.13.0
 JOBS ?= 2
 
-.PHONY: demo test downstream matrix fuzz bench lint format clean
+.PHONY: demo test downstream matrix fuzz mutants bench lint format clean
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -59,8 +59,15 @@ matrix: $(READY)
 		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q -n $(JOBS) tests/gym_adapters || exit 1; \
 	done
 
+# Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
 fuzz: $(READY)
 	$(BIN)/python -W ignore tests/adversaries/fuzz.py
+	$(BIN)/python -W ignore tests/adversaries/stateful.py --conversions 200000
+
+# Plants faults in the code, and shows which ones the tests do not notice.
+MUTANTS ?= 40
+mutants: $(EXAMPLES)
+	$(BIN)/python tests/adversaries/mutants.py $(MUTANTS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

@@ -264,8 +264,10 @@ class _Identity:
                 others += places
             else:
                 results[places.start : places.stop] = found
-        for index, y in zip(others, jax.device_put([_private(xs[i]) for i in others]), strict=True):
-            results[index] = y
+        if others:
+            put = jax.device_put([_private(xs[index]) for index in others])
+            for index, y in zip(others, put, strict=True):
+                results[index] = y
         return results
 
     def _at_once(

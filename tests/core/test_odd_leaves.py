@@ -237,6 +237,36 @@ def test_long_containers_of_one_structure(monkeypatch):
         conversion(failing)
 
 
+STRUCTURES = {
+    "an array": lambda: X,
+    "a short dict": lambda: {"a": X, "b": (X, "text")},
+    "a long dict": lambda: {f"k{i}": X for i in range(20)},
+    "a long list": lambda: [X] * 20,
+    "a long tuple": lambda: (X,) * 20,
+    "long ones in a dict": lambda: {"a": [X] * 20, "b": {f"k{i}": X for i in range(20)}, "c": X},
+    "a dict of dicts": lambda: {f"k{i}": {"a": X, "b": X} for i in range(20)},
+    "a list of tuples": lambda: [(X, X, None) for _ in range(20)],
+    "a dict of long dicts": lambda: {i: {j: X for j in range(20)} for i in range(20)},
+    "a dataclass": lambda: Data(X, [X]),
+    "a named tuple": lambda: Pair(X, {"a": X}),
+    "numbers": lambda: [1.5, (2, True), X],
+}
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "array_api_strict"])
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_there_is_a_plan_for(name, target, monkeypatch):
+    for options in ({}, {"copy": True}, {"scalars": "convert"}, {"device": "cpu"}):
+        if target == "array_api_strict" and "device" in options:
+            continue
+        conversion = af.converter(target, **options)
+        for _ in range(3):
+            conversion(STRUCTURES[name]())
+        times = counted(conversion, monkeypatch)
+        conversion(STRUCTURES[name]())
+        assert times == []
+
+
 def test_long_lists_of_tuples():
     for target in ("torch", "jax", "numpy"):
         conversion = af.converter(target)

@@ -366,6 +366,7 @@ def test_routes_to_what_is_not_there(run_python):
     assert lines[1] == "jax is not installed. Run: pip install jax"
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 def test_quantities_are_refused():
     class Quantity(np.ndarray):
         unit = "m"

@@ -229,7 +229,7 @@ class _Writer:
         self.results: dict[str, list[str]] = {}
         self.count = 0
 
-    def function(self, name: str, root: Any, miss: str = "miss") -> str:
+    def function(self, title: str, root: Any, miss: str = "miss") -> str:
         """Write the whole function, after the functions that it calls."""
         result = self.value(root, "v0")
         body = self.lines
@@ -261,7 +261,7 @@ class _Writer:
                         body.append(f"{output} = next({many}_out)")
         text = "\n        ".join([*body, f"return {result}"])
         return "".join(self.parts) + (
-            f"def {name}(v0, miss={miss}):\n"
+            f"def {title}(v0, miss={miss}):\n"
             f"    try:\n        {text}\n"
             "    except MemoryError:\n        raise\n"
             "    except Exception:\n        pass\n"
