@@ -21,7 +21,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """The options of a conversion, besides the target.
 

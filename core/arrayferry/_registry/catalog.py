@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType, ModuleType, NoneType
 from typing import Any
@@ -37,7 +36,6 @@ _NUMBER = Kind("number")
 _SCALAR = Kind("scalar")
 
 
-@dataclass(frozen=True)
 class _Types:
     """The registered types that have been imported by now.
 
@@ -48,10 +46,11 @@ class _Types:
         pytrees: whether JAX is imported, so that its pytrees are known.
     """
 
-    arrays: dict[type, Backend]
-    containers: dict[type, Container]
-    missing: frozenset[str]
-    pytrees: bool
+    def __init__(self) -> None:
+        self.arrays: dict[type, Backend] = {}
+        self.containers: dict[type, Container] = {}
+        self.missing: set[str] = set()
+        self.pytrees = pytrees_are_known()
 
 
 class Catalog:
@@ -219,24 +218,21 @@ class Catalog:
         return kind
 
     def _find_types(self) -> _Types:
-        arrays: dict[type, Backend] = {}
-        containers: dict[type, Container] = {}
-        missing = set()
-        pytrees = pytrees_are_known()
+        types = _Types()
         for path, name in self._paths.items():
             found = resolve_type(path)
             if found is None:
-                missing.add(path)
+                types.missing.add(path)
             else:
-                arrays.setdefault(found, self._backends[name])
+                types.arrays.setdefault(found, self._backends[name])
         for container in self._containers:
             for entry in container.types:
                 found = resolve_type(entry)
                 if found is None:
-                    missing.add(entry)
+                    types.missing.add(entry)
                 else:
-                    containers.setdefault(found, container)
-        self._types = types = _Types(arrays, containers, frozenset(missing), pytrees)
+                    types.containers.setdefault(found, container)
+        self._types = types
         return types
 
     def _classify(self, value: Any, types: _Types) -> Kind:
@@ -289,7 +285,7 @@ def _backend_of(cls: type, arrays: dict[type, Backend]) -> Backend | None:
     return None
 
 
-def _importing(missing: frozenset[str]) -> bool:
+def _importing(missing: set[str]) -> bool:
     """Tell whether a package with one of these types is being imported now, by another thread."""
     for top in {path.partition(".")[0] for path in missing}:
         spec = getattr(sys.modules.get(top), "__spec__", None)

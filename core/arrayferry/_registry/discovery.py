@@ -38,6 +38,10 @@ HOOKS: dict[str, type[Any]] = {
 class _PluginManager(pluggy.PluginManager):
     """Accepts a function with the name of a hook as its implementation, marked or not."""
 
+    def __init__(self) -> None:
+        super().__init__(hookspecs.PROJECT)
+        self.add_hookspecs(hookspecs)
+
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None and name.startswith("arrayferry_"):
@@ -54,14 +58,20 @@ class _PluginManager(pluggy.PluginManager):
         return options
 
 
-def contributions(plugin: object, name: str) -> dict[str, list[Any]]:
+def contributions(
+    plugin: object, name: str, manager: _PluginManager | None = None
+) -> dict[str, list[Any]]:
     """Call the hooks of one plugin and check what they return.
+
+    Args:
+        plugin: the plugin.
+        name: how messages refer to it.
+        manager: one that no plugin is registered with. If this raises, do not use it again.
 
     Raises:
         PluginError: it implements no hook, an unknown one, or one that returns something wrong.
     """
-    manager = _PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = manager or _PluginManager()
     try:
         manager.register(plugin, name)
         manager.check_pending()
@@ -82,6 +92,7 @@ def contributions(plugin: object, name: str) -> dict[str, list[Any]]:
         given[hook] = answers
     if not implemented:
         raise PluginError("it implements no hook", remedy=f"The hooks are {', '.join(HOOKS)}.")
+    manager.unregister(plugin)
     return given
 
 
@@ -123,13 +134,15 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
         _warn_of_unknown(names, installed)
         points = [point for point in points if point.name in names]
+    manager = _PluginManager()  # to make one takes a while
     for point in points:
         who = _Plugin(point)
         try:
-            given = contributions(point.load(), point.name)
+            given = contributions(point.load(), point.name, manager)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            manager = _PluginManager()
             cause = (
                 str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
             )

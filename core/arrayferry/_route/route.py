@@ -13,7 +13,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._errors import ConversionError
@@ -58,8 +57,7 @@ class Step(NamedTuple):
     converter: Converter | None = None
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """The steps from one backend to another. Prints as a readable line.
 
     Attributes:
