@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar
 
 from ._api import device_like, first_array, kept_conversion
@@ -56,7 +57,7 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
     except TypeError as error:
         raise OptionError(
             f"agnostic has no such option ({error})",
-            remedy="The options are device, copy, narrowing, scalars and unsupported.",
+            remedy=f"The options are {', '.join(field.name for field in fields(Options))}.",
         ) from None
     inside: Any = Conversion(to, chosen, registry)
 

@@ -251,7 +251,7 @@ def _view() -> Callable[[Any], Any]:
 
 
 def host_values() -> Callable[[Any], Any]:
-    """Return a function that gives the values of a CPU tensor, as a view if possible.
+    """Return a function that reads the values of a CPU tensor, as a view if possible.
 
     It is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
     """

@@ -21,7 +21,7 @@ class Conversion:
 
     Call it with a value: an array, a tree of arrays, or anything. It can be pickled, compared, hashed,
     and shared among threads. What it learns about the structures that it converts is dropped when the
-    registry changes, and does not travel when it is pickled.
+    registry changes, and is not pickled.
 
     Args:
         target: a name, a namespace module or a backend. It is looked up at the first call.

@@ -1,7 +1,7 @@
 """`Learnt`: what a conversion has learnt from one catalog: pairs of backends, and plans for structures.
 
 It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
-in it can outlive the change, whichever threads still work with it.
+in it can outlive the change, even if other threads still use it.
 """
 
 from __future__ import annotations

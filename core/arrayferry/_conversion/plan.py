@@ -20,7 +20,7 @@ to PyTorch it reads, in short:
 A plan relies on nothing that it has not checked in the same call: types, lengths, what a direct converter
 needs to know of an array (layout, writability), and that no container is in two places. Keys are not
 checked, since the value's own keys are used. Everything that is different, and everything that raises, goes
-to `miss`, which handles every value and words the errors.
+to `miss`, which handles every value and raises the errors.
 
 `Conversion.explain()` shows the code.
 """

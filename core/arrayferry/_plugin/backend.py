@@ -60,7 +60,7 @@ class Backend(ABC):
             never change. "unknown": nothing is promised, and nothing is shared unless asked for.
         to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), memory
             that nobody else holds (False), or it depends (None, which is treated as the worse case).
-        from_numpy_shares: likewise, whether the result of `from_numpy` uses its argument's memory.
+        from_numpy_shares: the same for `from_numpy`: whether its result uses its argument's memory.
         dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be exchanged by DLPack.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.

@@ -1,4 +1,4 @@
-"""Types by their dotted paths, so that a plugin can name the types of a library that nobody imported."""
+"""Types by their dotted paths, so that a plugin can name the types of a library that is not imported yet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The execution of a route: one array converted step by step, under all rules.
 
-This is the path for every array that no direct converter handles, and the one that words the errors.
+This is the path for every array that no direct converter handles, and it raises the errors.
 """
 
 from __future__ import annotations

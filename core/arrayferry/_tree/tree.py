@@ -41,7 +41,7 @@ class Branch:
     Attributes:
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
-        rebuilt: whether it is made anew, or returned as it is.
+        rebuilt: whether a new one is made, or it is returned as it is.
     """
 
     __slots__ = ("arrays", "built", "children", "container", "leaves", "rebuilt", "value")
@@ -128,7 +128,7 @@ class Tree:
         arrays, numbers = len(self.arrays), self._numbers
         children = self._nodes(value, container, self._children(value, container), depth + 1)
         found = len(self.arrays) - arrays
-        parts = [child for child in children if type(child) is Branch]  # maybe met before
+        parts = [child for child in children if type(child) is Branch]  # maybe seen before
         branch = Branch(
             value,
             container,
