@@ -237,7 +237,8 @@ class Oracle:
             assert found.dtype == object, path
             assert found.shape == value.shape, path
             pairs = enumerate(zip(value.flat, found.flat, strict=True))
-            return any([self.check(a, b, f"{path}.flat[{index}]") for index, (a, b) in pairs])
+            changed = [self.check(a, b, f"{path}.flat[{index}]") for index, (a, b) in pairs]
+            return any(changed)
         if isinstance(value, ARRAYS):
             return self.check_array(value, found, path)
         if type(value) in (bool, int, float, complex) and self.options.get("scalars") == "convert":
@@ -271,9 +272,7 @@ class Oracle:
 
     def check_array(self, x: Any, y: Any, path: str) -> bool:
         expected = values_of(x)
-        assert isinstance(y, TARGETS[self.target]) or isinstance(y, np.generic), (
-            f"{path}: {type(y)}"
-        )
+        assert isinstance(y, (TARGETS[self.target], np.generic)), f"{path}: {type(y)}"
         dtype = dtype_of(x)
         dtype = NARROWED.get(dtype, dtype) if self.target == "jax" else dtype
         assert dtype_of(y) == dtype, f"{path}: {dtype_of(y)}, not {dtype}"

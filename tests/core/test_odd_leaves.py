@@ -246,7 +246,7 @@ STRUCTURES = {
     "long ones in a dict": lambda: {"a": [X] * 20, "b": {f"k{i}": X for i in range(20)}, "c": X},
     "a dict of dicts": lambda: {f"k{i}": {"a": X, "b": X} for i in range(20)},
     "a list of tuples": lambda: [(X, X, None) for _ in range(20)],
-    "a dict of long dicts": lambda: {i: {j: X for j in range(20)} for i in range(20)},
+    "a dict of long dicts": lambda: {i: dict.fromkeys(range(20), X) for i in range(20)},
     "a dataclass": lambda: Data(X, [X]),
     "a named tuple": lambda: Pair(X, {"a": X}),
     "numbers": lambda: [1.5, (2, True), X],
