@@ -5,9 +5,10 @@ It knows the direct way, if there is one, and falls back to executing a route.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import (
     ArrayFerryError,
@@ -22,12 +23,14 @@ from arrayferry._plugin.call import call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import resolve_device
-from arrayferry._route.execute import Executor
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 
 from .plan import Ways
+
+if TYPE_CHECKING:
+    from arrayferry._route.execute import Executor
 
 __all__ = ["Pair"]
 
@@ -92,9 +95,15 @@ class Pair:
         self.options = options
         self._same = source.name == target.name
         self._lazy = source.memory == "lazy" and not self._same
-        self._executor = Executor(catalog, source, target, options)
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
+
+    @functools.cached_property
+    def _executor(self) -> Executor:
+        """What executes routes. It is imported at the first use, since direct converters do without it."""
+        from arrayferry._route.execute import Executor
+
+        return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> _Direct | None:
         """Find the direct converter on the host, if it is the whole route under these options."""

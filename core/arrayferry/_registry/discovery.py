@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pluggy
@@ -43,6 +44,12 @@ class _PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        if isinstance(plugin, ModuleType) and not name.startswith("arrayferry_"):
+            found = vars(plugin).get(
+                name
+            )  # most names of a module: pluggy takes long to look at them
+            if not isinstance(found, FunctionType) or not hasattr(found, "arrayferry_impl"):
+                return None
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None and name.startswith("arrayferry_"):
             found = getattr(plugin, name, None)
