@@ -1,25 +1,29 @@
 """Plant small faults in the code, one at a time, and see whether the tests notice.
 
-    python tests/adversaries/mutants.py                 # 40 mutants
-    python tests/adversaries/mutants.py 200 --seed 7    # more, of another sample
+    python tests/adversaries/mutants.py                              # 40 mutants
+    python tests/adversaries/mutants.py 200 --seed 7                 # more, of another sample
+    python tests/adversaries/mutants.py --only _route/dtypes.py:91   # all of one line
 
 Each mutant is one change of one expression: a comparison is reversed, a condition negated, `and` becomes
-`or`, a constant is changed, a statement is left out. It is written to a copy of the tree, and the tests
-that belong to the changed module run against that copy, the quickest first. What survives is printed as a
-diff, to be read by a person: some changes make no difference to behaviour.
+`or`, a constant is changed, a statement is left out. It is written to a copy of the tree. The tests that
+reach its line, which a first run with coverage has shown, run against that copy, the quickest first. What
+survives is printed as a diff, to be read by a person: some changes make no difference to behaviour.
 
-There are tools for this, mutmut and cosmic-ray. Both run the same tests for every mutant, which takes an
-hour where this takes ten minutes, and neither can leave out the lines that only a GPU reaches.
+There are tools for this. cosmic-ray runs all tests for every mutant, which would take days here. mutmut
+chooses tests as this does, but by replacing each function with a wrapper, which changes what these tests
+look at: pickles, signatures, and the imports among modules.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import difflib
+import hashlib
+import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -29,27 +33,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import coverage
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("core", "plugins", "gym_adapters")
+COPIED = (*SOURCES, "tests", "examples", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+MAP = ROOT / ".mutants"
+"""Which tests reach which lines. It is made again when a source or a test has changed."""
 SKIPPED = ("cupy_.py", "testing.py", "__init__.py", "_public.py")
 """Modules that need a GPU, or are tests or lists of names themselves."""
 GPU_WORDS = ("cuda", "gpu", "dlpack", "mps")
-
-TESTS = {
-    "gym_adapters": ["tests/gym_adapters"],
-    "plugins": ["tests/plugins", "tests/core"],
-    "core": ["tests/core", "tests/adversaries/test_properties.py", "tests/gym_adapters"],
-}
-NEAR = {
-    "_conversion": "test_plan test_odd_leaves test_once test_conversion test_changes test_plugin_errors",
-    "_registry": "test_registry test_changes test_plugin_errors test_discovery test_trees",
-    "_tree": "test_trees test_odd_leaves test_hostile test_plugin_errors",
-    "_route": "test_sharing test_narrowing test_registry test_once test_more_than_values test_plugin_errors",
-    "_plugin": "test_plugin_errors test_registry test_discovery test_import",
-    "_api": "test_registry test_plugin_errors test_changes test_conversion",
-    "_agnostic": "test_registry test_plugin_errors test_matrix",
-}
-"""The tests that are most likely to notice a fault in a wing."""
+BUDGET = 100.0
+"""Seconds that the tests of one mutant may take."""
 
 _COMPARISONS = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
@@ -64,13 +59,15 @@ class Mutation:
         path: the module.
         index: which of the nodes, in the order of `ast.walk`.
         what: which change.
+        lines: the lines of the changed expression.
     """
 
-    def __init__(self, path: Path, index: int, what: str, line: int) -> None:
+    def __init__(self, path: Path, index: int, what: str, lines: range) -> None:
         self.path = path
         self.index = index
         self.what = what
-        self.line = line
+        self.lines = lines
+        self.line = lines[0]
 
     def apply(self, source: str) -> str:
         """Return the source with the change."""
@@ -166,22 +163,76 @@ def mutations(path: Path) -> Iterator[Mutation]:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             names.append("drop call")
         for what in names:
-            yield Mutation(path, index, what, line)
+            part: ast.AST = node.test if isinstance(node, ast.If) else node
+            last = getattr(part, "end_lineno", None) or line
+            yield Mutation(path, index, what, range(line, last + 1))
 
 
-def _tests_for(path: Path) -> list[list[str]]:
-    """Return groups of tests, the likeliest to notice first."""
-    root, _, *rest = path.relative_to(ROOT).parts
-    groups = []
-    wing = rest[0].removesuffix(".py")
-    if wing in NEAR:
-        groups.append([f"tests/core/{name}.py" for name in NEAR[wing].split()])
-    groups.append(TESTS[root])
-    return groups
+class Reach:
+    """Which tests reach a line, the quickest first.
+
+    Args:
+        jobs: how many processes run the tests when the map is made.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        MAP.mkdir(exist_ok=True)
+        digest = hashlib.sha256()
+        for part in (*SOURCES, "tests"):
+            for path in sorted((ROOT / part).rglob("*.py")):
+                digest.update(path.read_bytes())
+        key = MAP / "key"
+        if not key.exists() or key.read_text() != digest.hexdigest():
+            self._make(jobs)
+            key.write_text(digest.hexdigest())
+        self._seconds: dict[str, float] = json.loads((MAP / "seconds.json").read_text())
+        self._data = coverage.CoverageData(str(MAP / "coverage"))
+        self._data.read()
+
+    def _make(self, jobs: int) -> None:
+        print("running all tests with coverage first, for some ten minutes", flush=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            str(jobs),
+            "-q",
+            "--durations=0",
+            "-vv",
+            "-rfE",
+        ]
+        command += ["--durations-min=0", "--cov-context=test", "--cov-report="]
+        command += [f"--cov={source}" for source in SOURCES]
+        environment = {**os.environ, "COVERAGE_FILE": str(MAP / "coverage")}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        (MAP / "log").write_text(done.stdout + done.stderr)
+        failed = set(re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE))
+        print(f"{len(failed)} tests fail under coverage and are left out", *failed, flush=True)
+        seconds: dict[str, float] = {}
+        for took, test in re.findall(r"^([\d.]+)s \w+ +(\S.*)$", done.stdout, re.MULTILINE):
+            if test not in failed:
+                seconds[test] = seconds.get(test, 0.0) + float(took)
+        (MAP / "seconds.json").write_text(json.dumps(seconds))
+
+    def tests(self, mutation: Mutation) -> list[str]:
+        """Return the tests for a mutant. For a line that runs at import, those of its module."""
+        found = self._data.contexts_by_lineno(str(mutation.path))
+        contexts = {context for line in mutation.lines for context in found.get(line, ())}
+        if contexts == {""}:
+            contexts = {context for line in found for context in found[line]}
+        tests = {context.partition("|")[0] for context in contexts} & set(self._seconds)
+        chosen, total = [], 0.0
+        for test in sorted(tests, key=lambda test: (self._seconds[test], test)):
+            total += self._seconds[test]
+            if total > BUDGET:
+                break
+            chosen.append(test)
+        return chosen
 
 
-def survives(mutation: Mutation, folder: Path) -> tuple[bool, str]:
-    """Run the tests against a mutant in a copy of the tree. Return whether they pass, and its diff."""
+def survives(mutation: Mutation, tests: list[str], folder: Path) -> tuple[bool, str]:
+    """Run tests against a mutant in a copy of the tree. Return whether they pass, and its diff."""
     original = mutation.path.read_text()
     changed = mutation.apply(original)
     target = folder / mutation.path.relative_to(ROOT)
@@ -195,21 +246,38 @@ def survives(mutation: Mutation, folder: Path) -> tuple[bool, str]:
             tofile=mutation.what,
         )
     )
+    if not tests:
+        return True, f"no test reaches it\n{diff}"
     target.write_text(changed)
+    chosen = folder / "chosen.txt"
+    chosen.write_text("\n".join(tests))
     try:
         paths = os.pathsep.join(str(folder / source) for source in SOURCES)
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        for tests in _tests_for(mutation.path):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-            try:
-                done = subprocess.run(
-                    command, cwd=folder, env=environment, capture_output=True, timeout=600
-                )
-            except subprocess.TimeoutExpired:
-                return False, diff
-            if done.returncode != 0:
-                return False, diff
-        return True, diff
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"@{chosen}",
+        ]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=6 * BUDGET,
+            )
+        except subprocess.TimeoutExpired:
+            return False, diff
+        if "no tests ran" in done.stdout or "not found:" in done.stderr:
+            raise RuntimeError(done.stdout + done.stderr)
+        return done.returncode == 0, diff
     finally:
         target.write_text(original)
 
@@ -220,48 +288,52 @@ def main() -> None:
     parser.add_argument("count", nargs="?", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="a part of the paths to change")
+    parser.add_argument(
+        "--only", default="", help="a part of a path, and a line if it ends in :LINE"
+    )
     arguments = parser.parse_args()
     found = [
         mutation
         for source in SOURCES
         for path in sorted((ROOT / source).rglob("*.py"))
-        if path.name not in SKIPPED and arguments.only in str(path)
+        if path.name not in SKIPPED
         for mutation in mutations(path)
+        if f"{arguments.only}:" in f"{path}:{mutation.line}:" or arguments.only in str(path)
     ]
     sample = random.Random(arguments.seed).sample(found, min(arguments.count, len(found)))
     print(f"{len(sample)} of {len(found)} mutants, seed {arguments.seed}", flush=True)
+    reach = Reach(arguments.jobs)
     began = time.monotonic()
     survivors = 0
     with tempfile.TemporaryDirectory() as place:
-        folders = []
+        free = []
         for job in range(arguments.jobs):
             folder = Path(place) / str(job)
-            for part in (*SOURCES, "tests", "examples"):
-                shutil.copytree(
-                    ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
-                )
-            for name in ("pyproject.toml", "README.md"):
-                shutil.copy(ROOT / name, folder / name)
-            shutil.copytree(ROOT / "docs", folder / "docs")
-            folders.append(folder)
-        free = copy.copy(folders)
+            folder.mkdir()
+            for part in COPIED:
+                if (ROOT / part).is_dir():
+                    ignored = shutil.ignore_patterns("__pycache__")
+                    shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+                else:
+                    shutil.copy(ROOT / part, folder / part)
+            free.append(folder)
 
-        def run(mutation: Mutation) -> tuple[Mutation, bool, str]:
+        def run(mutation: Mutation) -> tuple[Mutation, int, bool, str]:
             folder = free.pop()
             try:
-                return mutation, *survives(mutation, folder)
+                tests = reach.tests(mutation)
+                return mutation, len(tests), *survives(mutation, tests, folder)
             finally:
                 free.append(folder)
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            for number, (mutation, alive, diff) in enumerate(pool.map(run, sample), 1):
+            for number, (mutation, tests, alive, diff) in enumerate(pool.map(run, sample), 1):
                 survivors += alive
-                place_ = f"{mutation.path.relative_to(ROOT)}:{mutation.line}"
                 minutes = (time.monotonic() - began) / 60
                 verdict = "SURVIVED" if alive else "noticed"
+                where = f"{mutation.path.relative_to(ROOT)}:{mutation.line}"
                 print(
-                    f"{number:4} {minutes:5.1f} min  {verdict}  {mutation.what:12} {place_}",
+                    f"{number:4} {minutes:5.1f} min  {verdict}  {mutation.what:10}  {where}  ({tests} tests)",
                     flush=True,
                 )
                 if alive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 
@@ -238,29 +239,76 @@ def test_children_may_be_any_iterable(register):
         assert af.convert([Pair(X)], "torch")[0].x.tolist() == [0, 1, 2]
 
 
+def inlined(test, result):
+    return lambda self, options: af.Inline(test, result, {"convert": self.convert})
+
+
 DIRECT = {
     "bind": raising,
     "bind_many": raising,
     "inline": raising,
-    "convert": raising,
-    "takes": lambda self, cls: False,
+    "takes": raising,
+    "inline with a name that it does not declare": inlined("", "{convrt}({x})"),
+    "inline with a test that is no expression": inlined("not", "{convert}({x})"),
+    "inline with a result that is no expression": inlined("", "{convert}({x}"),
+    "inline that is no Inline": lambda self, options: "{convert}({x})",
+    "inline with a text for its names": lambda self, options: af.Inline("", "{x}", "convert"),
 }
 
 
-@pytest.mark.parametrize("method", DIRECT)
-def test_a_direct_converter_that_fails_is_not_used(register, method):
-    class Direct(af.Converter):
-        source, target, cost = "boxes", "torch", "copy"
+class DirectToTorch(af.Converter):
+    source, target, cost = "boxes", "torch", "copy"
 
-        def convert(self, x, device=None, copy=None):
-            return torch.from_numpy(x.values.copy())
+    def convert(self, x, device=None, copy=None):
+        return torch.from_numpy(x.values.copy())
 
-    setattr(Direct, method, DIRECT[method])
+
+@pytest.mark.parametrize("fault", DIRECT)
+def test_a_direct_converter_that_fails_is_named_and_not_used(register, fault):
+    method = fault.split()[0]
     register(BoxBackend())
-    register(Direct())
+    register(type("Direct", (DirectToTorch,), {method: DIRECT[fault]})())
+    conversion = af.converter("torch")
+    with pytest.warns(af.PluginWarning, match=rf"boxes -> torch> \(.*\) failed in {method}\(\) \("):
+        assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+    for _ in range(5):
+        assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [
+        ("convert", raising),
+        ("convert", lambda *args: NotImplemented),
+        ("takes", lambda self, cls: False),
+        ("bind", lambda self, options: None),
+        ("bind_many", lambda self, options: lambda xs: xs[1:]),
+        ("bind_many", lambda self, options: lambda xs: None),
+    ],
+)
+def test_what_a_direct_converter_does_not_convert(register, method, function):
+    register(BoxBackend())
+    register(type("Direct", (DirectToTorch,), {method: function})())
     conversion = af.converter("torch")
     for _ in range(5):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+
+
+def test_a_plan_that_cannot_be_written_loses_no_result(register):
+    class Unreliable(BoxBackend):
+        fails = 0
+
+        def devices(self):
+            if any(frame.function == "write_plan" for frame in inspect.stack(0)):
+                type(self).fails += 1
+                raise RuntimeError("broken")
+            return super().devices()
+
+    register(Unreliable())
+    conversion = af.converter("boxes", device="cpu")
+    for _ in range(5):
+        assert conversion([Box(X)])[0].values.tolist() == [0, 1, 2]
+    assert Unreliable.fails
 
 
 ATTRIBUTES = [

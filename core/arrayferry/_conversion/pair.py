@@ -54,9 +54,9 @@ class _Direct:
 
     def __init__(self, converter: Converter, options: Options) -> None:
         self.converter = converter
-        self.one = _bound(converter.bind, options)
-        self.many = _bound(converter.bind_many, options) if self.one is not None else None
-        self.inline = _bound(converter.inline, options)
+        self.one = _bound(converter, "bind", options)
+        self.many = _bound(converter, "bind_many", options) if self.one is not None else None
+        self.inline = _bound(converter, "inline", options)
         self._taken: dict[type, bool] = {}
 
     def takes(self, cls: type) -> bool:
@@ -65,16 +65,36 @@ class _Direct:
         if taken is None:
             if len(self._taken) >= MAX_TYPES:
                 self._taken.clear()
-            taken = self._taken[cls] = self.one is not None and self.converter.takes(cls)
+            taken = self._taken[cls] = self.one is not None and self._asked(cls)
         return taken
 
+    def _asked(self, cls: type) -> bool:
+        try:
+            return bool(self.converter.takes(cls))
+        except Exception as error:
+            _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
+            return False
 
-def _bound(bind: Callable[[Options], Any], options: Options) -> Any:
-    """Bind a converter to options. If it fails, the general path is used."""
+
+def _bound(converter: Converter, method: str, options: Options) -> Any:
+    """Bind a converter to options by one of its methods. What fails is not used."""
     try:
-        return bind(options)
-    except Exception:
+        found = getattr(converter, method)(options)
+        if method == "inline" and found is not None:
+            names = {name: name for name in ("x", "y", *dict(found.names))}
+            compile(found.test.format(**names) or "True", "<test>", "eval")
+            compile(found.result.format(**names), "<result>", "eval")
+    except MemoryError:
+        raise
+    except Exception as error:
+        _warn(converter, f"failed in {method}() ({describe_error(error)}), so it is not used")
         return None
+    return found
+
+
+def _warn(converter: Converter, what: str) -> None:
+    place = type(converter).__module__
+    warnings.warn(f"{converter!r} ({place}) {what}", PluginWarning, stacklevel=2)
 
 
 class Pair:
@@ -134,11 +154,7 @@ class Pair:
         if not self.options.copy or not share_memory(x, self.source, y, self.target):
             return True
         direct: Any = self._direct
-        warnings.warn(
-            f"{direct.converter!r} ({type(direct.converter).__module__}) ignores copy=True, so it is not used",
-            PluginWarning,
-            stacklevel=2,
-        )
+        _warn(direct.converter, "ignores copy=True, so it is not used")
         return False
 
     def many(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
@@ -236,22 +252,16 @@ class Pair:
         try:
             y = self._executor.run(x, without=self._without, values=values)
             return y if y is x else self._recognised(y)
-        except UnsupportedDtypeError as error:
+        except UnsupportedDtypeError:
             if self.options.unsupported == "keep":
                 return x
-            error.locate(source=self.source.name, target=self.target.name)
-            raise
-        except ConversionError as error:
-            error.locate(source=self.source.name, target=self.target.name)
             raise
         except ArrayFerryError:
             raise
         except Exception as error:
             self._raise_out_of_memory(error)
             raise ConversionError(
-                f"{describe_array(x)} could not be converted ({describe_error(error)})",
-                source=self.source.name,
-                target=self.target.name,
+                f"{describe_array(x)} could not be converted ({describe_error(error)})"
             ) from error
 
     def _recognised(self, y: Any) -> Any:

@@ -33,7 +33,7 @@ import keyword
 import re
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 from arrayferry._plugin.converter import Inline
 from arrayferry._tree.kind import Kind
@@ -50,14 +50,17 @@ MAX_LEVELS = 30
 """Levels that are planned for at most, since Python's own parser has a limit."""
 
 
-class Ways(NamedTuple):
+class Ways:
     """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each."""
 
-    one: Inline
-    many: Callable[[list[Any]], list[Any]] | None = None
+    __slots__ = ("many", "one")
+
+    def __init__(self, one: Inline, many: Callable[[list[Any]], list[Any]] | None = None) -> None:
+        self.one = one
+        self.many = many
 
 
-class Plan(NamedTuple):
+class Plan:
     """Code for one structure.
 
     Attributes:
@@ -66,9 +69,12 @@ class Plan(NamedTuple):
         source: the text of the code.
     """
 
-    structure: int
-    run: Callable[..., Any]
-    source: str
+    __slots__ = ("run", "source", "structure")
+
+    def __init__(self, structure: int, run: Callable[..., Any], source: str) -> None:
+        self.structure = structure
+        self.run = run
+        self.source = source
 
 
 class _UnplannableError(Exception):
@@ -156,7 +162,7 @@ def write_plan(
         miss: what the code calls for a value that it does not handle.
 
     Returns:
-        The plan, None if the structure is too large or too deep for one.
+        The plan, None if there can be none. It is never an error, since the value itself was converted.
     """
     writer = _Writer(tree, ways, _Names())
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
@@ -165,7 +171,7 @@ def write_plan(
         source = writer.function(name, tree.root)
         scope = {**writer.names.things, "miss": miss}
         exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), scope)
-    except (_UnplannableError, RecursionError, MemoryError, SyntaxError):
+    except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
         return None
     return Plan(structure, scope[name], source)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
@@ -10,7 +10,7 @@ from arrayferry._plugin.container import Container
 __all__ = ["Kind"]
 
 
-class Kind(NamedTuple):
+class Kind:
     """What a type of value is to a conversion, and which backend or container handles it.
 
     Attributes:
@@ -22,7 +22,17 @@ class Kind(NamedTuple):
             backend is being imported.
     """
 
-    what: Literal["array", "objects", "scalar", "number", "container", "other"]
-    backend: Backend | None = None
-    container: Container | None = None
-    settled: bool = True
+    __slots__ = ("backend", "container", "settled", "what")
+
+    def __init__(
+        self,
+        what: Literal["array", "objects", "scalar", "number", "container", "other"],
+        backend: Backend | None = None,
+        container: Container | None = None,
+        *,
+        settled: bool = True,
+    ) -> None:
+        self.what = what
+        self.backend = backend
+        self.container = container
+        self.settled = settled
