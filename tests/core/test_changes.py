@@ -317,6 +317,8 @@ def test_conversions_that_are_kept_are_few():
         device = f"cpu{' ' * (number % 500)}"
         assert af.convert(X, "torch", device=device).tolist() == [0, 1, 2]
     assert len(_api._kept) <= _api.MAX_KEPT
-    kept = _api.kept_conversion("torch", "cpu")
-    af.convert(X, "torch", device="cpu")
-    assert _api.kept_conversion("torch", "cpu") is kept
+    kept = _api.kept_conversion("torch", "cpu"), _api.kept_conversion("jax", "cpu")
+    for target in ("torch", "jax"):
+        af.convert(X, target, device="cpu")
+    assert kept == (_api.kept_conversion("torch", "cpu"), _api.kept_conversion("jax", "cpu"))
+    assert kept[0] is _api.kept_conversion("torch", "cpu")

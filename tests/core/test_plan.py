@@ -232,6 +232,23 @@ def test_shared_containers_stay_shared_under_a_plan():
     assert found["a"] is not found["b"]
 
 
+@pytest.mark.parametrize(
+    ("make", "get"),
+    [
+        (lambda inner: {"x": X, "in": inner}, lambda part: part["in"]),
+        (lambda inner: [inner, X], lambda part: part[0]),
+        (lambda inner: ({"deep": inner},), lambda part: part[0]["deep"]),
+    ],
+)
+def test_containers_within_the_parts_of_a_long_list_stay_shared(make, get):
+    conversion = af.converter("torch")
+    convert_often(conversion, [make([X]) for _ in range(20)])
+    shared = [X]
+    found = conversion([make(shared if index in (3, 17) else [X]) for index in range(20)])
+    assert get(found[3]) is get(found[17])
+    assert len({id(get(part)) for part in found}) == 19
+
+
 def test_a_cycle_under_a_plan():
     conversion = af.converter("torch")
     convert_often(conversion, [[X], X])

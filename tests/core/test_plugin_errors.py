@@ -243,6 +243,58 @@ def inlined(test, result):
     return lambda self, options: af.Inline(test, result, {"convert": self.convert})
 
 
+class DirectToTorch(af.Converter):
+    source, target, cost = "boxes", "torch", "copy"
+
+    def convert(self, x, device=None, copy=None):
+        return torch.from_numpy(x.values.copy())
+
+
+class TwoDevices(BoxBackend):
+    """Knows two devices, but never puts an array on the second."""
+
+    def devices(self):
+        return ("cpu", "tpu")
+
+    def device_of(self, x):
+        return "cpu"
+
+    def to_device(self, x, device):
+        return x
+
+
+@pytest.mark.parametrize("x", [X, Box(X)], ids=["from NumPy", "within the library"])
+def test_a_backend_that_ignores_the_device(register, x):
+    register(TwoDevices())
+    for value in (x, [x], [x]):
+        with pytest.raises(af.ConversionError, match="'boxes' put an array on cpu instead of tpu"):
+            af.convert(value, "boxes", device="tpu")
+        assert isinstance(af.convert(value, "boxes", device="cpu"), (Box, list))
+
+
+def subclasses(cls, count):
+    return [type(f"Array{number}", (cls,), {}) for number in range(count)]
+
+
+def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
+    asked = []
+
+    class Direct(DirectToTorch):
+        def takes(self, cls):
+            asked.append(cls)
+            return True
+
+    register(BoxBackend())
+    converter = register(Direct())
+    conversion = af.converter("torch")
+    for cls in subclasses(Box, 300):
+        assert conversion(cls(X)).tolist() == [0, 1, 2]
+    pair = conversion._learnt.pair(af.registry.backend("boxes"))
+    assert pair._direct.converter is converter
+    assert len(asked) >= 300
+    assert len(pair._direct._taken) <= 64
+
+
 DIRECT = {
     "bind": raising,
     "bind_many": raising,
@@ -254,13 +306,6 @@ DIRECT = {
     "inline that is no Inline": lambda self, options: "{convert}({x})",
     "inline with a text for its names": lambda self, options: af.Inline("", "{x}", "convert"),
 }
-
-
-class DirectToTorch(af.Converter):
-    source, target, cost = "boxes", "torch", "copy"
-
-    def convert(self, x, device=None, copy=None):
-        return torch.from_numpy(x.values.copy())
 
 
 @pytest.mark.parametrize("fault", DIRECT)

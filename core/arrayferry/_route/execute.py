@@ -101,7 +101,18 @@ class Executor:
                 f"memory on {here} cannot be shared with {there}",
                 remedy="Pass copy=None to let it be moved.",
             )
-        return call_backend(backend, "to_device", x, device)
+        moved = call_backend(backend, "to_device", x, device)
+        _check_device(moved, backend, there)
+        return moved
+
+
+def _check_device(y: Any, target: Backend, there: str) -> None:
+    arrived = call_backend(target, "device_of", y)
+    if arrived != there:
+        raise ConversionError(
+            f"the backend {target.name!r} put an array on {arrived} instead of {there}",
+            remedy="Report this to the author of the plugin.",
+        )
 
 
 def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None:
@@ -178,18 +189,9 @@ class _Run:
             after = self.target if index == last else self.known[step.target.backend]
             held = self._take(step, held, before, after, self.device if index == last else None)
             before = after
-        self._check_device(held.value)
+        if self.options.device is not None:
+            _check_device(held.value, self.target, self.there)
         return held.value
-
-    def _check_device(self, y: Any) -> None:
-        if self.options.device is None:
-            return
-        arrived = call_backend(self.target, "device_of", y)
-        if arrived != self.there:
-            raise ConversionError(
-                f"the backend {self.target.name!r} put an array on {arrived} instead of {self.there}",
-                remedy="Report this to the author of the plugin.",
-            )
 
     def _take(self, step: Step, held: Held, before: Backend, after: Backend, device: Any) -> Held:
         if step.converter is not None:
@@ -238,7 +240,8 @@ class _Run:
         unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
         if copy is False and unsafe:
             raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
-        copying = not held.private and (copy is True or bool(unsafe))
+        promised = "unknown" not in (before.memory, after.memory)
+        copying = not held.private and (copy or bool(unsafe) or (copy is None and not promised))
         x = held.value
         dtypes = call_backend(after, "dtypes")
         if dtypes is not None and str(x.dtype).rpartition(".")[2] not in dtypes:

@@ -1,0 +1,161 @@
+"""Two libraries whose arrays are exchanged by DLPack in host memory, under the rule for copies."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+
+class Array:
+    """An array of a library that has DLPack."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def dtype(self):
+        return self.values.dtype
+
+
+class One(Array):
+    pass
+
+
+class Two(Array):
+    pass
+
+
+class Library(af.Backend):
+    dlpack_devices = ("cpu",)
+    kind: type
+    calls: list
+
+    def to_numpy(self, x):
+        self.calls.append("to_numpy")
+        return x.values.copy()
+
+    def from_numpy(self, x, device=None):
+        self.calls.append("from_numpy")
+        return self.kind(x.copy())
+
+    def copy(self, x):
+        self.calls.append(f"copy of {self.name}")
+        return self.kind(x.values.copy())
+
+    def to_dlpack(self, x):
+        return x.values
+
+    def from_dlpack(self, x, device=None):
+        self.calls.append("from_dlpack")
+        return self.kind(np.from_dlpack(x))
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """Register the libraries "one" and "two" with these attributes. Return the list of calls."""
+    registered = []
+
+    def register(one="writable", two="writable", **attributes):
+        calls = []
+        for kind, memory in ((One, one), (Two, two)):
+            name = kind.__name__.lower()
+            module = types.ModuleType(f"{name}_library")
+            module.Array = kind
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            library = type(
+                kind.__name__,
+                (Library,),
+                {
+                    "name": name, "package": module.__name__, "kind": kind, "memory": memory,
+                    "array_types": (f"{module.__name__}.Array",), "calls": calls,
+                    **(attributes if name == "two" else {}),
+                },
+            )()  # fmt: skip
+            af.registry.register(library)
+            registered.append(library)
+        return calls
+
+    yield register
+    for library in registered:
+        af.registry.unregister(library)
+
+
+SHARED = [("writable", "writable"), ("immutable", "immutable")]
+COPIED = [
+    ("writable", "immutable", "copy of one"),
+    ("immutable", "writable", "copy of two"),
+    ("unknown", "writable", "copy of two"),
+    ("writable", "unknown", "copy of one"),
+    ("unknown", "immutable", "copy of one"),
+]
+
+
+@pytest.mark.parametrize(("one", "two"), SHARED)
+@pytest.mark.parametrize("copy", [None, False])
+def test_memory_is_shared_where_that_is_safe(libraries, one, two, copy):
+    calls = libraries(one, two)
+    x = One(np.arange(3.0))
+    for _ in range(4):
+        y = af.convert([x], "two", copy=copy)[0]
+        assert type(y) is Two
+        assert np.shares_memory(x.values, y.values)
+    assert set(calls) == {"from_dlpack"}
+
+
+@pytest.mark.parametrize(("one", "two", "by"), [(*pair, None) for pair in SHARED] + COPIED)
+def test_memory_of_its_own(libraries, one, two, by):
+    calls = libraries(one, two)
+    x = One(np.arange(3.0))
+    for copy in (None, True) if by else (True,):
+        y = af.convert(x, "two", copy=copy)
+        assert y.values.tolist() == [0, 1, 2]
+        assert not np.shares_memory(x.values, y.values)
+        assert "to_numpy" not in calls
+        copies = [call for call in calls if call.startswith("copy")]
+        assert len(copies) == 1
+        assert by in (None, copies[0])
+        calls.clear()
+
+
+@pytest.mark.parametrize(("one", "two"), [pair[:2] for pair in COPIED if "unknown" not in pair])
+def test_sharing_that_is_not_safe_is_refused(libraries, one, two):
+    calls = libraries(one, two)
+    with pytest.raises(af.CopyRequiredError, match="never change, but"):
+        af.convert(One(np.arange(3.0)), "two", copy=False)
+    assert calls == []
+
+
+def test_sharing_may_be_asked_for_where_nothing_is_promised(libraries):
+    libraries("unknown", "writable")
+    x = One(np.arange(3.0))
+    assert np.shares_memory(x.values, af.convert(x, "two", copy=False).values)
+
+
+def test_a_dtype_that_the_target_lacks_is_not_handed_over(libraries):
+    calls = libraries(dtypes=lambda self: frozenset({"float32"}))
+    y = af.convert(One(np.arange(3.0)), "two")
+    assert y.values.dtype == np.float32
+    assert calls == ["to_numpy", "from_numpy"]
+
+
+def test_a_library_that_refuses_gets_the_values_by_numpy(libraries):
+    def from_dlpack(self, x, device=None):
+        raise BufferError("not this one")
+
+    calls = libraries(from_dlpack=from_dlpack)
+    assert af.convert(One(np.arange(3.0)), "two").values.tolist() == [0, 1, 2]
+    assert calls == ["to_numpy", "from_numpy"]
+
+
+def test_out_of_memory_in_a_hand_over(libraries):
+    def from_dlpack(self, x, device=None):
+        raise MemoryError("none left")
+
+    libraries(from_dlpack=from_dlpack)
+    with pytest.raises(MemoryError, match="none left"):
+        af.convert(One(np.arange(3.0)), "two")
