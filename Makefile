@@ -14,7 +14,7 @@ GYMNAX := .venv-gymnax/.ready
 TORCH := torch==2.13.0
 JOBS ?= 2
 
-.PHONY: demo test downstream matrix fuzz mutants bench lint format clean
+.PHONY: demo test downstream matrix floor fuzz mutants bench lint format clean
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -59,6 +59,18 @@ matrix: $(READY)
 		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q -n $(JOBS) tests/gym_adapters || exit 1; \
 	done
 
+# The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
+FLOOR := .venv-oldest
+floor: $(FLOOR)/.ready
+	$(FLOOR)/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters
+
+$(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all]' \
+		ale-py array-api-strict cloudpickle distributed equinox flax hatchling hypothesis moviepy \
+		opencv-python-headless pygame pytest pytest-xdist
+	@touch $@
+
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
 fuzz: $(READY)
 	$(BIN)/python -W ignore tests/adversaries/fuzz.py
@@ -83,4 +95,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-gymnax .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gymnax $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -104,6 +104,16 @@ def registry() -> af.Registry:
 
 
 @pytest.fixture(scope="session")
+def enable_x64() -> Callable[[bool], Any]:
+    """Return JAX's context manager for 64-bit dtypes, which older versions keep elsewhere."""
+    import jax
+    import jax.experimental
+
+    found: Callable[[bool], Any] = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+    return found
+
+
+@pytest.fixture(scope="session")
 def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""
 

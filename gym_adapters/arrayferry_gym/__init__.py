@@ -17,7 +17,10 @@ except ImportError as error:
         backend="gymnasium",
     ) from error
 
+from typing import Any
+
 from . import vector
+from ._adapter import missing_adapter
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
 from ._functions import (
     array_conversion,
@@ -43,3 +46,11 @@ __all__ = [
     "torch_to_numpy",
     "vector",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_adapter(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

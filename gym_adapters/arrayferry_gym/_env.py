@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import gymnasium as gym
 
-from ._adapter import Adapter, converted_space_property
+from ._adapter import (
+    Adapter,
+    check_env,
+    converted_space_property,
+    refuse_contradictions,
+    refuse_unknown,
+)
 from ._libraries import Target
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
+class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
     """Use an environment written for one array library with an agent written for another.
 
     Observations and infos are converted to the agent's library, actions to the form that the action
-    space of the environment asks for. The reward is a `float`, terminated and truncated are `bool`, and
-    the result of `render` is not changed. The spaces sample and contain arrays of the agent's library.
+    space of the environment asks for. The reward is a `float`, terminated and truncated are `bool`; if they
+    have dimensions, as with several objectives, they are arrays of the agent's library. The result of
+    `render` is not changed. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the environment.
@@ -35,8 +42,13 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
 
+        check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
+            the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
+
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
+            unknown or wrong.
+        TypeError: `env` is no such environment.
 
     Example:
         >>> import gymnasium as gym
@@ -63,7 +75,11 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
         copy: bool | None = None,
         narrowing: str = "checked",
         scalars: str = "keep",
+        check_actions: bool = False,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown(unknown, ArrayConversion, type(self))
+        check_env(type(self), env)
         gym.Wrapper.__init__(self, env)
         self._setup(
             env,
@@ -77,6 +93,7 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
             copy=copy,
             narrowing=narrowing,
             scalars=scalars,
+            check_actions=check_actions,
         )
 
     def reset(
@@ -88,7 +105,7 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step with an action of any library."""
         observation, reward, terminated, truncated, info = self.env.step(self._act(action))
         libraries = self._libraries
@@ -96,9 +113,9 @@ class ArrayConversion(gym.Wrapper[Any, Any, Any, Any], Adapter):
             self._observe(observation)
         return (
             libraries.to_agent(observation),
-            float(reward),
-            bool(terminated),
-            bool(truncated),
+            reward if type(reward) is float else libraries.to_number(reward, float),
+            terminated if type(terminated) is bool else libraries.to_number(terminated, bool),
+            truncated if type(truncated) is bool else libraries.to_number(truncated, bool),
             libraries.convert_infos(info) if info else info,
         )
 
@@ -115,6 +132,7 @@ class JaxToNumpy(ArrayConversion):
     """
 
     def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:
+        refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
         self._record(**options)
 
@@ -129,6 +147,7 @@ class JaxToTorch(ArrayConversion):
     """
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
+        refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
         self._record(device=device, **options)
 
@@ -143,5 +162,10 @@ class NumpyToTorch(ArrayConversion):
     """
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
+        refuse_contradictions(NumpyToTorch, options)
         super().__init__(env, "numpy", "torch", target_device=device, **options)
         self._record(device=device, **options)
+
+
+for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):
+    _adapter.__module__ = "arrayferry_gym"  # the name that users know, in specs and pickles

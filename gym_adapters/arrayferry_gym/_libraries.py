@@ -6,13 +6,16 @@ from its metadata; the agent's from its actions.
 
 from __future__ import annotations
 
+import warnings
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 import arrayferry as af
 from arrayferry import Backend, Conversion
 
-__all__ = ["Libraries", "Target", "device_text"]
+__all__ = ["Libraries", "Target", "device_text", "dtype_name"]
 
 Target = str | ModuleType | Backend
 
@@ -52,6 +55,7 @@ class Libraries:
     ) -> None:
         if like is not None:
             target_xp, target_device = _like(like, target_xp, target_device)
+        af.Options(scalars=scalars, **options)  # type: ignore[arg-type]  # all are checked at once
         self._options = options
         self._scalars = scalars
         self._env_device = env_device
@@ -59,6 +63,7 @@ class Libraries:
         self._info_xp = None if info_xp is None else af.registry.backend(info_xp).name
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
+        self._warned = False
         self._target_stated = target_xp is not None
         self.observed: type | None = None
         self._last_action_type: type | None = None
@@ -124,6 +129,7 @@ class Libraries:
         if backend is None:
             return
         if self._env_stated and backend.name != self.env.target.name:
+            self._warn_of(backend)
             return
         device = self._env_device
         if not self._device_seen and not backend.is_traced(array):
@@ -134,6 +140,20 @@ class Libraries:
             self._env_device = device
             self._set_env(backend, device)
 
+    def _warn_of(self, found: Backend) -> None:
+        """Warn once that the environment is not of the library that was stated."""
+        if self._warned:
+            return
+        self._warned = True
+        stated = self.env.target.name
+        agent = stated if self.target is None else self.target.target.name
+        warnings.warn(
+            f"the library of the environment was stated as {stated!r}, but its observations are of "
+            f"{found.name!r}. Its actions will be of {stated!r}. If that is wrong, write "
+            f"ArrayConversion(env, target_xp={agent!r}): the library of the environment is detected",
+            stacklevel=2,
+        )
+
     def observe_again(self) -> None:
         """Detect the library of the environment again at the next observation, as after a reset."""
         self.observed = None
@@ -141,6 +161,12 @@ class Libraries:
     def to_agent(self, value: Any) -> Any:
         """Convert an observation, or everything that a vector environment returns except infos."""
         return value if self.target is None else self.target(value)
+
+    def to_number(self, value: Any, kind: type) -> Any:
+        """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
+        if isinstance(value, (dict, list, tuple)) or getattr(value, "ndim", 0) != 0:
+            return self.to_agent(value)
+        return kind(value)
 
     def convert_infos(self, infos: Any) -> Any:
         """Convert infos. What cannot be converted in them is kept."""
@@ -158,15 +184,54 @@ def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
             remedy="Pass either like=, or target_xp and target_device.",
         )
     example = like
+    if isinstance(like, type):
+        raise af.NotAnArrayError(
+            f"like= was given the class {like.__name__}, which holds no array",
+            remedy=f"Pass an object of it, such as {like.__name__}(...).",
+        )
     if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or one that is like it
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
     if backend is None:
         raise af.NotAnArrayError(
             f"like= was given a {type(like).__name__} that holds no array",
-            remedy="Pass an array, a module with parameters, or a tree with an array.",
+            remedy="Pass an array, a module with parameters, or a tree with an array; or name the library "
+            "by target_xp.",
         )
     return backend, backend.device_of(array)
+
+
+def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
+    """Return the name of a dtype, given as a name or as an object of any library.
+
+    Args:
+        dtype: the dtype.
+        backend: the library that must have it, None if it is not known yet.
+
+    Raises:
+        arrayferry.OptionError: there is no such dtype, or the library does not have it.
+    """
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        name = dtype
+    else:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:  # such as torch.float32
+            name = str(dtype).rpartition(".")[2]
+    if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
+        raise af.OptionError(
+            f"reward_dtype={dtype!r} is no dtype of numbers",
+            remedy='Pass a name such as "float32", or a dtype such as numpy.float32 or torch.float32.',
+        )
+    held = None if backend is None else backend.dtypes()
+    if backend is not None and held is not None and name not in held:
+        raise af.OptionError(
+            f"reward_dtype={dtype!r}: {backend.name} has no {name} here",
+            remedy=f"Pass one of {', '.join(sorted(d for d in held if 'float' in d))}.",
+        )
+    return name
 
 
 def device_text(device: Any) -> str | None:

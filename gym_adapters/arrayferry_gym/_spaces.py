@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
@@ -20,25 +21,30 @@ from ._libraries import Libraries
 __all__ = ["converted_space"]
 
 
-def converted_space(original: Space[Any], libraries: Libraries) -> Any:
+def converted_space(original: Space[Any], libraries: Libraries, *, observed: bool = True) -> Any:
     """Return a space that samples and contains arrays of the agent's library.
 
     Args:
         original: the environment's space, or a converted one.
         libraries: converts samples, once the agent's library is known.
+        observed: whether it is a space of observations, not of actions.
     """
     if isinstance(original, Converted):
         original = original.original
+
+    def converted(space: Space[Any]) -> Any:
+        return converted_space(space, libraries, observed=observed)
+
     new: Any = object.__new__(_converted_class(type(original)))  # type: ignore[arg-type]
     new.__dict__.update(original.__dict__)
-    new.original, new.libraries = original, libraries
+    new.original, new.libraries, new.observed = original, libraries, observed
     if isinstance(original, spaces.Dict):
-        items = ((key, converted_space(space, libraries)) for key, space in original.spaces.items())
+        items = ((key, converted(space)) for key, space in original.spaces.items())
         new.spaces = type(original.spaces)(items)
     elif isinstance(original, (spaces.Tuple, spaces.OneOf)):
-        new.spaces = tuple(converted_space(space, libraries) for space in original.spaces)
+        new.spaces = tuple(map(converted, original.spaces))
     elif isinstance(original, spaces.Sequence):
-        new.feature_space = converted_space(original.feature_space, libraries)
+        new.feature_space = converted(original.feature_space)
     return new
 
 
@@ -52,6 +58,7 @@ class Converted:
 
     original: Any
     libraries: Libraries
+    observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """Sample as the original does, as arrays of the agent's library. Masks may be such arrays."""
@@ -84,7 +91,31 @@ class Converted:
         return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return converted_space, (self.original, self.libraries)
+        return _restored, (self.original, self.libraries, self.observed)
+
+
+def _restored(original: Space[Any], libraries: Libraries, observed: bool) -> Any:
+    return converted_space(original, libraries, observed=observed)
+
+
+def _refuse_buffer(space: Any, n: int = 1, fn: Any = np.zeros) -> Any:
+    """Make a buffer as for the original, unless it is for observations that are no NumPy arrays."""
+    target = space.libraries.target_backend
+    if target is None or target.name == "numpy" or not space.observed:
+        return create_empty_array(space.original, n, fn)
+    raise af.OptionError(
+        f"a NumPy buffer was asked for observations that an adapter converts to {target.name}. Gymnasium's "
+        "vector environments keep the observations of their environments in such buffers, and "
+        "FrameStackObservation does",
+        remedy="Put the adapter outside: wrap the vector environment with an adapter of "
+        "arrayferry_gym.vector, or FrameStackObservation with this one.",
+    )
+
+
+_register: Any = (
+    create_empty_array.register
+)  # a converted space is a Space too, which types do not tell
+_register(Converted, _refuse_buffer)
 
 
 def _contains(space: Space[Any], x: Any) -> bool:

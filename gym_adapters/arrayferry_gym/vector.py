@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -11,13 +11,20 @@ from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
-from ._adapter import Adapter, converted_space_property
-from ._libraries import Target
+from ._adapter import (
+    Adapter,
+    check_env,
+    converted_space_property,
+    missing_adapter,
+    refuse_contradictions,
+    refuse_unknown,
+)
+from ._libraries import Target, dtype_name
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(VectorWrapper, Adapter):
+class ArrayConversion(Adapter, VectorWrapper):
     """Use a vector environment written for one array library with an agent written for another.
 
     Observations, rewards, terminations, truncations and infos are converted to the agent's library,
@@ -36,13 +43,19 @@ class ArrayConversion(VectorWrapper, Adapter):
         convert_info: False to leave infos unchanged.
         stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch of the structure of
             observations, with zeros where its mask `_final_obs` is False, instead of an object array.
-        reward_dtype: name of the dtype that rewards are cast to, such as "float32", None to keep it.
+        reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
+            library (`torch.float32`), None to keep it.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
 
+        check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
+            the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
+
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
+            unknown or wrong.
+        TypeError: `env` is no such environment.
 
     Example:
         >>> import gymnasium as gym
@@ -66,14 +79,17 @@ class ArrayConversion(VectorWrapper, Adapter):
         info_xp: Target | None = None,
         convert_info: bool = True,
         stack_final: bool = False,
-        reward_dtype: str | None = None,
+        reward_dtype: Any = None,
         copy: bool | None = None,
         narrowing: str = "checked",
         scalars: str = "keep",
+        check_actions: bool = False,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown(unknown, ArrayConversion, type(self))
+        check_env(type(self), env)
         VectorWrapper.__init__(self, env)
         self._stack_final = stack_final
-        self._reward_dtype = reward_dtype
         self._setup(
             env,
             env_xp,
@@ -83,11 +99,13 @@ class ArrayConversion(VectorWrapper, Adapter):
             like=like,
             info_xp=info_xp,
             convert_info=convert_info,
-            recorded={"stack_final": stack_final or None, "reward_dtype": reward_dtype},
+            recorded={"stack_final": stack_final, "reward_dtype": reward_dtype},
             copy=copy,
             narrowing=narrowing,
             scalars=scalars,
+            check_actions=check_actions,
         )
+        self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -109,9 +127,18 @@ class ArrayConversion(VectorWrapper, Adapter):
                 (observations, rewards, ended, cut)
             )
         if self._reward_dtype is not None:
-            xp = af.namespace_of(rewards)
-            rewards = xp.astype(rewards, getattr(xp, self._reward_dtype))
+            rewards = self._cast_rewards(rewards)
         return observations, rewards, ended, cut, self._inform(infos) if infos else infos
+
+    def _cast_rewards(self, rewards: Any) -> Any:
+        xp = af.namespace_of(rewards)
+        dtype = getattr(xp, str(self._reward_dtype), None)
+        if dtype is None:
+            raise af.OptionError(
+                f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
+                remedy="State the library of the agent by target_xp, or pass another dtype.",
+            )
+        return xp.astype(rewards, dtype)
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
         if self._stack_final:
@@ -125,11 +152,20 @@ class ArrayConversion(VectorWrapper, Adapter):
         mode = getattr(self.env, "autoreset_mode", None)
         return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
 
-    def __getattr__(self, name: str) -> Any:
-        """Look up other attributes in the environment, such as `call` and `get_attr`."""
-        if name.startswith("_") or "env" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(self.env, name)
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of each environment, where the vector environment has `call`. Nothing is converted."""
+        env: Any = self.env
+        return env.call(name, *args, **kwargs)
+
+    def get_attr(self, name: str) -> Any:
+        """Get an attribute of each environment, where the vector environment has `get_attr`."""
+        env: Any = self.env
+        return env.get_attr(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment, where the vector environment has `set_attr`."""
+        env: Any = self.env
+        env.set_attr(name, values)
 
     action_space: Any = converted_space_property("action_space")
     observation_space: Any = converted_space_property("observation_space")
@@ -175,6 +211,7 @@ class JaxToNumpy(ArrayConversion):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
+        refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
         self._record(**options)
 
@@ -189,6 +226,7 @@ class JaxToTorch(ArrayConversion):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
+        refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
         self._record(device=device, **options)
 
@@ -203,5 +241,14 @@ class NumpyToTorch(ArrayConversion):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
+        refuse_contradictions(NumpyToTorch, options)
         super().__init__(env, "numpy", "torch", target_device=device, **options)
         self._record(device=device, **options)
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_adapter(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -268,6 +268,20 @@ def host_values() -> Callable[[Any], Any]:
     return values
 
 
+@cache
+def _from_numpy() -> tuple[Callable[[Any], Any], str]:
+    """Return PyTorch's `from_numpy`, and a condition for it to be safe, "" if it always is.
+
+    Before 2.13 it may divide by the size of an item, which is zero for the dtype V0, and end the process.
+    """
+    import torch
+
+    take = torch.from_numpy
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+        return take, ""
+    return lambda x: take(x) if x.itemsize else NotImplemented, "{x}.itemsize"
+
+
 class NumpyToTorch(Converter):
     """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
 
@@ -279,8 +293,7 @@ class NumpyToTorch(Converter):
         return NotImplemented if bound is None else bound(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        from torch import from_numpy
-
+        from_numpy, _ = _from_numpy()
         if options.copy:
             return lambda x: from_numpy(x.copy())
         if options.copy is False:
@@ -293,10 +306,11 @@ class NumpyToTorch(Converter):
     def inline(self, options: Options) -> Inline:
         from torch import from_numpy
 
-        test, result = (
-            ("", "{take}({x}.copy())") if options.copy else ("{x}.flags.behaved", "{take}({x})")
-        )
-        return Inline(test, result, {"take": from_numpy})
+        _, safe = _from_numpy()
+        if options.copy:
+            return Inline(safe, "{take}({x}.copy())", {"take": from_numpy})
+        test = "{x}.flags.behaved" + (f" and {safe}" if safe else "")
+        return Inline(test, "{take}({x})", {"take": from_numpy})
 
 
 class TorchToNumpy(Converter):

@@ -37,7 +37,16 @@ import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("core", "plugins", "gym_adapters")
-COPIED = (*SOURCES, "tests", "examples", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+COPIED = (
+    *SOURCES,
+    "tests",
+    "examples",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CONTRIBUTING.md",
+    "constraints-oldest.txt",
+)
 MAP = ROOT / ".mutants"
 """Which tests reach which lines. It is made again when a source or a test has changed."""
 SKIPPED = ("cupy_.py", "testing.py", "__init__.py", "_public.py")

@@ -216,6 +216,7 @@ def test_errors_are_returned_from_a_cluster(client):
     assert client.submit(af.converter("torch"), X).result(timeout=60).shape == (3,)
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")
 def test_over_the_blocks_of_a_dask_array(make):
     x = da.arange(6, chunks=3)
     to_jax = af.converter("jax", narrowing="allow")

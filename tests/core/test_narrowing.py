@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -65,21 +64,21 @@ def test_forbid_applies_to_routes_of_any_length(source):
     assert af.convert([x], "jax", narrowing="allow")[0].dtype == np.float32
 
 
-def test_x64_switched_at_run_time():
+def test_x64_switched_at_run_time(enable_x64):
     conversion = af.converter("jax")
     x = np.array([2**40])
     for _ in range(3):
         with pytest.raises(af.NarrowingError):
             conversion([x])
-        with jax.enable_x64(True):
+        with enable_x64(True):
             y = conversion([x])[0]
             assert y.dtype == np.int64
             assert int(y[0]) == 2**40
         assert conversion([np.array([5])])[0].dtype == np.int32
 
 
-def test_wide_jax_arrays_are_converted_while_x64_is_off():
-    with jax.enable_x64(True):
+def test_wide_jax_arrays_are_converted_while_x64_is_off(enable_x64):
+    with enable_x64(True):
         wide = af.convert(np.array([2**40]), "jax")
     assert af.convert(wide, "numpy").tolist() == [2**40]
     assert af.convert(wide, "torch").tolist() == [2**40]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array_api_strict
 import dask.array as da
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,7 +40,7 @@ def test_as_the_target_would(target, number):
             )
 
 
-def test_settings_of_the_target():
+def test_settings_of_the_target(enable_x64):
     torch.set_default_dtype(torch.float64)
     try:
         assert af.convert(1.5, "torch", scalars="convert").dtype is torch.float64
@@ -49,7 +48,7 @@ def test_settings_of_the_target():
     finally:
         torch.set_default_dtype(torch.float32)
     assert af.convert(1.5, "torch", scalars="convert").dtype is torch.float32
-    with jax.enable_x64(True):
+    with enable_x64(True):
         assert af.convert(1.5, "jax", scalars="convert").dtype == np.float64
         assert af.convert(2**40, "jax", scalars="convert").dtype == np.int64
 

@@ -245,8 +245,21 @@ def test_containers_within_the_parts_of_a_long_list_stay_shared(make, get):
     convert_often(conversion, [make([X]) for _ in range(20)])
     shared = [X]
     found = conversion([make(shared if index in (3, 17) else [X]) for index in range(20)])
+    assert type(found) is list
     assert get(found[3]) is get(found[17])
     assert len({id(get(part)) for part in found}) == 19
+
+
+@pytest.mark.parametrize("cls", [list, tuple])
+@pytest.mark.parametrize("part", [lambda: {"x": X}, lambda: (X, X), lambda: X])
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
+def test_long_containers_keep_their_type(cls, part, target):
+    conversion = af.converter(target, copy=True)
+    for size in (16, 16, 16, 40):
+        found = conversion({"long": cls(part() for _ in range(size))})["long"]
+        assert type(found) is cls
+        assert len(found) == size
+    assert "def convert_" in conversion.explain()
 
 
 def test_a_cycle_under_a_plan():

@@ -356,6 +356,65 @@ def test_a_plan_that_cannot_be_written_loses_no_result(register):
     assert Unreliable.fails
 
 
+def test_a_backend_whose_values_are_of_a_subclass(register):
+    class Matrices(BoxBackend):
+        def to_numpy(self, x):
+            return x.values.view(np.recarray)
+
+    register(Matrices())
+    for target in ("torch", "jax"):
+        assert np.asarray(af.convert([Box(X)], target)[0]).tolist() == [0, 1, 2]
+
+
+def test_a_backend_is_given_plain_arrays(register):
+    given = []
+
+    class Plain(BoxBackend):
+        def from_numpy(self, x, device=None):
+            given.append(x)
+            return Box(x)
+
+    register(Plain())
+    for x in (X.view(np.matrix), X[::-1], X.astype(">f4"), X.view(np.recarray)):
+        af.convert([x], "boxes")
+    for x in given:
+        assert type(x) is np.ndarray
+        assert x.dtype.isnative
+        assert all(stride >= 0 for stride in x.strides)
+
+
+def test_a_converter_to_nobody_disturbs_no_other_route(register):
+    class ToNobody(DirectToTorch):
+        target, cost = "nobody", "share"
+
+    register(BoxBackend())
+    register(ToNobody())
+    with pytest.warns(af.PluginWarning, match="nobody"):
+        found = af.convert([Box(X)], "jax")[0]
+    assert found.tolist() == [0, 1, 2]
+    assert [step.via for step in af.route("boxes", "jax").steps]
+
+
+def test_an_attribute_with_the_name_of_a_hook_that_is_no_function():
+    for value in ([], BoxBackend):
+        plugin = types.SimpleNamespace(arrayferry_backends=value)
+        with pytest.raises(af.PluginError, match="implements no hook"):
+            af.registry.register(plugin)
+
+
+@pytest.mark.parametrize("install", ["", "box-library"])
+def test_a_library_whose_import_fails(register, monkeypatch, tmp_path, install):
+    (tmp_path / "brokenlib.py").write_text("raise OSError('no such driver')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    register(backend(package="brokenlib", install=install, name="broken"))
+    name = install or "broken"
+    with pytest.raises(
+        af.BackendUnavailableError,
+        match=rf"failed with OSError: no such driver\. Reinstall it.*--force-reinstall {name}$",
+    ):
+        af.convert(X, "broken")
+
+
 ATTRIBUTES = [
     ("memory", "writeable"), ("aliases", "box"), ("dlpack_devices", "cuda"), ("replaces", ["torch"]),
     ("to_numpy_shares", "yes"), ("install", None), ("array_types", "boxlib.Box"), ("item_types", ("Box",)),

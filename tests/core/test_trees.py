@@ -520,6 +520,60 @@ def test_a_registered_pytree():
         af.convert({"b": Box(np.array(["t"]), "n")}, "torch")
 
 
+class TwoStores(collections.abc.Mapping):
+    """Has another dict besides the one with its items."""
+
+    def __init__(self, items, note):
+        self.notes = {"note": note}
+        self.items_ = dict(items)
+
+    def __getitem__(self, key):
+        return self.items_[key]
+
+    def __iter__(self):
+        return iter(self.items_)
+
+    def __len__(self):
+        return len(self.items_)
+
+
+def test_a_mapping_that_also_holds_another_dict():
+    found = af.convert(TwoStores({"x": X}, "kept"), "torch")
+    assert is_torch(found["x"])
+    assert found.notes == {"note": "kept"}
+    assert found.items_.keys() == {"x"}
+
+
+class Holder:
+    def __init__(self, x):
+        self.x = x
+
+
+class SmallHolder(Holder):
+    pass
+
+
+class HolderContainer(af.Container):
+    types = (Holder,)
+
+    def children(self, value):
+        return [value.x]
+
+    def rebuild(self, value, children):
+        return type(value)(*children)
+
+
+def test_a_container_for_a_class_handles_its_subclasses():
+    part = HolderContainer()
+    af.registry.register(part)
+    try:
+        found = af.convert([SmallHolder(X), Holder(X)], "torch")
+        assert [type(item) for item in found] == [SmallHolder, Holder]
+        assert all(is_torch(item.x) for item in found)
+    finally:
+        af.registry.unregister(part)
+
+
 def test_objects_that_have_every_attribute():
     class Anything:
         def __getattr__(self, name):

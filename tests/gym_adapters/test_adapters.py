@@ -39,6 +39,28 @@ def test_both_libraries_are_detected_at_run_time():
         assert isinstance(env.step(action)[0], expected)
 
 
+def test_a_library_that_the_metadata_do_not_tell():
+    class Silent(gym.Env):
+        action_space = observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        xp = jax.numpy
+
+        def reset(self, *, seed=None, options=None):
+            return self.xp.zeros(2), {}
+
+        def step(self, action):
+            self.taken = action
+            return self.xp.zeros(2), 0.0, False, False, {}
+
+    for xp, kind in ((jax.numpy, jax.Array), (torch, torch.Tensor)):
+        env = ArrayConversion(Silent(), target_xp="numpy")
+        env.env.xp = xp
+        observation, _ = env.reset()
+        assert isinstance(observation, np.ndarray)
+        for _ in range(3):
+            env.step(np.ones(2, np.float32))
+            assert isinstance(env.env.taken, kind)
+
+
 def test_a_discrete_action_is_hashable():
     env = NumpyToTorch(gym.make("FrozenLake-v1"))
     env.reset(seed=1)

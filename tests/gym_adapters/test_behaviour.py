@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import pickle
 
 import cloudpickle
@@ -145,6 +146,87 @@ def test_mistakes_are_named():
         NumpyToTorch(Buffered(), narrowing="some")
 
 
+class ManyRewards(Buffered):
+    """Rewards with dimensions: several objectives, or several agents."""
+
+    rewards = np.array([1.0, 2.0])
+    flags = False
+
+    def step(self, action):
+        return self.buffer, self.rewards, self.flags, self.flags, {}
+
+
+def test_rewards_with_dimensions():
+    env = NumpyToTorch(ManyRewards())
+    env.reset()
+    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    assert isinstance(reward, torch.Tensor)
+    assert reward.tolist() == [1, 2]
+    assert terminated is truncated is False
+    for rewards in (np.array(1.5), np.float32(1.5), 1.5, torch.tensor(1.5)):
+        env.env.rewards = rewards
+        reward = env.step(torch.tensor(1))[1]
+        assert type(reward) is float
+        assert reward == 1.5
+    env.env.rewards = {"one": np.ones(2), "two": 3.0}
+    env.env.flags = np.array([True, False])
+    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    assert isinstance(reward["one"], torch.Tensor)
+    assert reward["two"].item() == 3.0
+    assert terminated.tolist() == truncated.tolist() == [True, False]
+    assert isinstance(terminated, torch.Tensor)
+    env.env.flags = np.True_
+    assert env.step(torch.tensor(1))[2] is True
+
+
+def test_a_contradiction_is_told_once():
+    env = ArrayConversion(Buffered(), "jax", "torch")
+    with pytest.warns(
+        UserWarning, match=r"'jax'.*'numpy'.*ArrayConversion\(env, target_xp='torch'\)"
+    ):
+        env.reset()
+    env.reset()
+    env.step(torch.tensor(1))
+    env = ArrayConversion(Buffered(), "numpy", "torch")
+    env.reset()
+
+
+def test_reward_dtypes():
+    for dtype in ("float64", torch.float64, np.float64, np.dtype("float64"), jnp.float64, float):
+        envs = vector.NumpyToTorch(make_vector(AutoresetMode.NEXT_STEP), reward_dtype=dtype)
+        envs.reset()
+        assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.float64
+        spec = json.loads(json.dumps(envs._saved_kwargs))
+        assert spec["reward_dtype"] == "float64"
+    envs = vector.NumpyToTorch(make_vector(AutoresetMode.NEXT_STEP), reward_dtype=torch.bfloat16)
+    envs.reset()
+    assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.bfloat16
+    undecided = vector.ArrayConversion(
+        make_vector(AutoresetMode.NEXT_STEP), reward_dtype="bfloat16"
+    )
+    undecided.reset()
+    with pytest.raises(af.OptionError, match=r"numpy has no such dtype.*target_xp"):
+        undecided.step(np.ones(3, np.int64))
+
+
+def test_what_is_seen():
+    env = NumpyToTorch(gym.make("CartPole-v1"), device="cpu")
+    assert repr(env).startswith("<NumpyToTorch(numpy -> torch, cpu)<TimeLimit<")
+    assert repr(ArrayConversion(gym.make("CartPole-v1"))).startswith(
+        "<ArrayConversion(numpy -> the library of the actions)<"
+    )
+    envs = vector.JaxToNumpy(make_vector(AutoresetMode.NEXT_STEP))
+    assert repr(envs).startswith("<JaxToNumpy(jax -> numpy)")
+    assert env.spec.additional_wrappers[-1].entry_point == "arrayferry_gym:NumpyToTorch"
+    assert dir(arrayferry_gym) == sorted(arrayferry_gym.__all__)
+    assert dir(vector) == sorted(vector.__all__)
+    for name in ("gravity", "nothing"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(env, name)
+    with pytest.raises(AttributeError):
+        envs.nothing_of_the_kind  # noqa: B018
+
+
 def test_render_is_not_converted():
     env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
     env.reset()
@@ -252,7 +334,7 @@ def test_reward_dtype():
     assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.float32
 
 
-def test_vector_adapters_forward_attributes():
+def test_calls_to_the_environments_of_a_vector():
     envs = vector.NumpyToTorch(make_vector(AutoresetMode.NEXT_STEP))
     assert envs.num_envs == 3
     assert envs.get_attr("gravity") == (9.8,) * 3

@@ -88,7 +88,7 @@ def test_atari():
     assert isinstance(info["lives"], int)
 
 
-def test_mujoco_for_a_jax_agent():
+def test_mujoco_for_a_jax_agent(enable_x64):
     pytest.importorskip("mujoco")
     env = ArrayConversion(gym.make("HalfCheetah-v5"), target_xp="jax")
     observation, _ = env.reset(seed=0)
@@ -97,7 +97,7 @@ def test_mujoco_for_a_jax_agent():
     assert isinstance(action, jax.Array)
     observation, *_ = env.step(action)
     assert env.observation_space.contains(observation)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         assert env.step(action)[0].dtype == np.float64
 
 

@@ -116,6 +116,29 @@ def test_converted_spaces_match_their_originals(name):
     assert not space.contains(object())
 
 
+def test_what_a_converted_space_does_not_contain():
+    env = NumpyToTorch(Echo(SPACES["Dict"]))
+    space = env.observation_space
+    good = {"a": torch.tensor(1), "b": {"c": torch.ones(2)}}
+    assert space.contains(good)
+    for wrong in (
+        {**good, "a": torch.tensor(3)}, {**good, "more": 1}, {"a": good["a"]}, [good], torch.ones(2),
+        {**good, "b": {"c": torch.full((2,), 1.5)}}, {**good, "b": {"c": torch.ones(3)}}, {**good, "b": torch.ones(2)},
+    ):  # fmt: skip
+        assert not space.contains(wrong)
+    space = NumpyToTorch(Echo(SPACES["Tuple"])).observation_space
+    good = (torch.tensor(1), torch.ones(2))
+    assert space.contains(good)
+    for wrong in (
+        good[:1],
+        (*good, 1),
+        (torch.tensor(3), good[1]),
+        (good[0], torch.ones(3)),
+        good[1],
+    ):
+        assert not space.contains(wrong)
+
+
 def test_parts_of_composite_spaces_are_converted_too():
     env = NumpyToTorch(Echo(SPACES["Dict"]))
     assert isinstance(env.action_space["b"]["c"].sample(), torch.Tensor)
@@ -208,6 +231,9 @@ def test_the_error_of_an_invalid_action_names_the_space():
 
 class JaxEcho(Echo):
     metadata = {"jax": True}
+
+    def reset(self, *, seed=None, options=None):
+        return jnp.ones(3), {}
 
     def step(self, action):
         self.taken = action

@@ -107,8 +107,8 @@ class TestCupy(BackendContract):
 
 
 @pytest.fixture
-def wide():
-    with jax.enable_x64(True):
+def wide(enable_x64):
+    with enable_x64(True):
         yield
 
 

@@ -17,7 +17,7 @@ from arrayferry._errors import UnknownBackendError
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
-from arrayferry._plugin.types import resolve_type
+from arrayferry._plugin.types import resolve_type, resolve_types
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
@@ -163,7 +163,7 @@ class Catalog:
         else:
             raise UnknownBackendError(
                 f"{to!r:.80} is not the name of an array library",
-                remedy='Pass a name such as "torch", a namespace module, or a Backend.',
+                remedy=self._remedy(to),
                 name=f"{to!r:.80}",
             )
         if found is None and module is not None:
@@ -176,11 +176,22 @@ class Catalog:
             known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
             raise UnknownBackendError(
                 f"no array library is known as {to!r}",
-                remedy=f"{guess}Known are: {known}. Plugins add others.",
+                remedy=f"{guess}Known are: {known}. For another one, install or write a plugin.",
                 name=to,
                 nearest=nearest,
             )
         return found
+
+    def _remedy(self, to: Any) -> str:
+        """Say what to write instead of an array or its class as a target."""
+        is_class = isinstance(to, type)
+        for backend in self._backends.values():
+            types = tuple(resolve_types(backend.array_types))
+            if types and (issubclass(to, types) if is_class else isinstance(to, types)):
+                if is_class:
+                    return f"Write {backend.name!r}."
+                return f"Write {backend.name!r}, or like=array; the value comes first, then the target."
+        return 'Pass a name such as "torch", a namespace module, or a Backend.'
 
     def _named(self, name: str) -> Backend | None:
         for spelled in (name, name.lower(), name.removeprefix("array_api_compat.")):

@@ -98,7 +98,10 @@ def contributions(
                 answers.extend(_checked(answer, hook, expected))
         given[hook] = answers
     if not implemented:
-        raise PluginError("it implements no hook", remedy=f"The hooks are {', '.join(HOOKS)}.")
+        raise PluginError(
+            f"{plugin!r:.80} is no Backend, Converter or Container, and implements no hook",
+            remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
+        )
     manager.unregister(plugin)
     return given
 

@@ -1,0 +1,283 @@
+"""An action that cannot be in the space is an error that names the space, at the first step and at any other."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, vector
+
+
+class Takes(gym.Env):
+    """Remembers the action; of a library that it is told."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, space, xp=np):
+        self.action_space = space
+        self.xp = xp
+
+    def reset(self, *, seed=None, options=None):
+        return self.xp.zeros(2), {}
+
+    def step(self, action):
+        self.taken = action
+        return self.xp.zeros(2), 0.0, False, False, {}
+
+
+AGENTS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
+LIBRARIES = {"numpy": np, "torch": torch, "jax": jnp}
+
+BOX = spaces.Box(-1, 1, (1,), np.float32)
+NESTED = spaces.Dict(
+    move=spaces.Tuple([spaces.Discrete(3), BOX]), look=spaces.MultiDiscrete([3, 4])
+)
+
+RIGHT = [
+    (spaces.Discrete(2), [0, 1, 1.0, [1], [[0]]]),
+    (spaces.Discrete(5, start=-2), [-2, 2, -1.0]),
+    (BOX, [[0.5], [-1.0], [1], [7.5], [float("nan")], [float("inf")]]),
+    (spaces.Box(-1, 1, (), np.float32), [0.5, 1]),
+    (spaces.Box(0, 255, (2,), np.uint8), [[0, 255], [7.0, 0.0]]),
+    (spaces.MultiDiscrete([3, 4]), [[0, 0], [2, 3], [1.0, 2.0]]),
+    (spaces.MultiDiscrete([3, 4], start=[1, -2]), [[1, -2], [3, 1]]),
+    (spaces.MultiBinary(3), [[0, 1, 1], [1.0, 0.0, 0.0]]),
+]
+
+WRONG = [
+    (spaces.Discrete(2), [7, 2, -1, 0.5, float("nan"), [0.2, 0.8], [[0, 1]], 1j, []]),
+    (spaces.Discrete(5, start=-2), [-3, 3, 7]),
+    (BOX, [0.5, [[0.5]], [0.5, 0.5], [], [1j]]),
+    (spaces.Box(-1, 1, (), np.float32), [[0.5], [[1.0]], 1j]),
+    (spaces.Box(0, 255, (2,), np.uint8), [[0, 256], [-1, 0], [0.5, 1.0], [1]]),
+    (spaces.MultiDiscrete([3, 4]), [[3, 0], [0, 4], [-1, 0], [0, -9], [0.5, 0.0], [0], [[0, 0]], 1]),
+    (spaces.MultiDiscrete([3, 4], start=[1, -2]), [[0, 0], [4, 0], [1, 2], [1, -3]]),
+    (spaces.MultiBinary(3), [[0, 1], [[0, 1, 1]], [0.5, 0.0, 1.0]]),
+]  # fmt: skip
+
+
+def each(cases):
+    return [
+        pytest.param(space, action, id=f"{space}-{action}")
+        for space, actions in cases
+        for action in actions
+    ]
+
+
+def taken_as(env):
+    return np.asarray(env.env.taken).tolist()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("space", "action"), each(RIGHT))
+def test_actions_that_fit(space, action, library, agent):
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env.reset()
+    expected = np.asarray(action, space.dtype).reshape(space.shape)
+    for _ in range(4):
+        env.step(AGENTS[agent](action))
+        np.testing.assert_array_equal(np.asarray(env.env.taken), expected)
+        assert np.asarray(env.env.taken).shape == space.shape
+        if library == "numpy":
+            assert np.asarray(env.env.taken).dtype == space.dtype
+            assert isinstance(env.env.taken, type(space.sample()))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("space", "action"), each(WRONG))
+def test_actions_that_do_not_fit(space, action, library, agent):
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env.reset()
+    wrong, right = AGENTS[agent](action), AGENTS[agent](space.sample())
+    for value in (wrong, right, right, wrong, right, right, right, wrong):
+        if value is wrong:
+            with pytest.raises(af.ConversionError, match="action") as error:
+                env.step(value)
+            assert str(space) in str(error.value)
+        else:
+            env.step(value)
+
+
+@pytest.mark.parametrize("value", [7, -1, None, "left", [1], (0,), {"a": 1}, 0.5, object(), b"x"])
+def test_values_of_python_for_discrete(value):
+    env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch")
+    env.reset()
+    for _ in range(3):
+        env.step(1)
+        with pytest.raises(af.ConversionError, match=r"action .* Discrete\(2\)"):
+            env.step(value)
+
+
+@pytest.mark.parametrize("value", [1, True, 1.0, np.True_, np.int8(1), np.float64(1)])
+def test_numbers_for_discrete(value):
+    env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch")
+    env.reset()
+    for _ in range(3):
+        env.step(value)
+        assert env.env.taken == 1
+        assert hash(env.env.taken) == hash(1)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_lists_of_numbers_are_arrays(library):
+    env = ArrayConversion(Takes(BOX, LIBRARIES[library]), env_xp=library, target_xp="torch")
+    env.reset()
+    for value in ([0.5], (0.5,), [torch.tensor(0.5)]):
+        env.step(value)
+        assert taken_as(env) == [0.5]
+        assert af.backend_of(env.env.taken).name == library
+    for value in ([0.5, 0.5], [[0.5], [0.5, 1.0]], [], ["a"], [None]):
+        with pytest.raises(af.ConversionError, match=r"action .*Box\(-1"):
+            env.step(value)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_place_in_a_nested_space(library):
+    env = ArrayConversion(Takes(NESTED, LIBRARIES[library]), env_xp=library, target_xp="torch")
+    env.reset()
+
+    def action(number=1, box=(0.5,), look=(0, 0)):
+        return {
+            "move": (torch.tensor(number), torch.tensor(box)),
+            "look": torch.tensor(look),
+        }
+
+    for _ in range(3):
+        env.step(action())
+        assert np.asarray(env.env.taken["move"][1]).dtype == np.float32
+        for wrong, place in (
+            (action(number=3), r"Discrete\(3\).*\['move'\]\[0\]"),
+            (action(box=(0.5, 0.5)), r"Box\(.*\['move'\]\[1\]"),
+            (action(look=(0, 4)), r"MultiDiscrete\(.*\['look'\]"),
+            ({"move": action()["move"]}, r"keys \['\w+', '\w+'\]"),
+            ({**action(), "more": 1}, r"keys \['\w+', '\w+'\]"),
+            ({**action(), "move": (torch.tensor(1),)}, r"tuple of 2, at \['move'\]"),
+            ({**action(), "move": 1}, r"tuple of 2, at \['move'\]"),
+            (torch.tensor(1), "dict with the keys"),
+        ):
+            with pytest.raises(af.ConversionError, match=place):
+                env.step(wrong)
+
+
+def test_parts_of_other_spaces():
+    one_of = spaces.OneOf([spaces.Discrete(2), BOX])
+    env = ArrayConversion(Takes(one_of), target_xp="torch")
+    env.step((torch.tensor(1), torch.tensor([0.5], dtype=torch.float64)))
+    assert env.env.taken[0] == 1
+    assert env.env.taken[1].dtype == np.float32
+    for wrong in ((2, torch.tensor(0)), (0, torch.tensor(5)), (torch.tensor(1),), 3):
+        with pytest.raises(af.ConversionError, match=r"OneOf|Discrete"):
+            env.step(wrong)
+    env = ArrayConversion(Takes(spaces.Sequence(BOX)), target_xp="torch")
+    env.step([torch.tensor([1]), torch.tensor([0.5])])
+    assert env.env.taken[0].dtype == np.float32
+    with pytest.raises(af.ConversionError, match=r"\[1\]"):
+        env.step((torch.tensor([1]), torch.tensor([1, 2])))
+    env = ArrayConversion(Takes(spaces.Text(4)), target_xp="torch")
+    env.step("abc")
+    with pytest.raises(af.ConversionError, match="text"):
+        env.step(torch.tensor(1))
+
+
+NARROW = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 0.5], np.float32))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_bounds_are_checked_if_asked_for(library, agent):
+    cases = [
+        (NARROW, [[1.5, 0.2], [0.0, -0.1], [float("nan"), 0.0], [0.0, float("inf")]]),
+        (spaces.MultiBinary(2), [[0, 2], [-1, 0]]),
+    ]
+    for space, wrong in cases:
+        unchecked = ArrayConversion(
+            Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent
+        )
+        checked = ArrayConversion(
+            Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions=True
+        )
+        for env in (unchecked, checked):
+            env.reset()
+            for _ in range(3):
+                env.step(AGENTS[agent](space.sample()))
+        for value in wrong:
+            unchecked.step(AGENTS[agent](value))
+            for _ in range(2):
+                with pytest.raises(af.ConversionError, match="out of its bounds"):
+                    checked.step(AGENTS[agent](value))
+    text = ArrayConversion(Takes(spaces.Text(4)), target_xp=agent, check_actions=True)
+    text.step("abc")
+    with pytest.raises(af.ConversionError, match=r"contains\(\) is false"):
+        text.step("abcdefgh")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_batches(agent):
+    make = AGENTS[agent]
+    envs = vector.ArrayConversion(gym.make_vec("CartPole-v1", num_envs=3), target_xp=agent)
+    envs.reset(seed=1)
+    wrong = ([0, 1], [0, 1, 1, 0], [[0], [1], [1]], [0, 1, 2], [0, -1, 0], [0.5, 0.0, 1.0], 1)
+    for value in wrong * 2:
+        envs.step(make([0, 1, 1]))
+        with pytest.raises(af.ConversionError, match="MultiDiscrete"):
+            envs.step(make(value))
+    envs.close()
+    envs = vector.ArrayConversion(gym.make_vec("Pendulum-v1", num_envs=2), target_xp=agent)
+    envs.reset(seed=1)
+    for value in ([[0.5]], [0.5, 0.5], [[0.5], [0.5], [0.5]], [[0.5, 0.5], [0.5, 0.5]]):
+        envs.step(make([[0.5], [1.5]]))
+        with pytest.raises(af.ConversionError, match=r"Box\("):
+            envs.step(make(value))
+    envs.close()
+
+
+def test_a_jax_environment_whose_actions_jax_would_clip():
+    env = ArrayConversion(gym.make("phys2d/CartPole-v1"), target_xp="torch")
+    env.reset(seed=1)
+    for _ in range(3):
+        env.step(torch.tensor(1))
+        for wrong in (torch.tensor(7), torch.tensor([0.1, 0.9]), 7, np.int64(-1)):
+            with pytest.raises(af.ConversionError, match=r"Discrete\(2\)"):
+                env.step(wrong)
+
+
+def test_gradients_pass_to_an_environment_of_the_same_library():
+    env = ArrayConversion(Takes(BOX, torch), env_xp="torch", target_xp="torch")
+    env.reset()
+    action = torch.tensor([0.5], requires_grad=True)
+    for _ in range(3):
+        env.step(action)
+        assert env.env.taken.requires_grad
+
+
+def test_a_traced_action_is_passed_on():
+    import jax
+
+    env = ArrayConversion(Takes(BOX, jnp), env_xp="jax", target_xp="jax")
+    env.reset()
+
+    def loss(action):
+        env.step(action)
+        return (env.env.taken**2).sum()
+
+    assert jax.grad(loss)(jnp.array([0.5])).tolist() == [1.0]
+
+
+def test_another_action_space_in_the_next_episode():
+    env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch")
+    env.reset()
+    env.step(torch.tensor(1))
+    with pytest.raises(af.ConversionError, match=r"Discrete\(2\)"):
+        env.step(torch.tensor(2))
+    env.env.action_space = spaces.Discrete(3)
+    env.reset()
+    env.step(torch.tensor(2))
+    with pytest.raises(af.ConversionError, match=r"Discrete\(3\)"):
+        env.step(torch.tensor(3))

@@ -1,0 +1,242 @@
+"""Mistakes that new users make, and the answers that they get: each says what to do."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import wrappers
+
+import arrayferry as af
+import arrayferry_gym
+from arrayferry_gym import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch, vector
+
+X = np.arange(3.0)
+T = torch.arange(3.0)
+J = jnp.arange(3.0)
+
+
+def cart():
+    return gym.make("CartPole-v1")
+
+
+def carts(**options):
+    return gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", **options)
+
+
+def cyclic():
+    value = [X]
+    value.append(value)
+    return value
+
+
+def deep():
+    value = X
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+def traced(convert):
+    return jax.jit(lambda x: convert(x))(J)
+
+
+def step(env, *actions):
+    env.reset(seed=1)
+    for action in actions:
+        env.step(action)
+
+
+class Mine:
+    def __init__(self, x):
+        self.x = x
+
+
+class Box(af.Backend):
+    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return x
+
+
+class MineContainer(af.Container):
+    types = (Mine,)
+
+    def children(self, value):
+        return [value.x]
+
+    def rebuild(self, value, children):
+        return Mine(*children)
+
+
+class Direct(af.Converter):
+    source, target, cost = "numpy", "torch", "copy"
+
+    def convert(self, x, device=None, copy=None):
+        return torch.from_numpy(x.copy())
+
+
+def part(base, **attributes):
+    return type(base.__name__, (base,), attributes)()
+
+
+class NoParameters(torch.nn.Module):
+    pass
+
+
+MISTAKES = {
+    # the target
+    "a name with a letter wrong": (lambda: af.convert(X, "troch"), "Did you mean 'torch'"),
+    "a name that nobody has": (lambda: af.convert(X, "mxnet"), "install or write a plugin"),
+    "a library that is not installed": (lambda: af.convert(X, "cupy"), "pip install|cannot be used here"),
+    "the class of arrays as the target": (lambda: af.convert(X, torch.Tensor), "'torch'"),
+    "NumPy's class of arrays as the target": (lambda: af.convert(X, np.ndarray), "'numpy'"),
+    "an array as the target": (lambda: af.convert(X, T), "like="),
+    "None as the target": (lambda: af.convert(X, None), 'such as "torch"'),
+    "a number as the target": (lambda: af.convert(X, 3), "name|library"),
+    "value and target in the wrong order": (lambda: af.convert("torch", X), "the value comes first"),
+    "a module that is no library": (lambda: af.convert(X, sys), "sys"),
+    "no target": (lambda: af.convert(X), "target|like="),
+    "a target and like": (lambda: af.convert(X, "torch", like=T), "like="),
+    "like the class of a module": (lambda: af.convert(X, like=torch.nn.Linear), "holds no array|class"),
+    "like a name": (lambda: af.convert(X, like="torch"), "holds no array|name"),
+    "like a number": (lambda: af.convert(X, like=5), "array"),
+    "a converter of nothing": (lambda: af.converter("troch"), "Did you mean 'torch'"),
+    "a route from a wrong name": (lambda: af.route("nunpy", "torch"), "Did you mean 'numpy'"),
+    "a route to a wrong name": (lambda: af.route("numpy", "jaxx"), "Did you mean 'jax'"),
+    # the device
+    "a device that there is not": (lambda: af.convert(X, "torch", device="cuda:7"), "cpu"),
+    "a device called gpu": (lambda: af.convert(X, "torch", device="gpu"), "cpu"),
+    "a device as a number": (lambda: af.convert(X, "torch", device=9), "cpu"),
+    "a device of JAX that there is not": (lambda: af.convert(X, "jax", device="tpu"), "cpu"),
+    # options
+    "copy as a text": (lambda: af.convert(X, "torch", copy="yes"), "Pass one of None, True, False"),
+    "copy as a number": (lambda: af.convert(X, "torch", copy=1), "Pass one of None, True, False"),
+    "narrowing that there is not": (lambda: af.convert(X, "torch", narrowing="off"), "'checked', 'forbid', 'allow'"),
+    "scalars as a bool": (lambda: af.convert(X, "torch", scalars=True), "'keep', 'convert'"),
+    "unsupported that there is not": (lambda: af.convert(X, "torch", unsupported="skip"), "'raise', 'keep'"),
+    "an option that there is not": (lambda: af.convert(X, "torch", dtype="float32"), "dtype"),
+    "an option of a converter that there is not": (lambda: af.converter("torch", dvice="cpu"), "dvice"),
+    "a second argument to a converter": (lambda: af.converter("torch")(X, "jax"), "argument"),
+    # agnostic
+    "agnostic without brackets": (lambda: af.agnostic(lambda x: x), 'agnostic\\("numpy"\\)'),
+    "agnostic with a wrong name": (lambda: af.agnostic("nunpy"), "Did you mean 'numpy'"),
+    "agnostic with a wrong option": (lambda: af.agnostic("numpy", devce="cpu"), "The options are device"),
+    # values
+    "text into PyTorch": (lambda: af.convert(np.array(["a"]), "torch"), "text|unsupported="),
+    "dates into PyTorch": (lambda: af.convert(np.array(["2020-01-01"], "M8[D]"), "torch"), "datetime64|view"),
+    "records into PyTorch": (lambda: af.convert(np.zeros(2, [("a", "i4")]), "torch"), "records.*unsupported="),
+    "numbers too large for JAX": (lambda: af.convert(np.array([2**40]), "jax"), "x64|narrowing"),
+    "floats too large for JAX": (lambda: af.convert(np.array([1e300]), "jax"), "x64|narrowing"),
+    "no narrowing at all": (lambda: af.convert(X, "jax", narrowing="forbid"), "narrowing"),
+    "a sparse tensor": (lambda: af.convert(T.to_sparse(), "numpy"), "to_dense"),
+    "a JAX array to be shared with PyTorch": (lambda: af.convert(J, "torch", copy=False), "copy="),
+    "a tensor to be shared with JAX": (lambda: af.convert(T, "jax", copy=False), "copy="),
+    "a traced value": (lambda: traced(lambda x: af.convert(x, "numpy")), "outside the traced function"),
+    "a list that contains itself": (lambda: af.convert(cyclic(), "torch"), "contains itself|cycl"),
+    "a list that is nested too deep": (lambda: af.convert(deep(), "torch"), "deep"),
+    "a list where an array is expected": (lambda: af.backend_of([X]), "array"),
+    "the namespace of a number": (lambda: af.namespace_of(5), "array"),
+    # plugins
+    "a class that is registered": (lambda: af.registry.register(Box), "instance"),
+    "something else that is registered": (lambda: af.registry.register("boxes"), "Backend"),
+    "something that was never registered": (lambda: af.registry.unregister(Box()), "regist"),
+    "a backend without a name": (lambda: af.registry.register(part(Box, name="")), "Set name to"),
+    "array types without the comma": (lambda: af.registry.register(part(Box, array_types="boxlib.Box")), "tuple"),
+    "memory of a wrong kind": (lambda: af.registry.register(part(Box, memory="mutable")), "Set memory to"),
+    "a container without the comma": (lambda: af.registry.register(part(MineContainer, types=Mine)), "mind the comma"),
+    "a converter of a wrong cost": (lambda: af.registry.register(part(Direct, cost="free")), "Set cost to"),
+    # the environment
+    "the name of an environment": (lambda: NumpyToTorch("CartPole-v1"), "gymnasium.make"),
+    "a function that makes environments": (lambda: NumpyToTorch(cart), "call it"),
+    "the class of an environment": (lambda: NumpyToTorch(gym.Env), "call it"),
+    "a vector environment in a single adapter": (lambda: NumpyToTorch(carts()), "arrayferry_gym.vector"),
+    "an environment in a vector adapter": (lambda: vector.NumpyToTorch(cart()), "arrayferry_gym.NumpyToTorch"),
+    "a vector adapter for each environment": (lambda: carts(wrappers=[vector.NumpyToTorch]), "arrayferry_gym.NumpyToTorch"),
+    "an adapter for each environment of a vector": (lambda: carts(wrappers=[NumpyToTorch]), "arrayferry_gym.vector"),
+    "frames stacked outside": (lambda: wrappers.FrameStackObservation(NumpyToTorch(cart()), 2), "outside"),
+    "an adapter that there is not": (lambda: arrayferry_gym.NumpyToJax, "ArrayConversion\\(env"),
+    "a vector adapter that there is not": (lambda: vector.TorchToNumpy, "ArrayConversion\\(env"),
+    # options of adapters
+    "to instead of target_xp": (lambda: ArrayConversion(cart(), to="torch"), "Write target_xp="),
+    "target instead of target_xp": (lambda: ArrayConversion(cart(), target="torch"), "Write target_xp="),
+    "device instead of target_device": (lambda: ArrayConversion(cart(), device="cpu"), "Write target_device="),
+    "a letter wrong in an option": (lambda: NumpyToTorch(cart(), narowing="allow"), "Write narrowing="),
+    "check_action instead of check_actions": (lambda: NumpyToTorch(cart(), check_action=True), "Write check_actions="),
+    "an option of vector adapters": (lambda: NumpyToTorch(cart(), reward_dtype="float32"), "The options are"),
+    "target_device instead of device": (lambda: NumpyToTorch(cart(), target_device="cpu"), "Write device="),
+    "a target for NumpyToTorch": (lambda: NumpyToTorch(cart(), target_xp="jax"), "ArrayConversion\\(env, target_xp"),
+    "an unknown target": (lambda: ArrayConversion(cart(), target_xp="toch"), "Did you mean 'torch'"),
+    "an unknown library for infos": (lambda: NumpyToTorch(cart(), info_xp="nunpy"), "Did you mean 'numpy'"),
+    "a GPU that there is not": (lambda: NumpyToTorch(cart(), device="cuda:9"), "cpu"),
+    "narrowing of an adapter": (lambda: NumpyToTorch(cart(), narrowing="off"), "'checked', 'forbid', 'allow'"),
+    "scalars of an adapter": (lambda: ArrayConversion(cart(), scalars="all"), "'keep', 'convert'"),
+    "copy of an adapter": (lambda: JaxToTorch(cart(), copy="always"), "None, True, False"),
+    "like the class of a policy": (lambda: ArrayConversion(cart(), like=torch.nn.Linear), "Pass an object"),
+    "like a policy without parameters": (lambda: ArrayConversion(cart(), like=NoParameters()), "target_xp"),
+    "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "either like="),
+    "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),
+    "a reward dtype that is no dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch.Tensor), '"float32"'),
+    "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
+    # actions
+    "an action out of range": (lambda: step(NumpyToTorch(cart()), torch.tensor(7)), "Discrete\\(2\\)"),
+    "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "one whole number"),
+    "a text as an action": (lambda: step(NumpyToTorch(cart()), "left"), "Discrete\\(2\\)"),
+    "no action": (lambda: step(NumpyToTorch(cart()), None), "Discrete\\(2\\)"),
+    "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
+    "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
+    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "shape \\(1,\\)"),
+    "NaN where actions are checked": (
+        lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions=True), torch.tensor([float("nan")])), "bounds"),
+    "a step before the reset": (lambda: NumpyToTorch(cart()).step(torch.tensor(1)), "reset"),
+}  # fmt: skip
+
+WARNED = {
+    "a converter to nobody": (lambda: register_and_convert(part(Direct, target="troch")), "troch"),
+    "the target in the place of the environment's library": (
+        lambda: ArrayConversion(cart(), "torch").reset(), "ArrayConversion\\(env, target_xp='torch'\\)"),
+    "JaxToNumpy for a NumPy environment": (lambda: JaxToNumpy(cart()).reset(), "'jax'.*'numpy'"),
+    "NumpyToTorch for a JAX environment": (
+        lambda: NumpyToTorch(gym.make("phys2d/CartPole-v1")).reset(), "'numpy'.*'jax'.*target_xp='torch'"),
+    "an adapter around another": (lambda: NumpyToTorch(NumpyToTorch(cart())).reset(), "'numpy'.*'torch'"),
+    "a vector adapter for the wrong library": (lambda: vector.JaxToTorch(carts()).reset(), "target_xp='torch'"),
+}  # fmt: skip
+
+
+def register_and_convert(converter):
+    af.registry.register(converter)
+    try:
+        af.convert(X, "torch")
+    finally:
+        af.registry.unregister(converter)
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boxlib", types.ModuleType("boxlib"))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_an_answer(mistake):
+    make, answer = MISTAKES[mistake]
+    with pytest.raises(Exception, match=answer) as error:
+        make()
+    text = str(error.value)
+    assert 30 < len(text) < 700
+    assert len(error.traceback) < 30
+
+
+@pytest.mark.parametrize("mistake", WARNED)
+def test_a_mistake_gets_a_warning(mistake):
+    make, answer = WARNED[mistake]
+    with pytest.warns(UserWarning, match=answer):
+        make()
