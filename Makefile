@@ -47,7 +47,8 @@ $(GYMNAX): $(READY)
 	@touch $@
 
 downstream: $(GYMNAX)
-	.venv-gymnax/bin/python -m pytest tests/downstream
+	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
+	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
