@@ -109,7 +109,8 @@ def enable_x64() -> Callable[[bool], Any]:
     import jax
     import jax.experimental
 
-    found: Callable[[bool], Any] = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+    place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    found: Callable[[bool], Any] = place.enable_x64
     return found
 
 

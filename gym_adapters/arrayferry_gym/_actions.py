@@ -15,7 +15,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 
-__all__ = ["fit_array", "fit_numpy", "is_in_range"]
+__all__ = ["fit_array", "fit_numpy", "range_test"]
 
 _ARRAYS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -203,19 +203,20 @@ def _formed(x: Any, space: Space[Any], backend: af.Backend) -> Any:
     return x
 
 
-def is_in_range(space: Space[Any]) -> Callable[[Any], bool] | None:
-    """Return a quick test of NumPy arrays that have the shape and dtype of a MultiDiscrete, None for others.
+def range_test(space: spaces.MultiDiscrete, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
+    """Return a quick test of NumPy arrays of one dtype of whole numbers, with the shape of the space.
 
-    Read as unsigned numbers, negative ones are larger than any bound, so that one comparison does.
+    Read as unsigned numbers, those below the range are larger than any count, so that one comparison is
+    enough. None if the counts do not fit the dtype.
     """
-    if not isinstance(space, spaces.MultiDiscrete) or space.dtype is None:
+    if dtype.kind not in "iu" or space.nvec.max() > np.iinfo(f"u{dtype.itemsize}").max:
         return None
-    unsigned = np.dtype(f"u{space.dtype.itemsize}")
-    start, count = space.start, space.nvec.astype(unsigned)
-    less, offset = np.less, bool(np.any(start))
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    start, count = space.start.astype(dtype), space.nvec.astype(unsigned)
+    less, shifted = np.less, bool(np.any(space.start))
 
     def test(x: Any) -> bool:
-        x = x - start if offset else x
+        x = x - start if shifted else x
         return b"\0" not in less(x.view(unsigned), count).tobytes()
 
     return test

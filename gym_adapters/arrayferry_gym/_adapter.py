@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from gymnasium import Env, Space, spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
-from ._actions import fit_array, fit_numpy, is_in_range
+from ._actions import fit_array, fit_numpy, range_test
 from ._libraries import Libraries, Target, device_text, dtype_name
 from ._spaces import converted_space
 
@@ -193,21 +194,33 @@ class Adapter(RecordConstructorArgs):
 
     def _quick_check(self, action: Any, space: Space[Any]) -> Callable[[Any, Any], bool] | None:
         """Return a check of an action, as passed and as converted, beyond dtype and shape. None: no need."""
-        if self._libraries.env_backend.name == "numpy":
-            if self._check_actions:
-                return lambda _, converted: fit_numpy(converted, space, bounds=True) is converted
-            in_range = is_in_range(space)
-            return None if in_range is None else lambda _, converted: in_range(converted)
-        array, backend = af.first_array(action)
-        on_host = backend is None or backend.device_of(array) == "cpu"
-        if not self._check_actions and (isinstance(space, spaces.Box) or not on_host):
-            return None  # reading the values of an array on a GPU would wait for it
+        numpy = self._libraries.env_backend.name == "numpy"
 
-        def check(given: Any, _: Any) -> bool:
+        def complete(given: Any, converted: Any) -> bool:
+            if numpy:
+                return fit_numpy(converted, space, bounds=self._check_actions) is converted
             self._check(given, space)
             return True
 
-        return check
+        if self._check_actions:
+            return complete
+        if numpy and isinstance(space, spaces.MultiDiscrete):
+            in_range = range_test(space, np.dtype(space.dtype))
+            return complete if in_range is None else lambda _, converted: in_range(converted)
+        if numpy or not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+            return None
+        array, backend = af.first_array(action)
+        if backend is None or backend.is_traced(array) or backend.device_of(array) != "cpu":
+            return None  # it has no values, or reading them would wait for the GPU
+        if isinstance(space, spaces.Discrete):
+            valid = range(int(space.start), int(space.start + space.n))
+            return lambda given, _: given.item() in valid
+        to_numpy = af.converter("numpy")
+        dtype = to_numpy(action).dtype
+        test = range_test(space, dtype)
+        if test is None:
+            return complete
+        return lambda given, _: (x := to_numpy(given)).dtype == dtype and test(x)
 
     def _forget_ways(self) -> None:
         self._plain = frozenset()

@@ -267,7 +267,13 @@ def test_a_traced_action_is_passed_on():
         env.step(action)
         return (env.env.taken**2).sum()
 
-    assert jax.grad(loss)(jnp.array([0.5])).tolist() == [1.0]
+    for _ in range(3):
+        assert jax.grad(loss)(jnp.array([0.5])).tolist() == [1.0]
+        assert jax.jit(jax.grad(loss))(jnp.array([0.5])).tolist() == [1.0]
+    env.env.action_space = spaces.MultiDiscrete([3, 4])
+    env.reset()
+    for _ in range(3):
+        assert jax.jit(loss)(jnp.array([1, 2])) == 5
 
 
 def test_another_action_space_in_the_next_episode():
