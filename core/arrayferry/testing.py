@@ -606,3 +606,7 @@ def _same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], what: str
             bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
         )
     assert same, f"{what}: values {ours.ravel()[:8]}, not {theirs.ravel()[:8]}"
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
