@@ -5,18 +5,17 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from gymnasium import Env, Space, spaces
+from gymnasium import Env, Space
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
-from ._actions import fit_array, fit_numpy, range_test
+from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
+from ._quick import Way, find_ways
 from ._spaces import converted_space
 
 __all__ = [
@@ -36,13 +35,7 @@ class Adapter(RecordConstructorArgs):
     _libraries: Libraries
     _recorded = False
     _check_actions: bool
-    _plain: frozenset[type]
-    _settled: type | None
-    _is_valid: Callable[[Any, Any], bool] | None
-    _range: range
-    _number: Any
-    _dtype: Any
-    _shape: Any
+    _ways: dict[type, Way]
 
     def _setup(
         self,
@@ -57,12 +50,21 @@ class Adapter(RecordConstructorArgs):
         **options: Any,
     ) -> None:
         """Set up the libraries, and record the arguments, along with those that are `recorded`."""
+        for name, flag in {
+            "check_actions": check_actions,
+            "convert_info": options.get("convert_info", True),
+            "stack_final": (recorded or {}).get("stack_final", False),
+        }.items():
+            if type(flag) is not bool:
+                raise af.OptionError(
+                    f"{name}={flag!r:.80} is not valid", remedy="Pass True or False."
+                )
         self._check_actions = check_actions
         self._libraries = Libraries(
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
         self._converted: dict[str, Any] = {}
-        self._forget_ways()
+        self._ways = {}
         like = options.pop("like", None)
         target = self._libraries.target_backend
         if like is not None and target is not None:
@@ -108,6 +110,8 @@ class Adapter(RecordConstructorArgs):
         self._saved_kwargs = {n: x for n, x in kwargs.items() if defaults.get(n) is not x}
 
     def __repr__(self) -> str:
+        if "_libraries" not in self.__dict__:  # its constructor failed
+            return object.__repr__(self)
         target = self.target_backend
         device = self._libraries.target_device
         sides = f"{self.env_backend.name} -> {'the library of the actions' if target is None else target.name}"
@@ -139,97 +143,41 @@ class Adapter(RecordConstructorArgs):
 
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
-        kind = type(action)
         try:
-            if kind in self._plain:
-                value = action if kind is int else action.item()
-                if type(value) is int and value in self._range:
-                    return self._number(value)
-            elif kind is self._settled:
-                converted = self._libraries.env(action)
-                if (
-                    converted.dtype == self._dtype
-                    and converted.shape == self._shape
-                    and (self._is_valid is None or self._is_valid(action, converted))
-                ):
-                    return converted
-        except Exception:  # the fallback raises an error that explains it
+            way = self._ways.get(type(action))
+            if way is not None:
+                fitted = way(action)
+                if fitted is not None:
+                    return fitted
+        except Exception:  # fitting it completely raises an error that explains it
             pass
-        return self._act_fallback(action)
+        return self._fit(action)
 
-    def _act_fallback(self, action: Any) -> Any:
+    def _fit(self, action: Any) -> Any:
         """Convert and check an action completely, and find a quick way for the next of its type."""
-        self._forget_ways()
-        space = self.env.action_space
+        self._ways = {}
+        space, libraries = self.env.action_space, self._libraries
         try:
-            converted = self._libraries.to_env(action)
-            backend = self._libraries.env_backend
+            converted = libraries.to_env(action)
+            backend = libraries.env_backend
             if backend.name == "numpy":
-                fitted = fit_numpy(converted, space, bounds=self._check_actions)
+                fitter = Fitter("an action", bounds=self._check_actions)
             else:
-                self._check(action, space)
-                fitted = fit_array(converted, space, backend)
+                fitter = LibraryFitter(backend, "an action", bounds=self._check_actions)
+            fitted = fitter.fit(converted, space)
         except af.ConversionError as error:
-            if "action" not in error.reason:
+            if "cannot be one of the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        if isinstance(space, spaces.Discrete) and backend.name == "numpy":
-            if type(action) is int or _has_item(action):
-                self._plain = frozenset((int, type(action)))
-                self._range = range(int(space.start), int(space.start + space.n))
-                self._number = space.dtype.type
-        elif _has_item(action) and hasattr(fitted, "dtype"):
-            self._settled = type(action)
-            self._dtype, self._shape = fitted.dtype, fitted.shape
-            self._is_valid = self._quick_check(action, space)
+        self._ways = find_ways(action, fitted, space, fitter, libraries)
         return fitted
 
-    def _check(self, action: Any, space: Space[Any]) -> None:
-        """Check an action for an environment that is not in NumPy, unless it has no values yet."""
-        try:
-            values = af.convert(action, "numpy")
-        except af.TracedValueError:
-            return
-        fit_numpy(values, space, bounds=self._check_actions)
-
-    def _quick_check(self, action: Any, space: Space[Any]) -> Callable[[Any, Any], bool] | None:
-        """Return a check of an action, as passed and as converted, beyond dtype and shape. None: no need."""
-        numpy = self._libraries.env_backend.name == "numpy"
-
-        def complete(given: Any, converted: Any) -> bool:
-            if numpy:
-                return fit_numpy(converted, space, bounds=self._check_actions) is converted
-            self._check(given, space)
-            return True
-
-        if self._check_actions:
-            return complete
-        if numpy and isinstance(space, spaces.MultiDiscrete):
-            in_range = range_test(space, np.dtype(space.dtype))
-            return complete if in_range is None else lambda _, converted: in_range(converted)
-        if numpy or not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-            return None
-        array, backend = af.first_array(action)
-        if backend is None or backend.is_traced(array) or backend.device_of(array) != "cpu":
-            return None  # it has no values, or reading them would wait for the GPU
-        if isinstance(space, spaces.Discrete):
-            valid = range(int(space.start), int(space.start + space.n))
-            return lambda given, _: given.item() in valid
-        to_numpy = af.converter("numpy")
-        dtype = to_numpy(action).dtype
-        test = range_test(space, dtype)
-        if test is None:
-            return complete
-        return lambda given, _: (x := to_numpy(given)).dtype == dtype and test(x)
-
-    def _forget_ways(self) -> None:
-        self._plain = frozenset()
-        self._settled = None
-        self._is_valid = None
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ways": {}}
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. What cannot be converted is kept."""
-        self._forget_ways()  # the action space may be another one in the next episode
+        self._ways = {}  # the action space may be another one in the next episode
         self._libraries.observe_again()
         if not options:
             return options
@@ -242,7 +190,7 @@ class Adapter(RecordConstructorArgs):
         before = self._libraries.env_backend
         self._libraries.observe(observation)
         if self._libraries.env_backend is not before:
-            self._forget_ways()
+            self._ways = {}
 
 
 def converted_space_property(name: str) -> property:
@@ -267,17 +215,35 @@ _MEANT = {
 
 
 def refuse_unknown(unknown: dict[str, Any], base: type, cls: type) -> None:
-    """Refuse options of `cls` that its base does not have, and say which one was probably meant."""
+    """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in unknown:
-        options = [*inspect.signature(base).parameters][1:-1]
-        near = difflib.get_close_matches(name, options, 1)
+        own = [*inspect.signature(cls).parameters]
+        fixed = _fixed(cls)
+        options = [
+            option
+            for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
+            if option not in {"env", "unknown", "options", *fixed}
+        ]
+        near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
         meant = _MEANT.get(name) or (near[0] if near else None)
-        raise af.OptionError(
-            f"{cls.__name__} has no option {name!r}",
-            remedy=f"Write {meant}=..."
-            if meant in options
-            else f"The options are {', '.join(options)}.",
-        )
+        meant = {"target_device": "device"}.get(str(meant), meant) if "device" in own else meant
+        if meant in options:
+            remedy = f"Write {meant}=..."
+        elif meant in fixed:
+            remedy = f"Its libraries are in its name: write ArrayConversion(env, {meant}=...) for others."
+        else:
+            remedy = f"The options are {', '.join(options)}."
+        raise af.OptionError(f"{cls.__name__} has no option {name!r}", remedy=remedy)
+
+
+def _fixed(cls: type) -> tuple[str, ...]:
+    """Return the options that an adapter with two libraries in its name sets itself."""
+    named = any(
+        "To" in base.__name__ and base.__module__.startswith("arrayferry_gym")
+        for base in cls.__mro__
+    )
+    device = ("target_device",) if named and "device" in inspect.signature(cls).parameters else ()
+    return ("env_xp", "target_xp", "like", *device) if named else ()
 
 
 def check_env(cls: type, env: Any) -> None:
@@ -316,19 +282,11 @@ def missing_adapter(module: str, name: str) -> AttributeError:
 
 def refuse_contradictions(cls: type, options: dict[str, Any]) -> None:
     """Refuse options that an adapter with two libraries in its name sets itself."""
-    for name in ("env_xp", "target_xp", "like"):
+    for name in _fixed(cls):
         if name in options:
             raise af.OptionError(
                 f"{cls.__name__} takes no {name}, since its libraries are in its name",
-                remedy=f"Write ArrayConversion(env, {name}=...) for other libraries.",
+                remedy="Write device=..., as in Gymnasium."
+                if name == "target_device"
+                else f"Write ArrayConversion(env, {name}=...) for other libraries.",
             )
-    if "target_device" in options and "device" in inspect.signature(cls).parameters:
-        raise af.OptionError(
-            f"{cls.__name__} takes no target_device", remedy="Write device=..., as in Gymnasium."
-        )
-
-
-def _has_item(action: Any) -> bool:
-    """Tell whether `item()` of an action of this type returns its number, as its backend says."""
-    _, backend = af.first_array(action)
-    return backend is not None and backend.has_item(type(action))

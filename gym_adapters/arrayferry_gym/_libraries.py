@@ -6,7 +6,9 @@ from its metadata; the agent's from its actions.
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -146,12 +148,19 @@ class Libraries:
             return
         self._warned = True
         stated = self.env.target.name
-        agent = stated if self.target is None else self.target.target.name
+        remedy = "ArrayConversion(env), which detects it"
+        if self.target is not None:
+            remedy = (
+                f"ArrayConversion(env, target_xp={self.target.target.name!r}), which detects it"
+            )
+        elif stated != found.name:
+            remedy += (
+                f", or ArrayConversion(env, target_xp={stated!r}) if {stated!r} is the agent's"
+            )
         warnings.warn(
             f"the library of the environment was stated as {stated!r}, but its observations are of "
-            f"{found.name!r}. Its actions will be of {stated!r}. If that is wrong, write "
-            f"ArrayConversion(env, target_xp={agent!r}): the library of the environment is detected",
-            stacklevel=2,
+            f"{found.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
+            stacklevel=_outside(),
         )
 
     def observe_again(self) -> None:
@@ -164,7 +173,7 @@ class Libraries:
 
     def to_number(self, value: Any, kind: type) -> Any:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
-        if isinstance(value, (dict, list, tuple)) or getattr(value, "ndim", 0) != 0:
+        if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
             return self.to_agent(value)
         return kind(value)
 
@@ -175,6 +184,17 @@ class Libraries:
         if self._info is None:
             return infos if self._info_xp is None else af.convert(infos, self._info_xp)
         return self._info(infos)
+
+
+def _outside() -> int:
+    """Return the `stacklevel` of the first caller outside this package and Gymnasium."""
+    frame: Any = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        ("arrayferry_gym", "gymnasium")
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
@@ -218,7 +238,7 @@ def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
     else:
         try:
             name = np.dtype(dtype).name
-        except TypeError:  # such as torch.float32
+        except (TypeError, ValueError):  # such as torch.float32
             name = str(dtype).rpartition(".")[2]
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(

@@ -7,15 +7,16 @@ original's random generator, so that seeding either gives the same samples.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import create_empty_array
+from gymnasium.vector.utils import create_empty_array, create_shared_memory
 
 import arrayferry as af
 
-from ._actions import fit_numpy
+from ._actions import Fitter
 from ._libraries import Libraries
 
 __all__ = ["converted_space"]
@@ -84,7 +85,7 @@ class Converted:
     def to_jsonable(self, sample_n: Any) -> Any:
         """Do the same as the original, also for samples of the agent's library."""
         numpy = af.convert(list(sample_n), "numpy")
-        return self.original.to_jsonable([fit_numpy(x, self.original) for x in numpy])
+        return self.original.to_jsonable([Fitter().fit(x, self.original) for x in numpy])
 
     def from_jsonable(self, sample_n: Any) -> Any:
         """Return arrays of the agent's library for a result of `to_jsonable`."""
@@ -98,24 +99,35 @@ def _restored(original: Space[Any], libraries: Libraries, observed: bool) -> Any
     return converted_space(original, libraries, observed=observed)
 
 
-def _refuse_buffer(space: Any, n: int = 1, fn: Any = np.zeros) -> Any:
-    """Make a buffer as for the original, unless it is for observations that are no NumPy arrays."""
+def _refuse_buffer(space: Any) -> None:
+    """Refuse a NumPy buffer for observations that are no NumPy arrays."""
     target = space.libraries.target_backend
-    if target is None or target.name == "numpy" or not space.observed:
-        return create_empty_array(space.original, n, fn)
-    raise af.OptionError(
-        f"a NumPy buffer was asked for observations that an adapter converts to {target.name}. Gymnasium's "
-        "vector environments keep the observations of their environments in such buffers, and "
-        "FrameStackObservation does",
-        remedy="Put the adapter outside: wrap the vector environment with an adapter of "
-        "arrayferry_gym.vector, or FrameStackObservation with this one.",
-    )
+    if target is not None and target.name != "numpy" and space.observed:
+        raise af.OptionError(
+            f"a NumPy buffer was asked for observations that an adapter converts to {target.name}. "
+            "Gymnasium's vector environments keep the observations of their environments in such buffers, "
+            "and FrameStackObservation does",
+            remedy="Put the adapter outside: wrap the vector environment with an adapter of "
+            "arrayferry_gym.vector, or FrameStackObservation with this one.",
+        )
 
 
-_register: Any = (
-    create_empty_array.register
-)  # a converted space is a Space too, which types do not tell
-_register(Converted, _refuse_buffer)
+def _empty_array(space: Any, n: int = 1, fn: Any = np.zeros) -> Any:
+    _refuse_buffer(space)
+    return create_empty_array(space.original, n, fn)
+
+
+def _shared_memory(space: Any, n: int = 1, ctx: Any = multiprocessing) -> Any:
+    _refuse_buffer(space)
+    return create_shared_memory(space.original, n, ctx)
+
+
+for _function, _ours in (
+    (create_empty_array, _empty_array),
+    (create_shared_memory, _shared_memory),
+):
+    _register: Any = _function.register
+    _register(Converted, _ours)
 
 
 def _contains(space: Space[Any], x: Any) -> bool:
@@ -141,4 +153,4 @@ def _contains(space: Space[Any], x: Any) -> bool:
     whole = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     if isinstance(space, whole) and isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
         return False
-    return bool(space.contains(fit_numpy(x, space)))
+    return bool(space.contains(Fitter().fit(x, space)))

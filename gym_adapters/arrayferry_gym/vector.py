@@ -131,12 +131,16 @@ class ArrayConversion(Adapter, VectorWrapper):
         return observations, rewards, ended, cut, self._inform(infos) if infos else infos
 
     def _cast_rewards(self, rewards: Any) -> Any:
+        if isinstance(rewards, dict):
+            return {key: self._cast_rewards(part) for key, part in rewards.items()}
+        if isinstance(rewards, (list, tuple)):
+            return type(rewards)(map(self._cast_rewards, rewards))
         xp = af.namespace_of(rewards)
         dtype = getattr(xp, str(self._reward_dtype), None)
         if dtype is None:
             raise af.OptionError(
                 f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
-                remedy="State the library of the agent by target_xp, or pass another dtype.",
+                remedy="Pass another one, or state the library of the agent by target_xp.",
             )
         return xp.astype(rewards, dtype)
 

@@ -105,7 +105,23 @@ def test_actions_that_do_not_fit(space, action, library, agent):
             env.step(value)
 
 
-@pytest.mark.parametrize("value", [7, -1, None, "left", [1], (0,), {"a": 1}, 0.5, object(), b"x"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        -1,
+        None,
+        "left",
+        [2],
+        (0, 1),
+        [],
+        {"a": 1},
+        0.5,
+        object(),
+        b"x",
+        pytest.param(10**5000, id="huge"),
+    ],
+)
 def test_values_of_python_for_discrete(value):
     env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch")
     env.reset()
@@ -115,12 +131,13 @@ def test_values_of_python_for_discrete(value):
             env.step(value)
 
 
-@pytest.mark.parametrize("value", [1, True, 1.0, np.True_, np.int8(1), np.float64(1)])
+@pytest.mark.parametrize("value", [1, True, 1.0, [1], (1.0,), np.True_, np.int8(1), np.float64(1)])
 def test_numbers_for_discrete(value):
     env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch")
     env.reset()
     for _ in range(3):
         env.step(value)
+        assert type(env.env.taken) is np.int64
         assert env.env.taken == 1
         assert hash(env.env.taken) == hash(1)
 
@@ -287,3 +304,229 @@ def test_another_action_space_in_the_next_episode():
     env.step(torch.tensor(2))
     with pytest.raises(af.ConversionError, match=r"Discrete\(3\)"):
         env.step(torch.tensor(3))
+
+
+def test_masks_for_an_index_are_no_actions():
+    for library, xp in LIBRARIES.items():
+        for space, action in ((spaces.Discrete(4), 1), (spaces.MultiDiscrete([4, 4]), [1, 1])):
+            env = ArrayConversion(Takes(space, xp), env_xp=library, target_xp="numpy")
+            env.reset()
+            for dtype in (np.uint8, np.bool_):
+                for _ in range(3):
+                    env.step(np.array(action, dtype))
+                    assert "uint8" not in str(env.env.taken.dtype)
+                    assert "bool" not in str(env.env.taken.dtype)
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (spaces.MultiDiscrete([56, 56], np.uint8, start=[200, 200]), [200, 255], [199, 255]),
+        (spaces.MultiDiscrete([28], np.int8, start=[100]), [127], [99]),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), [[1, 2], [3, 4]], [[1, 2], [3, 5]]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_ranges_up_to_the_end_of_the_dtype(space, right, wrong, library):
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="numpy")
+    env.reset()
+    for dtype in (space.dtype, np.int64, np.int16):
+        for _ in range(3):
+            env.step(np.array(right, dtype))
+            assert taken_as(env) == right
+            with pytest.raises(af.ConversionError, match="out of its range"):
+                env.step(np.array(wrong, dtype))
+
+
+@pytest.mark.skipif(gym.__version__ < "1.2", reason="Discrete has no dtype before Gymnasium 1.2")
+def test_a_discrete_up_to_the_end_of_its_dtype():
+    for space in (
+        spaces.Discrete(6, start=250, dtype=np.uint8), spaces.Discrete(5, start=2**31 - 5, dtype=np.int32),
+    ):  # fmt: skip
+        env = ArrayConversion(Takes(space), target_xp="torch")
+        env.reset()
+        last = int(space.start) + int(space.n) - 1
+        for _ in range(3):
+            env.step(torch.tensor(last))
+            assert env.env.taken == last
+            assert env.env.taken.dtype == space.dtype
+            with pytest.raises(af.ConversionError, match="cannot be one of the space Discrete"):
+                env.step(torch.tensor(last + 1))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_sequences_and_graphs(library):
+    inner = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
+
+    def adapted(space):
+        return ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="torch")
+
+    stacked = adapted(spaces.Sequence(inner, stack=True))
+    stacked.step((torch.tensor([1, 2]), torch.zeros(2, 2, dtype=torch.float64)))
+    numbers, boxes = stacked.env.taken
+    assert af.backend_of(boxes).name == library
+    assert np.asarray(boxes).dtype == np.float32
+    assert np.asarray(numbers).tolist() == [1, 2]
+    for wrong in (
+        (torch.tensor([1, 3]), torch.zeros(2, 2)), (torch.tensor(1), torch.zeros(2)),
+        (torch.tensor([1]), torch.zeros(1, 3)), None, "text", torch.tensor([1]),
+    ):  # fmt: skip
+        with pytest.raises(af.ConversionError):
+            stacked.step(wrong)
+    plain = adapted(spaces.Sequence(spaces.Discrete(3)))
+    plain.step([torch.tensor([1]), 2, 0.0])
+    assert [int(x) for x in plain.env.taken] == [1, 2, 0]
+    assert all(np.asarray(x).shape == () for x in plain.env.taken)
+    for wrong in ("text", None, torch.tensor([9, 9]), 1j, [3]):
+        with pytest.raises(af.ConversionError):
+            plain.step(wrong)
+    graphs = adapted(spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)))
+    links = torch.tensor([[0, 1]])
+    graphs.step(
+        spaces.GraphInstance(torch.zeros(2, 2, dtype=torch.float64), torch.tensor([1]), links)
+    )
+    assert np.asarray(graphs.env.taken.nodes).dtype == np.float32
+    for nodes, edges in (
+        (torch.zeros(2, 3), torch.tensor([1])), (torch.zeros(2), None), (torch.zeros(2, 2), torch.tensor([3])),
+        (None, None), (torch.zeros(2, 2), torch.zeros(1, 1)),
+    ):  # fmt: skip
+        with pytest.raises(af.ConversionError, match=r"at \.(nodes|edges)"):
+            graphs.step(spaces.GraphInstance(nodes, edges, links))
+    for wrong in (None, {}, "text", torch.zeros(2)):
+        with pytest.raises(af.ConversionError, match="GraphInstance"):
+            graphs.step(wrong)
+    one_of = adapted(spaces.OneOf([spaces.Discrete(3), BOX]))
+    for index in (1, torch.tensor(1), torch.tensor([1])):
+        one_of.step((index, [0.5]))
+        assert af.backend_of(one_of.env.taken[1]).name == library
+
+
+def test_times_and_objects_are_no_numbers():
+    env = ArrayConversion(Takes(spaces.Discrete(9)), target_xp="numpy")
+    for _ in range(3):
+        env.step(np.array(5))
+        for wrong in (np.array(5, "m8[ns]"), np.array(5, "M8[ns]"), np.datetime64(5, "ns")):
+            with pytest.raises(af.ConversionError, match="Discrete"):
+                env.step(wrong)
+
+
+def test_masks_and_units_are_not_lost():
+    class Metres(np.ndarray):
+        unit = "m"
+
+    env = ArrayConversion(Takes(spaces.Box(-1, 1, (2,), np.float32)), target_xp="numpy")
+    for wrong in (np.ma.array([1.0, 0.5], mask=[0, 1]), np.zeros(2, np.float32).view(Metres)):
+        for _ in range(2):
+            env.step(np.zeros(2, np.float32))
+            with pytest.raises(af.ConversionError, match="would be lost"):
+                env.step(wrong)
+    env.step(np.ma.array([1.0, 0.5], mask=False))
+    assert type(env.env.taken) is np.ndarray
+
+
+def test_whole_numbers_that_a_float_cannot_hold():
+    space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    env = ArrayConversion(Takes(space), target_xp="numpy")
+    env.step(np.array([2**53]))
+    for wrong in (2**53 + 1, 2**63 - 1):
+        with pytest.raises(af.ConversionError, match="is no float64"):
+            env.step(np.array([wrong]))
+
+
+def test_the_order_of_keys_is_that_of_the_space():
+    space = spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(9))])
+    for library, xp in LIBRARIES.items():
+        env = ArrayConversion(Takes(space, xp), env_xp=library, target_xp="torch")
+        env.step({"a": torch.tensor(8), "z": torch.tensor(1)})
+        assert list(env.env.taken) == list(space.sample())
+
+
+class Even(spaces.Discrete):
+    def contains(self, x):
+        return bool(super().contains(x) and x % 2 == 0)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_own_rules_of_a_space(library):
+    env = ArrayConversion(
+        Takes(Even(6), LIBRARIES[library]), env_xp=library, target_xp="torch", check_actions=True
+    )
+    env.reset()
+    for _ in range(3):
+        env.step(torch.tensor(4))
+        with pytest.raises(af.ConversionError, match=r"contains\(\) is false"):
+            env.step(torch.tensor(3))
+
+
+def test_traced_actions_are_checked_for_what_is_known():
+    import jax
+
+    def stepping(space, action):
+        env = ArrayConversion(Takes(space, jnp), env_xp="jax", target_xp="jax")
+        env.reset()
+
+        def run(value):
+            env.step(value)
+            return 0
+
+        return jax.jit(run)(action)
+
+    one, zero = jnp.array(1), jnp.zeros(1)
+    nested = spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([BOX]))
+    assert stepping(nested, {"a": one, "b": (zero,)}) == 0
+    for space, action in (
+        (BOX, jnp.zeros(2)), (BOX, jnp.zeros((1, 1))), (BOX, jnp.zeros(1, jnp.complex64)), (BOX, {"a": zero}),
+        (spaces.Discrete(3), jnp.array(1.0)), (spaces.Discrete(3), jnp.array([1, 2])),
+        (spaces.MultiDiscrete([2, 2]), jnp.zeros(2)), (spaces.MultiDiscrete([2, 2]), jnp.zeros(3, int)),
+        (nested, {"a": one}), (nested, jnp.zeros(2)), (nested, {"a": one, "b": zero}),
+        (nested, {"a": one, "b": (zero, zero)}), (nested, {"a": one, "b": (jnp.zeros(2),)}),
+    ):  # fmt: skip
+        with pytest.raises(
+            af.ConversionError, match=r"an action (.|\n)* cannot be one of the space"
+        ):
+            stepping(space, action)
+
+
+def test_lists_of_arrays_of_the_library():
+    one = torch.tensor(0.5, requires_grad=True)
+    env = ArrayConversion(Takes(spaces.Box(-1, 1, (2,)), torch), env_xp="torch", target_xp="torch")
+    env.step([one, one])
+    assert env.env.taken.requires_grad
+    for wrong in ([one], [one, torch.zeros(2)], [[one, one]]):
+        with pytest.raises(af.ConversionError, match="action"):
+            env.step(wrong)
+
+
+def test_threads_that_share_an_adapter():
+    """While one thread makes the adapter find its ways anew, no wrong action of another passes."""
+    import sys
+    import threading
+
+    space = spaces.MultiDiscrete([3, 3])
+    env = ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy")
+    env.reset()
+    passed, stop = [], threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def right():
+        for number in range(3_000):
+            env.step(np.array([1, 2]) if number % 2 else torch.tensor([1, 2]))
+        stop.set()
+
+    def wrong():
+        while not stop.is_set():
+            try:
+                env.step(np.array([7, 7]))
+            except af.ConversionError:
+                continue
+            passed.append(1)
+
+    threads = [threading.Thread(target=right), threading.Thread(target=wrong)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(before)
+    assert passed == []

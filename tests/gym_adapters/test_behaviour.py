@@ -363,6 +363,47 @@ def test_adapters_can_be_pickled_and_copied(dump, wrapper):
         assert again.action_space == env.action_space
 
 
+SPACES = {
+    "Discrete": spaces.Discrete(3), "MultiDiscrete": spaces.MultiDiscrete([3, 4]), "Box": spaces.Box(-1, 1, (2,)),
+    "Dict": spaces.Dict(a=spaces.Discrete(3)),
+}  # fmt: skip
+
+
+class Answers(gym.Env):
+    """An environment of a library that it is told by name."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+
+    def __init__(self, space, library):
+        self.action_space = space
+        self.library = library
+
+    def reset(self, *, seed=None, options=None):
+        return af.convert(np.zeros(2, np.float32), self.library), {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("space", SPACES)
+def test_adapters_are_pickled_and_copied_after_actions(space, checked, library):
+    env = ArrayConversion(
+        Answers(SPACES[space], library), env_xp=library, target_xp="torch", check_actions=checked
+    )
+    env.reset()
+    for _ in range(3):
+        env.step(env.action_space.sample())
+    for again in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env), copy.copy(env)):
+        again.step(again.action_space.sample())
+    wrong = torch.full((2,), 7) if space != "Dict" else {"a": torch.tensor(3)}
+    again = copy.deepcopy(env)
+    if space != "Box" or checked:
+        with pytest.raises(af.ConversionError):
+            again.step(wrong)
+
+
 def test_vector_adapters_can_be_pickled():
     makers = [functools.partial(gym.make, "CartPole-v1")] * 3
     envs = vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True)

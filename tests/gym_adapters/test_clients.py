@@ -153,7 +153,7 @@ def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
 
 
 def test_adapters_inside_spawned_workers():
-    makers = [lambda: NumpyToTorch(gym.make("CartPole-v1"))] * 2
+    makers = [lambda: ArrayConversion(gym.make("CartPole-v1"), target_xp="numpy")] * 2
     envs = gym.vector.AsyncVectorEnv(makers, context="spawn")
     envs.reset(seed=0)
     observation, *_ = envs.step(np.array([0, 1]))

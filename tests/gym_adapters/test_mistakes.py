@@ -26,8 +26,8 @@ def cart():
     return gym.make("CartPole-v1")
 
 
-def carts(**options):
-    return gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", **options)
+def carts(mode="sync", **options):
+    return gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, **options)
 
 
 def cyclic():
@@ -163,6 +163,8 @@ MISTAKES = {
     "an environment in a vector adapter": (lambda: vector.NumpyToTorch(cart()), "arrayferry_gym.NumpyToTorch"),
     "a vector adapter for each environment": (lambda: carts(wrappers=[vector.NumpyToTorch]), "arrayferry_gym.NumpyToTorch"),
     "an adapter for each environment of a vector": (lambda: carts(wrappers=[NumpyToTorch]), "arrayferry_gym.vector"),
+    "an adapter for each process of a vector": (
+        lambda: carts(wrappers=[NumpyToTorch], mode="async"), "arrayferry_gym.vector"),
     "frames stacked outside": (lambda: wrappers.FrameStackObservation(NumpyToTorch(cart()), 2), "outside"),
     "an adapter that there is not": (lambda: arrayferry_gym.NumpyToJax, "ArrayConversion\\(env"),
     "a vector adapter that there is not": (lambda: vector.TorchToNumpy, "ArrayConversion\\(env"),
@@ -180,6 +182,12 @@ MISTAKES = {
     "a target for the vector NumpyToTorch": (lambda: vector.NumpyToTorch(carts(), target_xp="jax"), "ArrayConversion\\(env"),
     "a target for the vector JaxToNumpy": (lambda: vector.JaxToNumpy(carts(), like=T), "ArrayConversion\\(env, like"),
     "target_device for the vector JaxToTorch": (lambda: vector.JaxToTorch(carts(), target_device="cpu"), "Write device="),
+    "a target of NumpyToTorch by another name": (lambda: NumpyToTorch(cart(), xp="jax"), "ArrayConversion\\(env, target_xp"),
+    "target_device with a letter wrong": (lambda: NumpyToTorch(cart(), target_devic="cpu"), "Write device="),
+    "devices instead of device": (lambda: NumpyToTorch(cart(), devices="cpu"), "Write device="),
+    "check_actions as a text": (lambda: NumpyToTorch(cart(), check_actions="no"), "Pass True or False"),
+    "convert_info as a number": (lambda: NumpyToTorch(cart(), convert_info=1), "Pass True or False"),
+    "a module as a reward dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch), '"float32"'),
     "an unknown target": (lambda: ArrayConversion(cart(), target_xp="toch"), "Did you mean 'torch'"),
     "an unknown library for infos": (lambda: NumpyToTorch(cart(), info_xp="nunpy"), "Did you mean 'numpy'"),
     "a GPU that there is not": (lambda: NumpyToTorch(cart(), device="cuda:9"), "cpu"),
@@ -213,6 +221,7 @@ WARNED = {
     "NumpyToTorch for a JAX environment": (
         lambda: NumpyToTorch(gym.make("phys2d/CartPole-v1")).reset(), "'numpy'.*'jax'.*target_xp='torch'"),
     "an adapter around another": (lambda: NumpyToTorch(NumpyToTorch(cart())).reset(), "'numpy'.*'torch'"),
+    "a library that is not the environment's": (lambda: ArrayConversion(cart(), env_xp="jax").reset(), r"ArrayConversion\(env\)"),
     "a vector adapter for the wrong library": (lambda: vector.JaxToTorch(carts()).reset(), "target_xp='torch'"),
 }  # fmt: skip
 
