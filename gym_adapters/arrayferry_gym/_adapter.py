@@ -15,7 +15,7 @@ import arrayferry as af
 
 from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
-from ._quick import Way, find_ways
+from ._quick import NOT_QUICK, Quick, find_quick
 from ._spaces import converted_space
 
 __all__ = [
@@ -35,7 +35,7 @@ class Adapter(RecordConstructorArgs):
     _libraries: Libraries
     _recorded = False
     _check_actions: bool
-    _ways: dict[type, Way]
+    _quick: Quick
 
     def _setup(
         self,
@@ -64,7 +64,7 @@ class Adapter(RecordConstructorArgs):
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
         self._converted: dict[str, Any] = {}
-        self._ways = {}
+        self._quick = NOT_QUICK
         like = options.pop("like", None)
         target = self._libraries.target_backend
         if like is not None and target is not None:
@@ -143,19 +143,29 @@ class Adapter(RecordConstructorArgs):
 
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
+        quick = self._quick
+        cls = type(action)
         try:
-            way = self._ways.get(type(action))
-            if way is not None:
-                fitted = way(action)
-                if fitted is not None:
-                    return fitted
+            if cls is quick.cls:
+                if quick.valid is None:
+                    converted = self._libraries.env(action)
+                    if (
+                        converted.dtype == quick.dtype
+                        and converted.shape == quick.shape
+                        and (quick.test is None or quick.test(action, converted))
+                    ):
+                        return converted
+                elif quick.given is None or action.dtype == quick.given:
+                    value = action if cls is int else action.item()
+                    if type(value) is int and value in quick.valid:
+                        return quick.number(value)
         except Exception:  # fitting it completely raises an error that explains it
             pass
         return self._fit(action)
 
     def _fit(self, action: Any) -> Any:
         """Convert and check an action completely, and find a quick way for the next of its type."""
-        self._ways = {}
+        self._quick = NOT_QUICK
         space, libraries = self.env.action_space, self._libraries
         try:
             converted = libraries.to_env(action)
@@ -169,15 +179,15 @@ class Adapter(RecordConstructorArgs):
             if "cannot be one of the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        self._ways = find_ways(action, fitted, space, fitter, libraries)
+        self._quick = find_quick(action, fitted, space, fitter, libraries)
         return fitted
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ways": {}}
+        return {**self.__dict__, "_quick": NOT_QUICK}
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. What cannot be converted is kept."""
-        self._ways = {}  # the action space may be another one in the next episode
+        self._quick = NOT_QUICK  # the action space may be another one in the next episode
         self._libraries.observe_again()
         if not options:
             return options
@@ -190,7 +200,7 @@ class Adapter(RecordConstructorArgs):
         before = self._libraries.env_backend
         self._libraries.observe(observation)
         if self._libraries.env_backend is not before:
-            self._ways = {}
+            self._quick = NOT_QUICK
 
 
 def converted_space_property(name: str) -> property:

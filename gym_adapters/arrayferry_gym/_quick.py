@@ -1,7 +1,6 @@
-"""Quick ways for actions: what an adapter does from the second action of a type on.
+"""The quick way for actions: what an adapter knows after one action, so that the next is converted quickly.
 
-A way takes an action and returns it as the environment expects it, or None, or raises, if it is not one
-that it knows to be right. Then the action is fitted completely, which explains what is wrong.
+An action for which the quick way is not known to be right is fitted completely, which explains what is wrong.
 """
 
 from __future__ import annotations
@@ -17,15 +16,51 @@ import arrayferry as af
 from ._actions import Fitter, range_test
 from ._libraries import Libraries
 
-__all__ = ["Way", "find_ways"]
-
-Way = Callable[[Any], Any]
+__all__ = ["NOT_QUICK", "Quick", "find_quick"]
 
 
-def find_ways(
+class Quick:
+    """What is known of the actions of one type. It never changes, so that threads can share it.
+
+    Attributes:
+        cls: the type; None if no action is quick.
+        valid: for a Discrete in NumPy, the numbers that are valid. Then an action is `number(x.item())`.
+        number: the type of the number.
+        given: the dtype that the action must have, None for any.
+        dtype: otherwise, the dtype that the converted action must have.
+        shape: its shape.
+        test: another condition, on the action as passed and as converted; None if there is none.
+    """
+
+    __slots__ = ("cls", "dtype", "given", "number", "shape", "test", "valid")
+
+    def __init__(
+        self,
+        cls: type | None,
+        *,
+        valid: range | None = None,
+        number: Any = None,
+        given: Any = None,
+        dtype: Any = None,
+        shape: Any = None,
+        test: Callable[[Any, Any], bool] | None = None,
+    ) -> None:
+        self.cls = cls
+        self.valid = valid
+        self.number = number
+        self.given = given
+        self.dtype = dtype
+        self.shape = shape
+        self.test = test
+
+
+NOT_QUICK = Quick(None)
+
+
+def find_quick(
     action: Any, fitted: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
-) -> dict[type, Way]:
-    """Find the quick ways, by the type of action, after one action was fitted.
+) -> Quick:
+    """Find the quick way for actions like one that was fitted.
 
     Args:
         action: the action as the agent passed it.
@@ -35,52 +70,18 @@ def find_ways(
         libraries: converts to the library of the environment.
     """
     cls = type(action)
+    item = _has_item(action)
     if isinstance(space, spaces.Discrete) and libraries.env_backend.name == "numpy":
-        return {} if fitter.asks(space) else _ways_of_numbers(action, space)
-    if not _has_item(action) or not hasattr(fitted, "dtype"):
-        return {}
-    dtype, shape = fitted.dtype, fitted.shape
+        if fitter.asks(space) or not (item or cls is int):
+            return NOT_QUICK
+        valid = range(int(space.start), int(space.start) + int(space.n))
+        # items of arrays of times and objects may be whole numbers too
+        given = action.dtype if isinstance(action, np.ndarray) else None
+        return Quick(cls, valid=valid, number=space.dtype.type, given=given)
+    if not item or not hasattr(fitted, "dtype"):
+        return NOT_QUICK
     test = _test(action, space, fitter, libraries)
-
-    def way(given: Any) -> Any:
-        converted = libraries.env(given)
-        # most libraries have one object for each dtype, and comparing those takes longer
-        same = converted.dtype is dtype or converted.dtype == dtype
-        return converted if same and converted.shape == shape else None
-
-    if test is None:
-        return {cls: way}
-
-    def tested(given: Any) -> Any:
-        converted = libraries.env(given)
-        if converted.dtype == dtype and converted.shape == shape and test(given, converted):
-            return converted
-        return None
-
-    return {cls: tested}
-
-
-def _ways_of_numbers(action: Any, space: spaces.Discrete) -> dict[type, Way]:
-    """Find the ways of numbers for a Discrete of an environment in NumPy."""
-    number: Any = space.dtype.type
-    valid = range(int(space.start), int(space.start) + int(space.n))
-
-    def from_int(given: int) -> Any:
-        return number(given) if given in valid else None
-
-    def from_item(given: Any) -> Any:
-        value = given.item()
-        return number(value) if type(value) is int and value in valid else None
-
-    ways: dict[type, Way] = {int: from_int}
-    if isinstance(
-        action, np.ndarray
-    ):  # which may be of times or objects, whose items are numbers too
-        dtype = action.dtype
-        ways[np.ndarray] = lambda given: from_item(given) if given.dtype == dtype else None
-    elif _has_item(action):
-        ways[type(action)] = from_item
-    return ways
+    return Quick(cls, dtype=fitted.dtype, shape=fitted.shape, test=test)
 
 
 def _test(

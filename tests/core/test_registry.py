@@ -130,6 +130,10 @@ def test_a_backend_that_replaces_another(registry):
     registry.register(better)
     assert registry.backend("torch") is better
     assert registry.kind(torch.ones(1)).backend is better
+    assert registry.kind(np.ones(1)).backend.name == registry.backend("numpy").name == "numpy"
+    thief = type("Thief", (BoxedBackend,), {"name": "thief", "array_types": ("numpy.ndarray",)})()
+    with pytest.raises(af.PluginError, match=r"numpy\.ndarray is taken by the backend 'numpy'"):
+        registry.register(thief)
 
 
 def test_refresh_keeps_what_was_registered_by_hand(registry):

@@ -570,6 +570,8 @@ def test_a_container_for_a_class_handles_its_subclasses():
         found = af.convert([SmallHolder(X), Holder(X)], "torch")
         assert [type(item) for item in found] == [SmallHolder, Holder]
         assert all(is_torch(item.x) for item in found)
+        without = Holder("no array")
+        assert af.convert([without], "torch")[0] is without
     finally:
         af.registry.unregister(part)
 
