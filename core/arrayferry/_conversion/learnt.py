@@ -7,7 +7,7 @@ in it can outlive the change, even if other threads still use it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import ArrayFerryError, ConversionError
 from arrayferry._options import Options
@@ -18,8 +18,11 @@ from arrayferry._route.dtypes import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
-from .pair import Pair
-from .plan import Plan, Ways, structure_of, write_plan
+from .pair import Pair, Ways
+from .structure import structure_of
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 __all__ = ["Learnt"]
 
@@ -158,6 +161,8 @@ class Learnt:
             if kind.backend is None:
                 return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
             return self.pair(kind.backend).ways(cls, sturdy=sturdy)
+
+        from .plan import write_plan  # the first conversion does without it
 
         plan = write_plan(tree, ways, structure, self.target.name, self.miss)
         if plan is not None:

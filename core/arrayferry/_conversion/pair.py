@@ -27,15 +27,23 @@ from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 
-from .plan import Ways
-
 if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
 
-__all__ = ["Pair"]
+__all__ = ["Pair", "Ways"]
 
 MAX_TYPES = 64
 """Types of arrays of which it is known whether a direct converter takes them."""
+
+
+class Ways:
+    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each."""
+
+    __slots__ = ("many", "one")
+
+    def __init__(self, one: Inline, many: Callable[[list[Any]], list[Any]] | None = None) -> None:
+        self.one = one
+        self.many = many
 
 
 class _Direct:

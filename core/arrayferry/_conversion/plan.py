@@ -33,31 +33,21 @@ import keyword
 import re
 from collections.abc import Callable
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry._plugin.converter import Inline
 from arrayferry._tree.kind import Kind
-from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Branch, Leaf, Tree
 
-__all__ = ["Plan", "Ways", "structure_of", "write_plan"]
+from .structure import UnplannableError, are_parts, is_run
+
+if TYPE_CHECKING:
+    from .pair import Ways
+
+__all__ = ["Plan", "write_plan"]
 
 MAX_LEAVES = 4_000
 """Leaves that are written out one by one at most, which takes a seventh of a second."""
-RUN = 16
-"""Children of one kind from which on a container is written as a loop, whatever its length."""
-MAX_LEVELS = 30
-"""Levels that are planned for at most, since Python's own parser has a limit."""
-
-
-class Ways:
-    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each."""
-
-    __slots__ = ("many", "one")
-
-    def __init__(self, one: Inline, many: Callable[[list[Any]], list[Any]] | None = None) -> None:
-        self.one = one
-        self.many = many
 
 
 class Plan:
@@ -75,74 +65,6 @@ class Plan:
         self.structure = structure
         self.run = run
         self.source = source
-
-
-class _UnplannableError(Exception):
-    pass
-
-
-def structure_of(tree: Tree) -> int | None:
-    """Return a number for all that a plan for this tree would check, None if it cannot be planned for.
-
-    It is a hash, so that no type is kept alive. If two structures have the same, one of them gets its
-    plan earlier, and nothing else happens.
-    """
-    if not tree.settled:
-        return None
-    try:
-        return hash(_key(tree, tree.root, 0, set()))
-    except Exception:  # also what a class raises that cannot be hashed
-        return None
-
-
-def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
-    if type(node) is Leaf:
-        return type(tree.arrays[node.index])
-    if type(node) is not Branch:
-        return (type(node),)
-    if depth > MAX_LEVELS or id(node) in seen or node.container is OBJECT_ARRAY:
-        raise _UnplannableError
-    seen.add(id(node))
-    if _is_run(tree, node):
-        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), "...")
-    keys = [_key(tree, child, depth + 1, seen) for child in node.children]
-    if _is_long(node) and all(map(_is_part, node.children)) and len(set(keys)) == 1:
-        return (type(node.value), keys[0], "...")
-    return (type(node.value), *keys)
-
-
-def _is_long(node: Branch) -> bool:
-    return len(node.children) >= RUN and type(node.value) in (dict, list, tuple)
-
-
-def _is_run(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is a long one of arrays of one type, to be written as a loop."""
-    children = node.children
-    if not _is_long(node) or type(children[0]) is not Leaf:
-        return False
-    first = type(tree.arrays[children[0].index])
-    return all(
-        type(child) is Leaf and type(tree.arrays[child.index]) is first for child in children
-    )
-
-
-def _is_part(node: Any) -> bool:
-    """Tell whether a node is a container of arrays, but of no other container that is rebuilt.
-
-    So it is enough to check that the parts themselves are different objects.
-    """
-    return (
-        type(node) is Branch
-        and node.leaves
-        and not any(type(child) is Branch and child.rebuilt for child in node.children)
-    )
-
-
-def _are_parts(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is a long one of parts of one structure, to be written as a loop."""
-    if not _is_long(node) or not all(map(_is_part, node.children)):
-        return False
-    return len({_key(tree, child, 0, set()) for child in node.children}) == 1
 
 
 def write_plan(
@@ -319,7 +241,7 @@ class _Writer:
     def leaf(self, node: Leaf, name: str) -> str:
         self.names.leaves += 1
         if self.names.leaves > MAX_LEAVES:
-            raise _UnplannableError
+            raise UnplannableError
         cls = type(self.tree.arrays[node.index])
         self.typed.setdefault(cls, []).append(name)
         ways = self.ways_of(node)
@@ -334,7 +256,7 @@ class _Writer:
         """Return how the array of a leaf is converted."""
         ways = self.ways(self.tree.kinds[node.index], type(self.tree.arrays[node.index]))
         if ways is None:
-            raise _UnplannableError
+            raise UnplannableError
         return ways
 
     def inline(self, inline: Inline, name: str) -> tuple[str, str]:
@@ -351,9 +273,9 @@ class _Writer:
 
     def branch(self, node: Branch, name: str) -> str:
         cls = type(node.value)
-        if _is_run(self.tree, node):
+        if is_run(self.tree, node):
             return self.run(node, name, cls)
-        if _are_parts(self.tree, node):
+        if are_parts(self.tree, node):
             return self.run_of_parts(node, name, cls)
         count = len(node.children)
         self.lines.append(

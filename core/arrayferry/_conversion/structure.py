@@ -1,0 +1,83 @@
+"""What a plan would check of a value: its structure, and which of its containers are written as loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry._tree.sequences import OBJECT_ARRAY
+from arrayferry._tree.tree import Branch, Leaf, Tree
+
+__all__ = ["UnplannableError", "are_parts", "is_run", "structure_of"]
+
+RUN = 16
+"""Children of one kind from which on a container is written as a loop, whatever its length."""
+MAX_LEVELS = 30
+"""Levels that are planned for at most, since Python's own parser has a limit."""
+
+
+class UnplannableError(Exception):
+    """There is no plan for a structure: it is too large, too deep, or holds an array of objects."""
+
+
+def structure_of(tree: Tree) -> int | None:
+    """Return a number for all that a plan for this tree would check, None if it cannot be planned for.
+
+    It is a hash, so that no type is kept alive. If two structures have the same, one of them gets its
+    plan earlier, and nothing else happens.
+    """
+    if not tree.settled:
+        return None
+    try:
+        return hash(_key(tree, tree.root, 0, set()))
+    except Exception:  # also what a class raises that cannot be hashed
+        return None
+
+
+def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
+    if type(node) is Leaf:
+        return type(tree.arrays[node.index])
+    if type(node) is not Branch:
+        return (type(node),)
+    if depth > MAX_LEVELS or id(node) in seen or node.container is OBJECT_ARRAY:
+        raise UnplannableError
+    seen.add(id(node))
+    if is_run(tree, node):
+        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), "...")
+    keys = [_key(tree, child, depth + 1, seen) for child in node.children]
+    if _is_long(node) and all(map(_is_part, node.children)) and len(set(keys)) == 1:
+        return (type(node.value), keys[0], "...")
+    return (type(node.value), *keys)
+
+
+def _is_long(node: Branch) -> bool:
+    return len(node.children) >= RUN and type(node.value) in (dict, list, tuple)
+
+
+def is_run(tree: Tree, node: Branch) -> bool:
+    """Tell whether a container is a long one of arrays of one type, to be written as a loop."""
+    children = node.children
+    if not _is_long(node) or type(children[0]) is not Leaf:
+        return False
+    first = type(tree.arrays[children[0].index])
+    return all(
+        type(child) is Leaf and type(tree.arrays[child.index]) is first for child in children
+    )
+
+
+def _is_part(node: Any) -> bool:
+    """Tell whether a node is a container of arrays, but of no other container that is rebuilt.
+
+    So it is enough to check that the parts themselves are different objects.
+    """
+    return (
+        type(node) is Branch
+        and node.leaves
+        and not any(type(child) is Branch and child.rebuilt for child in node.children)
+    )
+
+
+def are_parts(tree: Tree, node: Branch) -> bool:
+    """Tell whether a container is a long one of parts of one structure, to be written as a loop."""
+    if not _is_long(node) or not all(map(_is_part, node.children)):
+        return False
+    return len({_key(tree, child, 0, set()) for child in node.children}) == 1
