@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar
 
 from ._api import device_like, first_array, kept_conversion
@@ -57,7 +56,7 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
     except TypeError as error:
         raise OptionError(
             f"agnostic has no such option ({error})",
-            remedy=f"The options are {', '.join(field.name for field in fields(Options))}.",
+            remedy=f"The options are {', '.join(Options._fields)}.",
         ) from None
     inside: Any = Conversion(to, chosen, registry)
 

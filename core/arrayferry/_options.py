@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ._errors import OptionError
 
@@ -21,9 +20,16 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a conversion, besides the target.
+class _Options(NamedTuple):
+    device: Any = None
+    copy: bool | None = None
+    narrowing: Narrowing = "checked"
+    scalars: Scalars = "keep"
+    unsupported: Unsupported = "raise"
+
+
+class Options(_Options):
+    """The options of a conversion, besides the target: a named tuple that is checked when it is made.
 
     Attributes:
         device: a name ("cpu", "cuda:0") or a device object of the target; None keeps the source's.
@@ -35,19 +41,30 @@ class Options:
 
     Raises:
         OptionError: an option has an invalid value.
+
+    Example:
+        >>> import arrayferry as af
+        >>> af.Options(device="cpu").copy is None
+        True
     """
 
-    device: Any = None
-    copy: bool | None = None
-    narrowing: Narrowing = "checked"
-    scalars: Scalars = "keep"
-    unsupported: Unsupported = "raise"
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
+    def __new__(
+        cls,
+        device: Any = None,
+        copy: bool | None = None,
+        narrowing: Narrowing = "checked",
+        scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise",
+    ) -> Options:
+        """Check the options."""
+        made = super().__new__(cls, device, copy, narrowing, scalars, unsupported)
         for option, choices in _CHOICES.items():
-            value = getattr(self, option)
+            value = getattr(made, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):
                 listed = ", ".join(map(repr, choices))
                 raise OptionError(
                     f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
                 )
+        return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any
 
@@ -114,7 +113,7 @@ class Conversion:
             return self._to, options
         if self._device is None:
             self._prepare()
-        return self._to, replace(options, device=self._device)
+        return self._to, options._replace(device=self._device)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Conversion):
@@ -129,19 +128,15 @@ class Conversion:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
-        return (
-            "arrayferry.Conversion",
-            to,
-            *(getattr(options, field.name) for field in fields(options)),
-        )
+        return ("arrayferry.Conversion", to, *options)
 
     def __repr__(self) -> str:
         to, options = self._portable()
         name = to if isinstance(to, str) else to.name
         given = "".join(
-            f", {field.name}={value!r}"
-            for field in fields(options)
-            if (value := getattr(options, field.name)) != field.default
+            f", {option}={value!r}"
+            for option, value in options._asdict().items()
+            if value != options._field_defaults[option]
         )
         return f"arrayferry.converter({name!r}{given})"
 
