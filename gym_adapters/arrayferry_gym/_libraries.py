@@ -233,8 +233,8 @@ def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
     """
     if dtype is None:
         return None
-    if isinstance(dtype, str):
-        name = dtype
+    if isinstance(dtype, (str, ModuleType)):
+        name = dtype if isinstance(dtype, str) else dtype.__name__
     else:
         try:
             name = np.dtype(dtype).name

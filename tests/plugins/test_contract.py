@@ -94,6 +94,10 @@ class TestArrayApiStrict(BackendContract):
     def read(self, array):
         return np.array(np.from_dlpack(array))
 
+    @pytest.mark.skipif(np.__version__ < "2", reason="its own to_device() needs NumPy 2")
+    def test_arrays_are_on_the_requested_device(self):
+        super().test_arrays_are_on_the_requested_device()
+
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not af.backends()["cupy"].usable, reason="no GPU that CuPy can use")
