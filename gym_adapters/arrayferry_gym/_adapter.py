@@ -187,7 +187,8 @@ class Adapter(RecordConstructorArgs):
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. What cannot be converted is kept."""
-        self._quick = NOT_QUICK  # the action space may be another one in the next episode
+        if self._quick.space is not None and self._quick.space is not self.env.action_space:
+            self._quick = NOT_QUICK
         self._libraries.observe_again()
         if not options:
             return options

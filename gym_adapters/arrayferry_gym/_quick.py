@@ -24,6 +24,7 @@ class Quick:
 
     Attributes:
         cls: the type; None if no action is quick.
+        space: the action space.
         valid: for a Discrete in NumPy, the numbers that are valid. Then an action is `number(x.item())`.
         number: the type of the number.
         given: the dtype that the action must have, None for any.
@@ -32,11 +33,12 @@ class Quick:
         test: another condition, on the action as passed and as converted; None if there is none.
     """
 
-    __slots__ = ("cls", "dtype", "given", "number", "shape", "test", "valid")
+    __slots__ = ("cls", "dtype", "given", "number", "shape", "space", "test", "valid")
 
     def __init__(
         self,
         cls: type | None,
+        space: Space[Any] | None = None,
         *,
         valid: range | None = None,
         number: Any = None,
@@ -46,6 +48,7 @@ class Quick:
         test: Callable[[Any, Any], bool] | None = None,
     ) -> None:
         self.cls = cls
+        self.space = space
         self.valid = valid
         self.number = number
         self.given = given
@@ -77,11 +80,11 @@ def find_quick(
         valid = range(int(space.start), int(space.start) + int(space.n))
         # items of arrays of times and objects may be whole numbers too
         given = action.dtype if isinstance(action, np.ndarray) else None
-        return Quick(cls, valid=valid, number=space.dtype.type, given=given)
+        return Quick(cls, space, valid=valid, number=space.dtype.type, given=given)
     if not item or not hasattr(fitted, "dtype"):
         return NOT_QUICK
     test = _test(action, space, fitter, libraries)
-    return Quick(cls, dtype=fitted.dtype, shape=fitted.shape, test=test)
+    return Quick(cls, space, dtype=fitted.dtype, shape=fitted.shape, test=test)
 
 
 def _test(
