@@ -2,7 +2,7 @@
 # make test    set up and run all tests
 # make lint    ruff, mypy strict, pyright
 # make bench   compare with Gymnasium and with calls by hand
-# make fuzz, make mutants, make downstream, make matrix: see below
+# make fuzz, make mutants, make downstream, make matrix, make floor: see below
 
 PYTHON ?= python3
 VENV := .venv

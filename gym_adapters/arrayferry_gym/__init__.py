@@ -20,7 +20,6 @@ except ImportError as error:
 from typing import Any
 
 from . import vector
-from ._adapter import missing_adapter
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
 from ._functions import (
     array_conversion,
@@ -31,6 +30,7 @@ from ._functions import (
     torch_to_jax,
     torch_to_numpy,
 )
+from ._refusals import missing_adapter
 
 __all__ = [
     "ArrayConversion",

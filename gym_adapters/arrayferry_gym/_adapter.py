@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
-import re
 from typing import Any
 
-from gymnasium import Env, Space
+from gymnasium import Space
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
@@ -18,18 +14,14 @@ from ._libraries import Libraries, Target, device_text, dtype_name
 from ._quick import NOT_QUICK, Quick, find_quick
 from ._spaces import converted_space
 
-__all__ = [
-    "Adapter",
-    "check_env",
-    "converted_space_property",
-    "missing_adapter",
-    "refuse_contradictions",
-    "refuse_unknown",
-]
+__all__ = ["Adapter", "converted_space_property"]
 
 
 class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
+
+    libraries_in_name = False
+    """Whether the libraries are in the name of the class, so that they are no options."""
 
     env: Any
     _libraries: Libraries
@@ -215,89 +207,3 @@ def converted_space_property(name: str) -> property:
         setattr(self, f"_{name}", space)
 
     return property(get, put, doc=f"The environment's {name}, for arrays of the agent's library.")
-
-
-_MEANT = {
-    "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
-    "backend": "target_xp", "device": "target_device", "source": "env_xp", "source_xp": "env_xp",
-    "dtype": "reward_dtype",
-}  # fmt: skip
-"""Names that users write for options."""
-
-
-def refuse_unknown(unknown: dict[str, Any], base: type, cls: type) -> None:
-    """Refuse options that an adapter does not have, and say which one was probably meant."""
-    for name in unknown:
-        own = [*inspect.signature(cls).parameters]
-        fixed = _fixed(cls)
-        options = [
-            option
-            for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
-            if option not in {"env", "unknown", "options", *fixed}
-        ]
-        near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
-        meant = _MEANT.get(name) or (near[0] if near else None)
-        meant = {"target_device": "device"}.get(str(meant), meant) if "device" in own else meant
-        if meant in options:
-            remedy = f"Write {meant}=..."
-        elif meant in fixed:
-            remedy = f"Its libraries are in its name: write ArrayConversion(env, {meant}=...) for others."
-        else:
-            remedy = f"The options are {', '.join(options)}."
-        raise af.OptionError(f"{cls.__name__} has no option {name!r}", remedy=remedy)
-
-
-def _fixed(cls: type) -> tuple[str, ...]:
-    """Return the options that an adapter with two libraries in its name sets itself."""
-    named = any(
-        "To" in base.__name__ and base.__module__.startswith("arrayferry_gym")
-        for base in cls.__mro__
-    )
-    device = ("target_device",) if named and "device" in inspect.signature(cls).parameters else ()
-    return ("env_xp", "target_xp", "like", *device) if named else ()
-
-
-def check_env(cls: type, env: Any) -> None:
-    """Check that an adapter is given an environment of its kind.
-
-    Raises:
-        TypeError: it is not, as with Gymnasium's own wrappers.
-    """
-    vectorised = issubclass(cls, VectorEnv)
-    if isinstance(env, VectorEnv if vectorised else Env):
-        return
-    name = cls.__name__
-    if isinstance(env, (Env, VectorEnv)):
-        wanted, other = "a vector environment", f"arrayferry_gym.{name}"
-        if not vectorised:
-            wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
-        remedy = f"Use {other} for this one"
-    elif isinstance(env, str):
-        wanted, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
-    elif callable(env):
-        wanted, remedy = "an environment", "If it makes environments, call it first"
-    else:
-        wanted, remedy = "an environment", "Pass what gymnasium.make returns"
-    raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
-
-
-def missing_adapter(module: str, name: str) -> AttributeError:
-    """Return the error for a name that a module does not have, such as `NumpyToJax`."""
-    text = f"module {module!r} has no attribute {name!r}"
-    found = re.fullmatch("([A-Z][a-z]+)To([A-Z][a-z]+)", name)
-    if found is not None:
-        source, target = found[1].lower(), found[2].lower()
-        text += f". Write ArrayConversion(env, env_xp={source!r}, target_xp={target!r})"
-    return AttributeError(text, name=name)
-
-
-def refuse_contradictions(cls: type, options: dict[str, Any]) -> None:
-    """Refuse options that an adapter with two libraries in its name sets itself."""
-    for name in _fixed(cls):
-        if name in options:
-            raise af.OptionError(
-                f"{cls.__name__} takes no {name}, since its libraries are in its name",
-                remedy="Write device=..., as in Gymnasium."
-                if name == "target_device"
-                else f"Write ArrayConversion(env, {name}=...) for other libraries.",
-            )

@@ -6,14 +6,9 @@ from typing import Any, Never
 
 import gymnasium as gym
 
-from ._adapter import (
-    Adapter,
-    check_env,
-    converted_space_property,
-    refuse_contradictions,
-    refuse_unknown,
-)
+from ._adapter import Adapter, converted_space_property
 from ._libraries import Target
+from ._refusals import check_env, refuse_contradictions, refuse_unknown
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
@@ -41,7 +36,6 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
-
         check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
             the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
 
@@ -131,6 +125,8 @@ class JaxToNumpy(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
+    libraries_in_name = True
+
     def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:
         refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
@@ -146,6 +142,8 @@ class JaxToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
+    libraries_in_name = True
+
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
@@ -160,6 +158,8 @@ class NumpyToTorch(ArrayConversion):
         device: the device of observations and infos.
         **options: the keyword options of `ArrayConversion`.
     """
+
+    libraries_in_name = True
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(NumpyToTorch, options)

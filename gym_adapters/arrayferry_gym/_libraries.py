@@ -153,7 +153,7 @@ class Libraries:
             remedy = (
                 f"ArrayConversion(env, target_xp={self.target.target.name!r}), which detects it"
             )
-        elif stated != found.name:
+        else:
             remedy += (
                 f", or ArrayConversion(env, target_xp={stated!r}) if {stated!r} is the agent's"
             )

@@ -11,15 +11,9 @@ from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
-from ._adapter import (
-    Adapter,
-    check_env,
-    converted_space_property,
-    missing_adapter,
-    refuse_contradictions,
-    refuse_unknown,
-)
+from ._adapter import Adapter, converted_space_property
 from ._libraries import Target, dtype_name
+from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
@@ -48,7 +42,6 @@ class ArrayConversion(Adapter, VectorWrapper):
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
-
         check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
             the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
 
@@ -214,6 +207,8 @@ class JaxToNumpy(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
+    libraries_in_name = True
+
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
@@ -229,6 +224,8 @@ class JaxToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
+    libraries_in_name = True
+
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
@@ -243,6 +240,8 @@ class NumpyToTorch(ArrayConversion):
         device: the device of results.
         **options: the keyword options of `ArrayConversion`.
     """
+
+    libraries_in_name = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(NumpyToTorch, options)

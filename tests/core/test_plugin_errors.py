@@ -9,28 +9,11 @@ import types
 import numpy as np
 import pytest
 import torch
+from boxes import Box, BoxBackend
 
 import arrayferry as af
 
 X = np.arange(3, dtype=np.float32)
-
-
-class Box:
-    dtype = np.dtype("float32")
-    shape = (3,)
-
-    def __init__(self, values):
-        self.values = values
-
-
-class BoxBackend(af.Backend):
-    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
-
-    def to_numpy(self, x):
-        return x.values
-
-    def from_numpy(self, x, device=None):
-        return Box(x)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import BoxBackend
 from gymnasium import wrappers
 
 import arrayferry as af
@@ -56,16 +57,6 @@ def step(env, *actions):
 class Mine:
     def __init__(self, x):
         self.x = x
-
-
-class Box(af.Backend):
-    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
-
-    def to_numpy(self, x):
-        return x.values
-
-    def from_numpy(self, x, device=None):
-        return x
 
 
 class MineContainer(af.Container):
@@ -147,12 +138,12 @@ MISTAKES = {
     "a list where an array is expected": (lambda: af.backend_of([X]), "array"),
     "the namespace of a number": (lambda: af.namespace_of(5), "array"),
     # plugins
-    "a class that is registered": (lambda: af.registry.register(Box), "instance"),
+    "a class that is registered": (lambda: af.registry.register(BoxBackend), "instance"),
     "something else that is registered": (lambda: af.registry.register("boxes"), "Backend"),
-    "something that was never registered": (lambda: af.registry.unregister(Box()), "regist"),
-    "a backend without a name": (lambda: af.registry.register(part(Box, name="")), "Set name to"),
-    "array types without the comma": (lambda: af.registry.register(part(Box, array_types="boxlib.Box")), "tuple"),
-    "memory of a wrong kind": (lambda: af.registry.register(part(Box, memory="mutable")), "Set memory to"),
+    "something that was never registered": (lambda: af.registry.unregister(BoxBackend()), "regist"),
+    "a backend without a name": (lambda: af.registry.register(part(BoxBackend, name="")), "Set name to"),
+    "array types without the comma": (lambda: af.registry.register(part(BoxBackend, array_types="boxlib.Box")), "tuple"),
+    "memory of a wrong kind": (lambda: af.registry.register(part(BoxBackend, memory="mutable")), "Set memory to"),
     "a container without the comma": (lambda: af.registry.register(part(MineContainer, types=Mine)), "mind the comma"),
     "a converter of a wrong cost": (lambda: af.registry.register(part(Direct, cost="free")), "Set cost to"),
     # the environment
