@@ -7,6 +7,7 @@ What cannot be in the space is an error that names the space and the place in it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -301,22 +302,58 @@ def range_test(
 ) -> Callable[[Any, Any], bool] | None:
     """Return a quick test of NumPy arrays of one dtype of whole numbers, with the shape of the space.
 
-    Its first argument, the action as it was passed, is not used.
-
-    Read as unsigned numbers, those below the range are larger than any count, so that one comparison is
-    enough. None if the counts do not fit the dtype.
+    Its first argument, the action as it was passed, is not used. None if the range does not fit the dtype.
+    Of several ways the cheapest is taken, since this is asked at every step.
     """
-    if dtype.kind not in "iu" or space.nvec.max() > np.iinfo(f"u{dtype.itemsize}").max:
+    if dtype.kind not in "iu":
         return None
     unsigned = np.dtype(f"u{dtype.itemsize}")
+    limits, last = np.iinfo(dtype), space.start.astype(object) + space.nvec - 1
+    if space.start.min() < limits.min or last.max() > limits.max:
+        return None
+    if space.nvec.max() > np.iinfo(unsigned).max:
+        return None
     start, count = space.start.astype(dtype), space.nvec.astype(unsigned)
     less, shifted = np.less, bool(np.any(space.start))
 
-    def test(_: Any, x: Any) -> bool:
+    def compare(x: Any) -> bool:
+        # read as unsigned numbers, those below the range are larger than the count
         x = x - start if shifted else x
-        return b"\0" not in less(x.view(unsigned), count).tobytes()
+        return 0 not in less(x.view(unsigned), count).tobytes()
 
-    return test
+    if math.prod(map(int, space.nvec.flat)) <= _FEW:
+        seen: set[bytes] = set()
+
+        def remember(_: Any, x: Any) -> bool:
+            content = x.tobytes()
+            if content in seen:
+                return True
+            valid = compare(x)
+            if valid:
+                seen.add(content)
+            return valid
+
+        return remember
+    first = int(space.nvec.flat[0])
+    alike = not shifted and bool(np.all(space.nvec == first))
+    if alike and first < 0xFF and dtype.itemsize > 1 and count.size <= _SHORT:
+        table = np.zeros(first, bool)
+
+        def look_up(_: Any, x: Any) -> bool:
+            try:
+                table[x]  # an error for those above the range, and for most below
+            except IndexError:
+                return False
+            return 0xFF not in x.tobytes()  # which is in every small negative number
+
+        return look_up
+    return lambda _, x: compare(x)
+
+
+_FEW = 4_096
+"""Valid actions of a space that are remembered at most."""
+_SHORT = 256
+"""Numbers up to which looking each up in a table is faster than comparing all."""
 
 
 def _dtype_name(x: Any) -> str:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym._actions import range_test
 
 
 class Takes(gym.Env):
@@ -530,3 +531,34 @@ def test_threads_that_share_an_adapter():
         thread.join()
     sys.setswitchinterval(before)
     assert passed == []
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    ("counts", "start"),
+    [
+        ([2] * 64, 0), ([5] * 3, 0), ([254] * 10, 0), ([255] * 10, 0), ([256] * 10, 0), ([3, 4], [1, -2]),
+        ([2] * 300, 0), ([[2, 3], [2, 2]], 0), ([1] * 20, 0), ([100] * 20, -5), ([100] * 20, 40),
+    ],
+)  # fmt: skip
+def test_the_quick_test_of_ranges(counts, start, dtype):
+    counts = np.array(counts)
+    space = spaces.MultiDiscrete(counts, start=np.zeros_like(counts) + start)
+    test = range_test(space, np.dtype(dtype))
+    limits = np.iinfo(dtype)
+    if test is None:
+        first, last = space.start.min(), (space.start + space.nvec - 1).max()
+        assert first < limits.min or last > limits.max or space.nvec.max() > 255
+        return
+    rng = np.random.default_rng(0)
+    most = int(space.nvec.max())
+    edges = [limits.min, limits.max, -1, 0, most, -most, -most - 1, 127, 128, -128, 254, 255, 256]
+    edges += [-254, -255, -256, 2**31, 2**32, -(2**31)]
+    edges = [edge for edge in edges if limits.min <= edge <= limits.max]
+    for index in range(300):
+        x = (space.start + rng.integers(0, space.nvec)).astype(dtype)
+        if index % 2:
+            x.flat[rng.integers(x.size)] = edges[rng.integers(len(edges))]
+        whole = x.astype(object)
+        valid = (whole >= space.start) & (whole < space.start.astype(object) + space.nvec)
+        assert test(None, x) == valid.all(), x
