@@ -26,6 +26,7 @@ from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
 from ._plugin.hookspecs import hookimpl
+from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
 from ._route.dtypes import fit_dtype
 from ._route.route import Route
@@ -48,6 +49,7 @@ __all__ = [
     "Options",
     "PluginError",
     "PluginWarning",
+    "Random",
     "Registry",
     "Route",
     "StructureError",

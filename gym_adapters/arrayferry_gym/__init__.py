@@ -19,7 +19,7 @@ except ImportError as error:
 
 from typing import Any
 
-from . import vector
+from . import functional, vector
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
 from ._functions import (
     array_conversion,
@@ -31,6 +31,7 @@ from ._functions import (
     torch_to_numpy,
 )
 from ._refusals import missing_adapter
+from .functional.registration import register_all
 
 __all__ = [
     "ArrayConversion",
@@ -38,6 +39,7 @@ __all__ = [
     "JaxToTorch",
     "NumpyToTorch",
     "array_conversion",
+    "functional",
     "jax_to_numpy",
     "jax_to_torch",
     "numpy_to_jax",
@@ -46,6 +48,8 @@ __all__ = [
     "torch_to_numpy",
     "vector",
 ]
+
+register_all()
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from arrayferry import (
     Converter,
     Inline,
     Options,
+    Random,
     TracedValueError,
     fit_dtype,
     hookimpl,
@@ -156,6 +157,69 @@ class JaxBackend(Backend):
         import jax
 
         return isinstance(x, jax.core.Tracer)
+
+    def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
+        """Return random numbers from a seed or from a key, which may be traced."""
+        import jax
+
+        if hasattr(seed, "dtype") and (
+            seed.ndim or jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+        ):
+            return JaxRandom(seed)
+        key = jax.random.key(_seed_number(seed))
+        return JaxRandom(key if device is None else jax.device_put(key, self._own_device(device)))
+
+    def use_device(self, device: Any) -> Any:
+        import jax
+
+        return jax.default_device(self._own_device(device))
+
+
+class JaxRandom(Random):
+    """Random numbers from a key, which is split at each use. It works inside `jit` too.
+
+    Args:
+        key: a key, as `jax.random.key` makes it.
+    """
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def key(self) -> Any:
+        import jax
+
+        self._key, key = jax.random.split(self._key)
+        return key
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        import jax
+
+        return jax.random.uniform(self.key(), tuple(shape), dtype, low, high)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        import jax
+
+        values = jax.random.normal(self.key(), tuple(shape), dtype)
+        return (values * std + mean).astype(dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        import jax
+
+        return jax.random.randint(self.key(), tuple(shape), low, high, dtype)
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        import jax
+
+        return jax.random.categorical(self.key(), logits, shape=tuple(shape)).astype(dtype)
+
+
+def _seed_number(seed: Any) -> int:
+    """Return a seed that `jax.random.key` takes: numbers below 2**32 as they are."""
+    import numpy as np
+
+    if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
+        return int(seed)
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def _refuse_deleted(x: Any) -> None:

@@ -12,11 +12,13 @@ import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
 
+from .random import HostRandom, Random, Seed
 from .types import resolve_types
 
 __all__ = ["STANDARD_DTYPES", "Backend", "Memory", "Target"]
@@ -193,6 +195,23 @@ class Backend(ABC):
             kind: "bool", "int", "float" or "complex".
         """
         return {"bool": "bool", "int": "int64", "float": "float64"}.get(kind, "complex128")
+
+    def random(self, seed: Seed = None, device: Any = None) -> Random:
+        """Return random numbers of this library. The default draws in host memory and converts.
+
+        Args:
+            seed: a whole number from 0 on, several of them, or None for one of the operating system.
+            device: the device of the numbers, None for the library's own choice.
+        """
+        return HostRandom(self, seed, device)
+
+    def use_device(self, device: Any) -> AbstractContextManager[Any]:
+        """Return a context in which new arrays are made on a device, if none is named for them.
+
+        Args:
+            device: a device, as `devices` names it.
+        """
+        return nullcontext()
 
     def has_item(self, cls: type) -> bool:
         """Tell whether `item()` of an array of exactly this type returns its number. See `item_types`."""

@@ -1,0 +1,152 @@
+"""`Random`: random numbers of one array library, for code that is written for any of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from arrayferry._errors import OptionError
+
+if TYPE_CHECKING:
+    from .backend import Backend
+
+__all__ = ["HostRandom", "Random", "Seed"]
+
+Seed = int | Sequence[int] | None
+"""A whole number from 0 on, several of them, or None for a seed of the operating system."""
+
+
+class Random(ABC):
+    """Random numbers as arrays of one library. A backend makes it: `Backend.random(seed)`.
+
+    The same seed gives the same numbers in the same library, not in another one.
+
+    Example:
+        >>> import arrayferry as af
+        >>> rng = af.registry.backend("numpy").random(seed=1)
+        >>> rng.uniform((2, 3), -1.0, 1.0).shape
+        (2, 3)
+        >>> sorted(set(rng.integers((1000,), 0, 3).tolist()))
+        [0, 1, 2]
+    """
+
+    @abstractmethod
+    def uniform(
+        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        """Return numbers that are uniform in [low, high).
+
+        Args:
+            shape: the shape of the result.
+            low: the lower bound, a number or an array that broadcasts to the shape.
+            high: the upper bound. Rounding may give it, if the range has few floats.
+            dtype: the name of a dtype of real floats.
+        """
+
+    @abstractmethod
+    def normal(
+        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        """Return normally distributed numbers.
+
+        Args:
+            shape: the shape of the result.
+            mean: the mean, a number or an array that broadcasts to the shape.
+            std: the standard deviation, the same.
+            dtype: the name of a dtype of real floats.
+        """
+
+    @abstractmethod
+    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+        """Return whole numbers that are uniform in [low, high).
+
+        Args:
+            shape: the shape of the result.
+            low: the lowest number, as a number or an array that broadcasts to the shape.
+            high: one above the highest.
+            dtype: the name of a dtype of whole numbers.
+        """
+
+    @abstractmethod
+    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+        """Return indices, each with the probability `softmax(logits)[..., index]`.
+
+        Args:
+            shape: the shape of the result.
+            logits: an array of unnormalised log-probabilities along the last axis. Its other axes broadcast
+                to the shape.
+            dtype: the name of a dtype of whole numbers.
+        """
+
+    def key(self) -> Any:
+        """Return a new key of JAX, for functions that take one. Other libraries have none.
+
+        Raises:
+            OptionError: the library is not JAX.
+        """
+        raise OptionError(
+            "rng.key() was called, but only JAX has keys",
+            remedy="Draw numbers by rng.uniform, normal, integers or categorical, which any library has.",
+        )
+
+
+class HostRandom(Random):
+    """Draws in host memory by NumPy, and converts. It serves any library.
+
+    Args:
+        backend: the library of the results.
+        seed: the seed.
+        device: the device of the results.
+    """
+
+    def __init__(self, backend: Backend, seed: Seed = None, device: Any = None) -> None:
+        import numpy
+
+        self._generator = numpy.random.default_rng(seed)
+        self._backend = backend
+        self._device = device
+
+    def _values(self, given: Any) -> Any:
+        """Return a parameter as NumPy knows it. Python numbers stay, since they have no dtype."""
+        if type(given) in (int, float):
+            return given
+        if hasattr(given, "dtype") and not hasattr(given, "__array_interface__"):
+            return self._backend.to_numpy(given)
+        return given
+
+    def _made(self, values: Any, dtype: str) -> Any:
+        import numpy
+
+        values = numpy.asarray(values, dtype)
+        return self._backend.from_numpy(values, self._device)
+
+    def uniform(
+        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        values = self._generator.random(tuple(shape), _drawn(dtype))
+        low, high = self._values(low), self._values(high)
+        return self._made(values * (high - low) + low, dtype)
+
+    def normal(
+        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        values = self._generator.standard_normal(tuple(shape), _drawn(dtype))
+        return self._made(values * self._values(std) + self._values(mean), dtype)
+
+    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+        low, high = self._values(low), self._values(high)
+        return self._made(self._generator.integers(low, high, tuple(shape)), dtype)
+
+    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+        import numpy
+
+        logits = self._values(logits)
+        # of several exponential waiting times, the shortest is that of each index with its probability
+        waits = self._generator.standard_exponential((*shape, logits.shape[-1]))
+        return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
+
+
+def _drawn(dtype: str) -> str:
+    """Return the dtype to draw in: NumPy draws only float32 and float64."""
+    return dtype if dtype == "float64" else "float32"

@@ -1,0 +1,79 @@
+"""Environments that belong to no array library: written once, served in each, compiled in JAX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._base import FunctionalEnv
+from ._engine import Outcome, Running
+from ._errors import EnvResultError, ImpureError
+from ._single import FunctionalSingleEnv
+from ._vector import FunctionalVectorEnv
+from .classic import (
+    Acrobot,
+    AcrobotParams,
+    CartPole,
+    CartPoleParams,
+    MountainCar,
+    MountainCarContinuous,
+    MountainCarContinuousParams,
+    MountainCarParams,
+    Pendulum,
+    PendulumParams,
+)
+from .registration import register
+
+if TYPE_CHECKING:
+    from ._jax import Functions
+    from ._rollout import Episode, Transition, episode, rollout
+
+__all__ = [
+    "Acrobot",
+    "AcrobotParams",
+    "CartPole",
+    "CartPoleParams",
+    "EnvResultError",
+    "Episode",
+    "FunctionalEnv",
+    "FunctionalSingleEnv",
+    "FunctionalVectorEnv",
+    "Functions",
+    "ImpureError",
+    "MountainCar",
+    "MountainCarContinuous",
+    "MountainCarContinuousParams",
+    "MountainCarParams",
+    "Outcome",
+    "Pendulum",
+    "PendulumParams",
+    "Running",
+    "Transition",
+    "episode",
+    "register",
+    "rollout",
+]
+
+_JAX = {
+    "Functions": "_jax",
+    "Episode": "_rollout",
+    "Transition": "_rollout",
+    "episode": "_rollout",
+    "rollout": "_rollout",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _JAX:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    import arrayferry as af
+
+    problem = af.registry.backend("jax").problem()
+    if problem is not None:
+        raise problem
+    from importlib import import_module
+
+    return getattr(import_module(f".{_JAX[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

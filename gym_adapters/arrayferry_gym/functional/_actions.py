@@ -1,0 +1,158 @@
+"""Actions as a driver takes them: of any library, brought into the arrays that the methods of an environment get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+import arrayferry as af
+from arrayferry_gym._actions import Fitter
+
+from ._bound import namespace, space_dtype
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """Brings a batch of actions into the arrays of a library, of the dtypes of their space.
+
+    Args:
+        name: what messages call the environment.
+        space: the space of the actions of one environment.
+        n: how many environments.
+        backend: the library.
+        device: the device of the arrays.
+        validate: whether actions out of the space are errors. Otherwise they are clipped later.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        space: Space[Any],
+        n: int,
+        backend: af.Backend,
+        device: Any,
+        *,
+        validate: bool,
+    ) -> None:
+        self._name = name
+        self._space = space
+        self._n = n
+        self._validate = validate
+        self._xp = namespace(backend)
+        self._backend = backend
+        self._convert = af.converter(backend, device=device)
+        self._type: type | None = None
+        self._dtype: Any = None
+        self._shape: tuple[int, ...] = ()
+
+    def __call__(self, action: Any) -> Any:
+        """Return an action in the form that the methods of the environment get.
+
+        Raises:
+            arrayferry.ConversionError: its structure, shape or kind is wrong; or with `validate`, an action is
+                not in the space.
+        """
+        if (
+            type(action) is self._type
+            and action.dtype == self._dtype
+            and action.shape == self._shape
+        ):
+            return action
+        found = self._fitted(action, self._space, "")
+        if self._validate:
+            self._check(found)
+        elif found is action and not isinstance(action, (dict, tuple)):  # the next like it is quick
+            self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
+        return found
+
+    def _fitted(self, action: Any, space: Any, path: str) -> Any:
+        if isinstance(space, spaces.Dict):
+            if not isinstance(action, dict) or action.keys() != space.spaces.keys():
+                raise self._wrong(
+                    action, path, f"it takes a dict with {', '.join(map(repr, space.spaces))}"
+                )
+            return {
+                key: self._fitted(action[key], part, f"{path}[{key!r}]")
+                for key, part in space.spaces.items()
+            }
+        if isinstance(space, spaces.Tuple):
+            if not isinstance(action, (tuple, list)) or len(action) != len(space.spaces):
+                raise self._wrong(action, path, f"it takes a tuple of {len(space.spaces)}")
+            return tuple(
+                self._fitted(part, inner, f"{path}[{index}]")
+                for index, (part, inner) in enumerate(zip(action, space.spaces, strict=True))
+            )
+        return self._leaf(action, space, path)
+
+    def _leaf(self, action: Any, space: Any, path: str) -> Any:
+        x = action
+        if isinstance(x, (bool, int, float, list, tuple)):
+            try:
+                x = np.asarray(x)
+            except ValueError:
+                raise self._wrong(action, path, "its parts have different shapes") from None
+        try:
+            x = self._convert(x)
+        except af.ArrayFerryError as error:
+            if not isinstance(error, (af.NotAnArrayError, af.UnsupportedDtypeError)):
+                raise
+            raise self._wrong(action, path, "it takes an array of numbers") from error
+        wanted = (self._n, *space.shape)
+        if tuple(x.shape) != wanted:
+            raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
+        kind = str(x.dtype).rpartition(".")[2]
+        if not kind.startswith(("bool", "int", "uint")) and not (
+            isinstance(space, spaces.Box) and "float" in kind
+        ):
+            raise self._wrong(action, path, f"its dtype is {kind}")
+        dtype = getattr(self._xp, space_dtype(space, self._backend))
+        return x if x.dtype == dtype else self._xp.astype(x, dtype)
+
+    def _check(self, action: Any) -> None:
+        """Check that each action is in the space.
+
+        Raises:
+            arrayferry.ConversionError: one is not; its environment is named.
+        """
+        host = af.convert(action, "numpy")
+        fitter = Fitter("an action", bounds=True)
+        for index in range(self._n):
+            one = _row(host, index)
+            try:
+                fitter.fit(one, self._space)
+            except af.ConversionError as error:
+                raise af.ConversionError(
+                    f"environment {index} of {self._n} of {self._name} got the action {one!r:.80}, which "
+                    f"cannot be one of the space {self._space} ({error.reason.rpartition(': ')[2]})",
+                    remedy="Without validate=True, actions are clipped to the space.",
+                ) from None
+
+    def _wrong(self, action: Any, path: str, why: str) -> af.ConversionError:
+        what = (
+            f"an array of shape {tuple(action.shape)}"
+            if hasattr(action, "shape")
+            else f"{action!r:.80}"
+        )
+        return af.ConversionError(
+            f"{what}{f' at {path}' if path else ''} cannot be the actions of {self._n} environments of "
+            f"{self._name}, with the space {self._space} each: {why}",
+            remedy="Pass one action for each environment, along the first axis.",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_xp": None, "_type": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._xp = namespace(self._backend)
+
+
+def _row(tree: Any, index: int) -> Any:
+    if isinstance(tree, dict):
+        return {key: _row(part, index) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_row(part, index) for part in tree)
+    return tree[index]

@@ -1,0 +1,279 @@
+"""An environment bound to a library: its methods, with their results checked and brought into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+
+from ._base import FunctionalEnv
+from ._errors import EnvResultError
+from ._trees import Layout, split
+
+__all__ = ["Bound", "namespace", "select", "space_dtype"]
+
+
+class Bound:
+    """An environment, a library, and how many environments there are.
+
+    Args:
+        env: the environment.
+        backend: the library that its methods compute in.
+        n: how many environments.
+        limit: after how many steps an episode is truncated, None for never.
+
+    Attributes:
+        xp: the namespace of the library.
+        layout: that of the states, once there was one.
+    """
+
+    def __init__(self, env: FunctionalEnv, backend: af.Backend, n: int, limit: int | None) -> None:
+        self.env = env
+        self.name = type(env).__name__
+        self.backend = backend
+        self.n = n
+        self.limit = limit
+        self.xp = namespace(backend)
+        self.layout: Layout | None = None
+        self.dtypes: list[Any] = []
+        self.has_info = type(env).info is not FunctionalEnv.info
+        self._casts = self._observed_dtypes()
+        self.clip = _clip(self.xp, backend, env.action_space)
+
+    def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
+        """Return the dtype and the shape of each array of an observation."""
+        found = []
+        for space in _parts(self.env.observation_space, self.name):
+            name = space_dtype(space, self.backend)
+            found.append((getattr(self.xp, name), (self.n, *space.shape)))
+        return found
+
+    def reset(self, rng: Any, n: int, params: Any) -> Any:
+        """Return checked states of `n` environments at the start."""
+        state = self.env.reset(self.xp, rng, n, params)
+        leaves, layout = split(state)
+        if not leaves:
+            raise EnvResultError(
+                f"{self.name}.reset() returned {state!r:.80}, which holds no array",
+                remedy="Return a tree of arrays that begin with the axis of environments.",
+            )
+        if self.layout is None:
+            self.adopt(state)
+        self._same(leaves, layout, f"{self.name}.reset()", n)
+        return state
+
+    def adopt(self, state: Any) -> None:
+        """Take the structure and the dtypes of states as those that all others must have."""
+        leaves, self.layout = split(state)
+        self.dtypes = [leaf.dtype for leaf in leaves]
+
+    def check(self, state: Any) -> None:
+        """Check that states from elsewhere fit.
+
+        Raises:
+            EnvResultError: they do not.
+        """
+        leaves, layout = split(state)
+        self._same(leaves, layout, "the state that was set,", self.n)
+
+    def step(
+        self, rng: Any, state: Any, action: Any, params: Any, *, checked: bool = False
+    ) -> tuple[Any, Any, Any]:
+        """Return the next states, rewards and terminations, checked.
+
+        With `checked`, the structure of the states is not checked again.
+        """
+        result = self.env.step(self.xp, rng, state, action, params)
+        try:
+            state, reward, terminated = result
+        except (TypeError, ValueError):
+            raise EnvResultError(
+                f"{self.name}.step() returned {type(result).__name__}, not three values",
+                remedy="Return the state, the reward and whether it has terminated.",
+            ) from None
+        if not checked:
+            leaves, layout = split(state)
+            self._same(leaves, layout, f"{self.name}.step()", self.n)
+        return state, self._reward(reward), self._terminated(terminated)
+
+    def _same(self, leaves: list[Any], layout: Layout, source: str, n: int) -> None:
+        """Check that states have the structure and the dtypes of the first, and begin with `n` environments."""
+        if layout != self.layout:
+            raise EnvResultError(
+                f"{source} gave the state {layout!r}, but the first reset() {self.layout!r}",
+                remedy="Return states of the same structure.",
+            )
+        for path, leaf, dtype in zip(layout.paths, leaves, self.dtypes, strict=True):
+            if leaf.dtype != dtype:
+                raise EnvResultError(
+                    f"{source} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
+                    remedy="Keep its dtype, for instance by xp.astype(x, xp.float32).",
+                )
+            shape = tuple(leaf.shape)
+            if shape[:1] != (n,):
+                raise EnvResultError(
+                    f"{source} gave the shape {shape} for state{path}, with {n} environments",
+                    remedy="Let each array begin with the axis of environments.",
+                )
+
+    def _reward(self, reward: Any) -> Any:
+        xp = self.xp
+        if isinstance(reward, (int, float)):
+            return xp.full((self.n,), float(reward), dtype=xp.float32)
+        if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (self.n,):
+            raise EnvResultError(
+                f"the reward of {self.name}.step() is {reward!r:.80}, but must begin with {self.n} environments",
+                remedy=f"Return an array of shape ({self.n},).",
+            )
+        if "float" not in str(reward.dtype):
+            return xp.astype(reward, xp.float32)
+        return reward
+
+    def _terminated(self, terminated: Any) -> Any:
+        xp = self.xp
+        if isinstance(terminated, bool):
+            return xp.full((self.n,), terminated, dtype=xp.bool)
+        if (
+            not hasattr(terminated, "dtype")
+            or terminated.dtype != xp.bool
+            or tuple(terminated.shape) != (self.n,)
+        ):
+            raise EnvResultError(
+                f"terminated of {self.name}.step() is {terminated!r:.80}, but must be {self.n} truth values",
+                remedy=f"Return an array of shape ({self.n},) and dtype bool.",
+            )
+        return terminated
+
+    def observe(self, state: Any, params: Any) -> Any:
+        """Return observations of the dtypes of their space, checked."""
+        observation = self.env.observe(self.xp, state, params)
+        space = self.env.observation_space
+        if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
+            dtype, shape = self._casts[0]
+            if observation.dtype == dtype and observation.shape == shape:
+                return observation
+            return self._observed(observation, dtype, shape, "")
+        rest = iter(self._casts)
+        return self._tree(observation, space, rest, "")
+
+    def _tree(self, value: Any, space: Any, casts: Any, path: str) -> Any:
+        if isinstance(space, spaces.Dict):
+            if not isinstance(value, dict) or value.keys() != space.spaces.keys():
+                raise self._unlike(value, path, f"a dict with {', '.join(map(repr, space.spaces))}")
+            return {
+                key: self._tree(value[key], part, casts, f"{path}[{key!r}]")
+                for key, part in space.spaces.items()
+            }
+        if isinstance(space, spaces.Tuple):
+            if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+                raise self._unlike(value, path, f"a tuple of {len(space.spaces)}")
+            return tuple(
+                self._tree(part, inner, casts, f"{path}[{index}]")
+                for index, (part, inner) in enumerate(zip(value, space.spaces, strict=True))
+            )
+        if not hasattr(value, "dtype"):
+            raise self._unlike(value, path, "an array")
+        return self._observed(value, *next(casts), path)
+
+    def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
+        if tuple(x.shape) != shape:
+            raise self._unlike(x, path, f"an array of shape {shape}")
+        return x if x.dtype == dtype else self.xp.astype(x, dtype)
+
+    def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
+        shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        return EnvResultError(
+            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{shape}, but its space "
+            f"asks for {wanted}",
+            remedy="Let it begin with the axis of environments, followed by the shape of the space.",
+        )
+
+    def inform(self, state: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of states."""
+        if not self.has_info:
+            return {}
+        info = self.env.info(self.xp, state, params)
+        if not isinstance(info, dict):
+            raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
+        return info
+
+    def leaves(self, state: Any) -> list[Any]:
+        """Return the arrays of states."""
+        return split(state)[0]
+
+    def join(self, leaves: Any) -> Any:
+        """Return states around arrays."""
+        assert self.layout is not None
+        return self.layout.join(leaves)
+
+
+def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
+    """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
+    if tuple(old.shape) == tuple(mask.shape):
+        return xp.where(mask, new, old)
+    return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
+
+
+def namespace(backend: af.Backend) -> Any:
+    """Return the namespace of a library, as the methods of an environment get it."""
+    return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
+
+
+def space_dtype(space: Any, backend: af.Backend) -> str:
+    """Return the name of the dtype that values of a space have in a library."""
+    return str(af.fit_dtype(np.zeros((), space.dtype), backend, "allow").dtype.name)
+
+
+def _parts(space: Any, name: str) -> list[Any]:
+    """Return the spaces of the arrays in a value of a space, in order."""
+    if isinstance(space, spaces.Dict):
+        return [part for inner in space.spaces.values() for part in _parts(inner, name)]
+    if isinstance(space, spaces.Tuple):
+        return [part for inner in space.spaces for part in _parts(inner, name)]
+    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return [space]
+    raise EnvResultError(
+        f"{name} has the space {space}, whose values are no arrays of one shape",
+        remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
+    )
+
+
+def _clip(xp: Any, backend: af.Backend, space: Any) -> Callable[[Any], Any]:
+    """Return a function that clips actions to a space. Its results are new arrays, unlike its argument."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: _clip(xp, backend, part) for key, part in space.spaces.items()}
+        return lambda action: {key: clip(action[key]) for key, clip in parts.items()}
+    if isinstance(space, spaces.Tuple):
+        inner = [_clip(xp, backend, part) for part in space.spaces]
+        return lambda action: tuple(clip(part) for clip, part in zip(inner, action, strict=True))
+    if isinstance(space, spaces.Discrete):
+        low, high = int(space.start), int(space.start + space.n - 1)
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        first, last = (
+            (space.start, space.start + space.nvec - 1)
+            if isinstance(space, spaces.MultiDiscrete)
+            else (space.low, space.high)
+        )
+        if np.all(np.isinf(first)) and np.all(np.isinf(last)):
+            return lambda x: x + 0
+        if np.all(first == first.flat[0]) and np.all(last == last.flat[0]):
+            low, high = first.flat[0].item(), last.flat[0].item()
+        else:
+            dtype = space_dtype(space, backend)
+            return _between(
+                xp, *(backend.from_numpy(np.asarray(edge, dtype)) for edge in (first, last))
+            )
+    return _between(xp, low, high)
+
+
+def _between(xp: Any, low: Any, high: Any) -> Callable[[Any], Any]:
+    if xp is np or (xp.__name__.endswith("numpy") and xp.__name__ != "jax.numpy"):
+        maximum, minimum = np.maximum, np.minimum  # faster than clip for few numbers
+        return lambda x: minimum(maximum(x, low), high)
+    return lambda x: xp.clip(x, low, high)

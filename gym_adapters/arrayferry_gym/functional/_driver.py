@@ -1,0 +1,295 @@
+"""`Driver`: what single and vector environments have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._libraries import Libraries
+from arrayferry_gym._spaces import converted_space
+
+from ._actions import Actions
+from ._base import FunctionalEnv
+from ._bound import Bound
+from ._engine import Engine, Outcome, first_row, make_engine
+from ._limits import limit_of
+from ._params import Params, prepare
+
+__all__ = ["Driver", "check_functional", "served_space"]
+
+
+class Driver:
+    """Advances a batch of environments by the engine of a library, and converts where the agent has another.
+
+    Attributes:
+        served: the library of observations and actions.
+        engine: computes, in that library, or in NumPy for PyTorch on the CPU.
+        params: the parameters, in the library of the engine.
+    """
+
+    served: af.Backend
+    engine: Engine
+    params: Params
+
+    def __init__(
+        self,
+        env: FunctionalEnv,
+        n: int,
+        mode: AutoresetMode,
+        max_episode_steps: Any,
+        params: Any,
+        *,
+        render_mode: str | None,
+        validate: bool,
+        differentiable: bool,
+    ) -> None:
+        modes = env.metadata.get("render_modes") or []
+        if render_mode is not None and render_mode not in modes:
+            raise af.OptionError(
+                f"render_mode={render_mode!r}: {type(env).__name__} has {', '.join(map(repr, modes)) or 'none'}"
+            )
+        for name, flag in {"validate": validate, "differentiable": differentiable}.items():
+            if type(flag) is not bool:
+                raise af.OptionError(
+                    f"{name}={flag!r:.80} is not valid", remedy="Pass True or False."
+                )
+        self._env = env
+        self._n = n
+        self._mode = mode
+        self._limit = limit_of(env, max_episode_steps)
+        self._given = params
+        self._validate = validate
+        self._differentiable = differentiable
+        self._out: Any = None
+        self._begun = False
+
+    def serve(self, backend: af.Backend, device: Any) -> Libraries | None:
+        """Set the library, and return what converts the samples of spaces; None for NumPy."""
+        problem = backend.problem()
+        if problem is not None:
+            raise problem
+        libraries = Libraries({}, "numpy", backend, None, device)
+        where = _device(backend, device)
+        by_numpy = backend.name == "torch" and where == "cpu" and not self._differentiable
+        computing = af.registry.backend("numpy") if by_numpy else backend
+        device = None if by_numpy else device
+        bound = Bound(self._env, computing, self._n, self._limit)
+        self.params = prepare(self._given, self._env.default_params, self._n, computing, device)
+        self._device = device
+        self._actions = Actions(
+            type(self._env).__name__, self._env.action_space, self._n, computing, device,
+            validate=self._validate,
+        )  # fmt: skip
+        self.engine = make_engine(bound, self._mode, device)
+        self._out = af.converter(backend, device=where) if by_numpy else None
+        self._seeded = False
+        self.served = backend
+        return None if backend.name == "numpy" else libraries
+
+    def can_serve(self, backend: af.Backend) -> bool:
+        """Tell whether another library can be served now."""
+        return not self._begun and backend.memory != "lazy" and backend.problem() is None
+
+    def reset(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the mask of the options."""
+        engine = self.engine
+        options = dict(options or {})
+        mask = options.pop("reset_mask", None)
+        given = options.pop("params", None)
+        if options:
+            raise af.OptionError(
+                f"reset() has no option {next(iter(options))!r}",
+                remedy='The options are "params" and "reset_mask".',
+            )
+        if mask is not None:
+            mask = self._mask(mask)
+        if given is not None:
+            self._set_params(given, mask)
+        if seed is not None or not self._seeded:
+            engine.seed(_seed(seed, self._n))
+            self._seeded = True
+        self._begun = True
+        observation, info = engine.reset(self.params, mask)
+        info = self._infos(info)
+        return (observation, info) if self._out is None else self._out((observation, info))
+
+    def _set_params(self, given: Any, mask: Any) -> None:
+        bound, before = self.engine.bound, self.params
+        base = before.tree if isinstance(given, dict) else self._env.default_params
+        new = prepare(
+            given, self._env.default_params, self._n, bound.backend, self._device, base=base
+        )
+        if mask is not None and self.engine.running is not None:
+            new = new.where(mask, before, bound.xp)
+        self.params = new
+
+    def _mask(self, mask: Any) -> Any:
+        found = af.convert(np.asarray(mask) if isinstance(mask, (list, tuple)) else mask, "numpy")
+        if getattr(found, "dtype", None) != np.bool_ or found.shape != (self._n,):
+            raise af.OptionError(
+                f"reset_mask is {mask!r:.80}",
+                remedy=f"Pass an array of {self._n} truth values, of dtype bool.",
+            )
+        return af.convert(found, self.engine.bound.backend, device=self._device)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        if not self._begun:
+            raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
+        outcome = self.engine.step(self._actions(actions), self.params)
+        observation, reward, terminated, truncated = outcome[:4]
+        infos: dict[str, Any] = {}
+        if outcome.info or outcome.final_observation is not None:
+            infos = self._step_infos(outcome)
+        if self._out is None:
+            return observation, reward, terminated, truncated, infos
+        return self._out((observation, reward, terminated, truncated, infos))  # type: ignore[no-any-return]
+
+    def _infos(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return infos as vector environments have them: with a mask for each key."""
+        if not info:
+            return {}
+        xp = self.engine.bound.xp
+        found: dict[str, Any] = {}
+        for key, value in info.items():
+            found[key] = value
+            found[f"_{key}"] = xp.ones((self._n,), dtype=xp.bool)
+        return found
+
+    def _step_infos(self, outcome: Outcome) -> dict[str, Any]:
+        infos = self._infos(outcome.info)
+        if outcome.final_observation is not None:
+            done = outcome.terminated | outcome.truncated
+            infos["final_obs"] = outcome.final_observation
+            infos["_final_obs"] = done
+            if outcome.final_info:
+                infos["final_info"] = self._infos(outcome.final_info)
+                infos["_final_info"] = done | done
+        return infos
+
+    def reset_one(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Do the same as `reset`, for a single environment."""
+        observation, info = self.reset(seed, options)
+        return self._first(observation), self._one_info(info)
+
+    def step_one(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Do the same as `step`, for a single environment."""
+        action = _batched(action)
+        observation, reward, terminated, truncated, infos = self.step(action)
+        host = af.converter("numpy")
+        reward = (
+            self._first(reward)
+            if reward.ndim > 1 or self._differentiable
+            else float(host(reward)[0])
+        )
+        return (
+            self._first(observation),
+            reward,
+            bool(host(terminated)[0]),
+            bool(host(truncated)[0]),
+            self._one_info(infos),
+        )
+
+    def _first(self, tree: Any) -> Any:
+        if self._out is not None or self.served.name == "numpy":
+            return first_row(tree)
+        return self.engine.first(tree)
+
+    def _one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
+        return (
+            self._first({key: value for key, value in infos.items() if key[:1] != "_"})
+            if infos
+            else infos
+        )
+
+    @property
+    def state(self) -> Any:
+        """The states in the library of the agent."""
+        if self.engine.running is None:
+            raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
+        state = self.engine.state
+        return af.convert(state, self.served, copy=True)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        if self.engine.running is None:
+            raise gym.error.ResetNeeded("Call reset() first, then set the state.")
+        bound = self.engine.bound
+        state = af.convert(state, bound.backend, device=self._device, copy=True)
+        bound.check(state)
+        self.engine.state = state
+
+    def render(self, index: int) -> Any:
+        """Return an image of one environment."""
+        return self._env.render(af.convert(self.state, "numpy"), index)
+
+    def close(self) -> None:
+        """Forget the states."""
+        self._begun = False
+        self.engine.running = None
+
+
+def check_functional(env: Any) -> FunctionalEnv:
+    """Return an environment, made if its class was given.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(env, type) and issubclass(env, FunctionalEnv):
+        return env()
+    if isinstance(env, FunctionalEnv):
+        return env
+    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}")
+
+
+def _device(backend: af.Backend, device: Any) -> str:
+    """Return the name of a device, "cpu" for the default of a library that is in host memory."""
+    return "cpu" if device is None else backend.device_name(device)
+
+
+def _seed(seed: Any, n: int) -> Any:
+    """Return a seed: a whole number, or several.
+
+    Raises:
+        arrayferry.OptionError: it is no seed.
+    """
+    if isinstance(seed, (list, tuple, np.ndarray)):
+        seeds = [None if part is None else int(part) for part in seed]
+        if len(seeds) != n:
+            raise af.OptionError(
+                f"seed has {len(seeds)} numbers for {n} environments",
+                remedy="Pass one number for all.",
+            )
+        if all(part is None for part in seeds):
+            return None
+        seed = [-1 if part is None else part for part in seeds]
+        seed = [part + 1 for part in seed]
+    if seed is None:
+        return None
+    if isinstance(seed, list):
+        if min(seed) >= 0:
+            return seed
+    elif isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) and seed >= 0:
+        return int(seed)
+    raise af.OptionError(f"seed={seed!r:.80} is not valid", remedy="Pass a whole number from 0 on.")
+
+
+def served_space(space: Space[Any], libraries: Libraries | None, observed: bool) -> Any:
+    """Return a space for the library of the agent."""
+    return space if libraries is None else converted_space(space, libraries, observed=observed)
+
+
+def _batched(action: Any) -> Any:
+    """Return an action for a batch of one environment."""
+    if isinstance(action, dict):
+        return {key: _batched(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(map(_batched, action))
+    if hasattr(action, "dtype") and hasattr(action, "ndim"):
+        return action[None, ...]
+    return np.asarray([action])

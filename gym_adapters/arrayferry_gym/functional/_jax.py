@@ -1,0 +1,304 @@
+"""Environments in JAX: compiled for the drivers, and as pure functions for `jit`, `vmap`, `scan` and `grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+
+from ._base import FunctionalEnv
+from ._bound import Bound, select
+from ._engine import Engine, Outcome, Running, advance, restart
+from ._limits import UNSET, limit_of, mode_of
+from ._params import Frame, Params, prepare
+from ._trees import Layout, split
+
+__all__ = ["Functions", "JaxEngine", "Packed"]
+
+
+def _random(key: Any) -> af.Random:
+    return af.registry.backend("jax").random(key)
+
+
+def _strong(x: Any) -> Any:
+    """Return an array whose type does not depend on what it is computed with, so that nothing compiles twice."""
+    return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
+
+
+def _renewal(bound: Bound, key: Any, params: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    """Return what resets the environments in a mask. If there are none, no random number is drawn."""
+
+    def renew(mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+        before = tuple(map(_strong, bound.leaves(state)))
+
+        def fresh() -> Any:
+            new = bound.leaves(bound.reset(_random(key), bound.n, params))
+            leaves = tuple(
+                _strong(select(jnp, mask, a, b)) for a, b in zip(new, before, strict=True)
+            )
+            return leaves, bound.observe(bound.join(leaves), params)
+
+        leaves, observation = jax.lax.cond(mask.any(), fresh, lambda: (before, observation))
+        return bound.join(leaves), observation
+
+    return renew
+
+
+class JaxEngine(Engine):
+    """JAX: a step is one compiled call, to which the states are donated. It compiles once."""
+
+    PROGRAMS = 8
+    """For how many combinations of static parameters the compiled code is kept."""
+
+    def __init__(self, bound: Bound, mode: AutoresetMode, device: Any) -> None:
+        super().__init__(bound, mode, device)
+        self._programs: dict[Frame, tuple[Any, Any, Any]] = {}
+        self._leaves: tuple[Any, ...] = ()
+        self._current: Any = None
+
+    def seed(self, seed: Any) -> None:
+        """Start the random numbers anew."""
+        rng: Any = self.bound.backend.random(seed, self.device)
+        self._key = jax.random.key_data(rng._key)
+
+    def _program(self, params: Params) -> tuple[Any, Any, Any]:
+        """Return the compiled functions for the static parameters."""
+        frame = params.frame
+        found = self._programs.get(frame)
+        if found is None:
+            while len(self._programs) >= self.PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            found = self._programs[frame] = _compiled(self.bound, self.mode, frame)
+        return found
+
+    def _values(self, params: Params) -> tuple[Any, ...]:
+        """Return the parameters that are values, as arrays, which enter compiled code faster than numbers."""
+        if self._current is None or self._current[0] is not params:
+            values = tuple(map(jnp.asarray, params.values))
+            if self.device is not None:
+                values = af.convert(values, "jax", device=self.device)
+            self._current = params, values, self._program(params)[2]
+        return self._current[1]  # type: ignore[no-any-return]
+
+    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        values = self._values(params)
+        start, again, _ = self._program(params)
+        if mask is None or not self._leaves:
+            self._leaves, self._key, observation, info = start(self._key, values)
+        else:
+            self._leaves, self._key, observation, info = again(
+                self._leaves, self._key, mask, values
+            )
+        return observation, info
+
+    def step(self, action: Any, params: Params) -> Outcome:
+        current = self._current
+        if current is None or current[0] is not params:
+            self._values(params)
+            current = self._current
+        _, values, program = current
+        self._leaves, self._key, outcome = program(self._leaves, self._key, action, values)
+        return outcome  # type: ignore[no-any-return]
+
+    @property
+    def running(self) -> Any:
+        """The environments, None before the first reset."""
+        return _unpacked(self.bound, self._leaves) if self._leaves else None
+
+    @running.setter
+    def running(self, running: Any) -> None:
+        self._leaves = () if running is None else _packed(self.bound, running)
+
+    @property
+    def state(self) -> Any:
+        """A copy of the states, since the next step takes their memory."""
+        leaves, layout = split(self.running.state)
+        return layout.join([jnp.array(leaf, copy=True) for leaf in leaves])
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        leaves, layout = split(state)
+        state = layout.join([jnp.array(leaf, copy=True) for leaf in leaves])
+        self.running = self.running._replace(state=state)
+
+    def first(self, tree: Any) -> Any:
+        """Return the first environment's part of each array in a tree."""
+        return _first(tree)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_programs": {}, "_current": None}
+
+
+@jax.jit
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def _packed(bound: Bound, running: Running) -> tuple[Any, ...]:
+    return (*map(_strong, bound.leaves(running.state)), running.elapsed, running.ended)
+
+
+def _unpacked(bound: Bound, leaves: tuple[Any, ...]) -> Running:
+    return Running(bound.join(leaves[:-2]), *leaves[-2:])
+
+
+def _compiled(bound: Bound, mode: AutoresetMode, frame: Frame) -> tuple[Any, Any, Any]:
+    """Compile the functions of an engine. Keys travel as plain arrays."""
+
+    def start(key: Any, values: Any) -> Any:
+        key, own = jax.random.split(jax.random.wrap_key_data(key))
+        running, observation, info = restart(bound, _random(own), None, None, frame.join(values))
+        return _packed(bound, running), jax.random.key_data(key), observation, info
+
+    def again(leaves: Any, key: Any, mask: Any, values: Any) -> Any:
+        key, own = jax.random.split(jax.random.wrap_key_data(key))
+        running, observation, info = restart(
+            bound, _random(own), _unpacked(bound, leaves), mask, frame.join(values)
+        )
+        return _packed(bound, running), jax.random.key_data(key), observation, info
+
+    def step(leaves: Any, key: Any, action: Any, values: Any) -> Any:
+        key, own, fresh = jax.random.split(jax.random.wrap_key_data(key), 3)
+        params = frame.join(values)
+        running, outcome = advance(
+            bound, mode, _random(own), _unpacked(bound, leaves), action, params,
+            _renewal(bound, fresh, params),
+        )  # fmt: skip
+        return _packed(bound, running), jax.random.key_data(key), outcome
+
+    donated = (0, 1)
+    return (
+        jax.jit(start),
+        jax.jit(again, donate_argnums=donated),
+        jax.jit(step, donate_argnums=donated),
+    )
+
+
+class Packed:
+    """States in a container that JAX does not know, such as a plain dataclass: a pytree of their arrays.
+
+    Attributes:
+        leaves: the arrays.
+        layout: what they are arranged in.
+    """
+
+    def __init__(self, leaves: Sequence[Any], layout: Layout) -> None:
+        self.leaves = tuple(leaves)
+        self.layout = layout
+
+    @property
+    def tree(self) -> Any:
+        """The states as the environment returned them."""
+        return self.layout.join(self.leaves)
+
+    def __repr__(self) -> str:
+        return f"Packed({self.tree!r})"
+
+
+jax.tree_util.register_pytree_node(
+    Packed,
+    lambda packed: (packed.leaves, packed.layout),
+    lambda layout, leaves: Packed(leaves, layout),
+)
+
+
+def pack(state: Any) -> Any:
+    """Return states as a pytree of arrays."""
+    leaves, layout = split(state)
+    known = jax.tree.leaves(state)
+    if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
+        return jax.tree.map(_strong, state)
+    return Packed(map(_strong, leaves), layout)
+
+
+def unpack(state: Any) -> Any:
+    """Return states as the environment returned them."""
+    return state.tree if type(state) is Packed else state
+
+
+class Functions:
+    """An environment as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`.
+
+    Args:
+        env: the environment.
+        autoreset_mode: when episodes that have ended are reset, as in Gymnasium. The default resets them in
+            the same step, so that each step is a transition.
+        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
+            that of the environment.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, Functions
+        >>> functions = Functions(CartPole())
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running, outcome = jax.jit(functions.step)(
+        ...     jax.random.key(1), running, jax.numpy.array([0, 1, 0, 1])
+        ... )
+        >>> outcome.reward
+        Array([1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        env: FunctionalEnv,
+        *,
+        autoreset_mode: Any = AutoresetMode.SAME_STEP,
+        max_episode_steps: Any = UNSET,
+    ) -> None:
+        self.env = env
+        self.autoreset_mode = mode_of(autoreset_mode)
+        self.max_episode_steps = limit_of(env, max_episode_steps)
+
+    def _bound(self, n: int, running: Running | None) -> Bound:
+        bound = Bound(self.env, af.registry.backend("jax"), n, self.max_episode_steps)
+        if running is not None:
+            bound.adopt(unpack(running.state))
+        return bound
+
+    def _params(self, params: Any, n: int) -> Any:
+        return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None).tree
+
+    def reset(self, key: Any, num_envs: int, params: Any = None) -> tuple[Running, Any]:
+        """Start `num_envs` environments.
+
+        Args:
+            key: a key of JAX.
+            num_envs: how many.
+            params: parameters, or a dict of those that differ from the defaults.
+
+        Returns:
+            The environments, and their observations.
+        """
+        bound = self._bound(num_envs, None)
+        running, observation, _ = restart(
+            bound, _random(key), None, None, self._params(params, num_envs)
+        )
+        return running._replace(state=pack(running.state)), observation
+
+    def step(
+        self, key: Any, running: Running, action: Any, params: Any = None
+    ) -> tuple[Running, Outcome]:
+        """Take a step in all environments, and reset those that have ended.
+
+        Args:
+            key: a key of JAX, another one for each step.
+            running: the environments.
+            action: their actions, which are clipped to the action space.
+            params: as in `reset`.
+
+        Returns:
+            The environments after the step, and its outcome.
+        """
+        n = running.elapsed.shape[0]
+        bound, tree = self._bound(n, running), self._params(params, n)
+        own, fresh = jax.random.split(key)
+        running, outcome = advance(
+            bound, self.autoreset_mode, _random(own), running._replace(state=unpack(running.state)), action,
+            tree, _renewal(bound, fresh, tree),
+        )  # fmt: skip
+        return running._replace(state=pack(running.state)), outcome

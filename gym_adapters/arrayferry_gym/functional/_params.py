@@ -1,0 +1,259 @@
+"""Parameters: which are static, which are values, and which differ from environment to environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+
+from ._trees import Layout, split
+
+__all__ = ["Frame", "Params", "prepare"]
+
+
+class Frame:
+    """The static part of parameters: their layout, and the values that may choose branches. It can be hashed."""
+
+    __slots__ = ("_layout", "_static")
+
+    def __init__(self, layout: Layout, static: tuple[Any, ...]) -> None:
+        self._layout = layout
+        self._static = static
+
+    def join(self, values: Any) -> Any:
+        """Put the parameters together around their values."""
+        rest = iter(values)
+        return self._layout.join(
+            next(rest) if static is _VALUE else static for static in self._static
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame):
+            return NotImplemented
+        return self is other or (
+            self._layout == other._layout
+            and all(
+                type(a) is type(b) and a == b
+                for a, b in zip(self._static, other._static, strict=True)
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._layout, self._static))
+
+
+class _Value:
+    def __repr__(self) -> str:
+        return "value"
+
+    def __reduce__(self) -> str:
+        return "_VALUE"
+
+
+_VALUE = _Value()
+
+
+class Params:
+    """Parameters in one library.
+
+    Attributes:
+        tree: as the methods of an environment take them.
+        frame: the static part.
+        values: the others, in order: numbers, and arrays of the library.
+        batched: for each value, whether it has one number for each environment.
+        paths: for each value, how it is reached.
+    """
+
+    def __init__(
+        self, frame: Frame, values: list[Any], batched: list[bool], paths: list[str]
+    ) -> None:
+        self.frame = frame
+        self.values = tuple(values)
+        self.batched = tuple(batched)
+        self.paths = tuple(paths)
+        self.tree = frame.join(values)
+        self.any_batched = any(batched)
+
+    def rows(self, index: Any) -> Any:
+        """Return the tree for some of the environments."""
+        if not self.any_batched:
+            return self.tree
+        pairs = zip(self.values, self.batched, strict=True)
+        return self.frame.join([x[index] if batched else x for x, batched in pairs])
+
+    def where(self, mask: Any, other: Params, xp: Any) -> Params:
+        """Return these parameters for the environments in a mask, and others elsewhere.
+
+        Raises:
+            arrayferry.OptionError: a static parameter differs.
+        """
+        if self.frame != other.frame:
+            raise af.OptionError(
+                "a static parameter was changed for some of the environments",
+                remedy="Whole numbers, truth values and texts are the same for all: change them without reset_mask.",
+            )
+        values, batched = [], []
+        for new, old, news, olds in zip(
+            self.values, other.values, self.batched, other.batched, strict=True
+        ):
+            if new is old or (not news and not olds and _equal(new, old)):
+                values.append(old)
+                batched.append(olds)
+                continue
+            new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
+            wide = xp.reshape(mask, (-1,) + (1,) * (new.ndim - 1))
+            values.append(xp.where(wide, new, old))
+            batched.append(True)
+        return Params(self.frame, values, batched, list(self.paths))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return type(a) is type(b) is float and a == b
+
+
+def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
+    """Return a value with an axis of environments."""
+    if type(x) in (float, complex):
+        return xp.full(mask.shape, x, dtype=xp.float32 if type(x) is float else xp.complex64)
+    return x if batched else x[None, ...]
+
+
+def prepare(
+    given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, *, base: Any = None
+) -> Params:
+    """Check parameters against their defaults, and convert their values to a library.
+
+    Args:
+        given: the parameters: a tree like the defaults, a dict of some of their fields, or None.
+        defaults: the defaults, whose types tell which parameters are static.
+        n: how many environments there are.
+        backend: the library.
+        device: the device of arrays.
+        base: the parameters that a dict of some fields is completed from, None for the defaults.
+
+    Raises:
+        arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
+    """
+    given = _completed(given, defaults if base is None else base)
+    wanted, layout = split(defaults, _anything, prefix="params")
+    found, own = split(given, _anything, prefix="params")
+    if own != layout:
+        raise af.OptionError(
+            f"the parameters are {own!r}, but their defaults are {layout!r}",
+            remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
+        )
+    convert = af.converter(backend, device=device, narrowing="allow")
+    static: list[Any] = []
+    values: list[Any] = []
+    batched: list[bool] = []
+    paths: list[str] = []
+    for path, default, value in zip(layout.paths, wanted, found, strict=True):
+        if _is_value(default):
+            value = _value(path, default, value, convert)
+            shape, single = np.shape(value), np.shape(default)
+            if shape not in (single, (n, *single)):
+                raise af.OptionError(
+                    f"{path} has the shape {tuple(shape)}",
+                    remedy=f"Pass {single} for all environments, or {(n, *single)} for each of {n} its own.",
+                )
+            static.append(_VALUE)
+            values.append(value)
+            batched.append(shape != single)
+            paths.append(path)
+        else:
+            static.append(_static(path, default, value))
+    return Params(Frame(layout, tuple(static)), values, batched, paths)
+
+
+def _anything(_: Any) -> bool:
+    return True
+
+
+def _is_value(default: Any) -> bool:
+    return type(default) in (float, complex) or af.registry.kind(default).what in (
+        "array",
+        "scalar",
+    )
+
+
+def _value(path: str, default: Any, value: Any, convert: Any) -> Any:
+    """Return a parameter that is a value: a Python number, or an array of the library."""
+    if type(default) in (float, complex):
+        if isinstance(value, (int, float, complex, np.generic)):
+            try:
+                return type(default)(value)
+            except TypeError:
+                raise af.OptionError(
+                    f"{path} is {value!r}, but must be a {type(default).__name__}"
+                ) from None
+        dtype = "float32" if type(default) is float else "complex64"
+    else:
+        dtype = str(default.dtype).rpartition(".")[2]
+        if isinstance(value, (bool, int, float, complex)):
+            value = np.asarray(value)
+    try:
+        value = convert(value)
+        dtype = getattr(af.namespace_of(value), dtype, None) or dtype
+        return value if value.dtype == dtype else af.namespace_of(value).astype(value, dtype)
+    except (af.ArrayFerryError, AttributeError) as error:
+        raise af.OptionError(
+            f"{path} is {value!r:.80}, which is no number and no array ({error})"
+        ) from error
+
+
+def _static(path: str, default: Any, value: Any) -> Any:
+    """Return a parameter that is static."""
+    if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
+        value = int(value)
+    if af.registry.kind(value).what in ("array", "objects") or (
+        isinstance(default, int) and isinstance(value, float)
+    ):
+        raise af.OptionError(
+            f"{path} is static, since its default {default!r} is no float, but it was given {value!r:.80}",
+            remedy=f"Pass a {type(default).__name__}; or make the default a float or an array, so that it is "
+            "a value that may differ from environment to environment.",
+        )
+    try:
+        hash(value)
+    except TypeError:
+        raise af.OptionError(
+            f"{path} is static, but {value!r:.80} cannot be hashed",
+            remedy="Pass a tuple, for instance.",
+        ) from None
+    return value
+
+
+def _completed(given: Any, defaults: Any) -> Any:
+    """Return whole parameters for a dict of some of the fields."""
+    if given is None:
+        return defaults
+    if not isinstance(given, Mapping) or (
+        type(given) is type(defaults) and given.keys() == defaults.keys()
+    ):
+        return given
+    if isinstance(defaults, Mapping):
+        fields = list(defaults)
+    elif hasattr(defaults, "_fields"):
+        fields = list(defaults._fields)
+    elif dataclasses.is_dataclass(defaults):
+        fields = [field.name for field in dataclasses.fields(defaults)]
+    else:
+        fields = []
+    for name in given:
+        if name not in fields:
+            raise af.OptionError(
+                f"there is no parameter {name!r}",
+                remedy=f"The parameters are {', '.join(map(str, fields))}."
+                if fields
+                else "There are none.",
+            )
+    if isinstance(defaults, Mapping):
+        whole: Any = {**defaults, **given}
+        return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
+    if hasattr(defaults, "_replace"):
+        return defaults._replace(**given)
+    return dataclasses.replace(defaults, **given)

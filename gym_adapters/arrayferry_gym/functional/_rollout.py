@@ -1,0 +1,347 @@
+"""Rollouts in JAX: many steps of many environments in one compiled call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+
+from ._base import FunctionalEnv
+from ._driver import check_functional
+from ._engine import Running
+from ._jax import Functions
+from ._limits import UNSET
+
+__all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
+
+Policy = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+class Transition(NamedTuple):
+    """The steps of a rollout: trees of arrays (time, environment, ...).
+
+    Attributes:
+        observation: what the policy saw.
+        action: what it chose, before it was clipped to the action space.
+        reward: the rewards.
+        terminated: whether the episode has terminated.
+        truncated: whether it has reached the limit of steps.
+        final_observation: the observation after the step, before any reset: that of the next state of this
+            episode, also at its end.
+        extras: what the policy returned besides, such as log-probabilities and values.
+    """
+
+    observation: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_observation: Any
+    extras: Any
+
+
+class Carry(NamedTuple):
+    """Where a rollout has stopped, to go on from there.
+
+    Attributes:
+        running: the environments.
+        observation: their observations, (n, ...).
+    """
+
+    running: Running
+    observation: Any
+
+
+class Episode(NamedTuple):
+    """One episode in each of `n` environments.
+
+    Attributes:
+        total: the sum of the rewards of each, (n,).
+        length: the number of steps of each, int32 (n,).
+        terminated: whether it has terminated, rather than reached a limit of steps, bool (n,).
+        final_observation: its last observation, (n, ...).
+    """
+
+    total: Any
+    length: Any
+    terminated: Any
+    final_observation: Any
+
+
+def rollout(
+    env: FunctionalEnv,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_steps: int,
+    num_envs: int,
+    *,
+    env_params: Any = None,
+    carry: Carry | None = None,
+    max_episode_steps: Any = UNSET,
+) -> tuple[Carry, Transition]:
+    """Take steps in many environments with a policy, by one compiled `lax.scan`.
+
+    Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
+
+    It compiles once for each environment, policy and shape, so pass the same objects again rather than
+    new ones: a lambda that is written in a loop is another policy each time.
+
+    Args:
+        env: the environment.
+        policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations.
+        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
+            else, such as the functions in an Equinox module, is static.
+        key: a key of JAX, another one for each call.
+        num_steps: how many steps to take in each environment.
+        num_envs: how many environments.
+        env_params: the parameters of the environment, or a dict of those that differ from the defaults.
+        carry: where another rollout has stopped. None starts all environments anew.
+        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
+            that of the environment.
+
+    Returns:
+        Where it has stopped, and the transitions.
+
+    Raises:
+        arrayferry.OptionError: an argument is wrong.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, rollout
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> env = CartPole()
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 10, 4)
+        >>> transitions.reward.shape
+        (10, 4)
+        >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
+    """
+    env = check_functional(env)
+    key = _checked_key(key)
+    for name, number in {"num_steps": num_steps, "num_envs": num_envs}.items():
+        _check_count(name, number)
+    if carry is not None and carry.running.elapsed.shape != (num_envs,):
+        raise af.OptionError(
+            f"num_envs={num_envs}, but carry has {carry.running.elapsed.shape[0]} environments",
+            remedy="Pass the number of environments with which the first rollout began.",
+        )
+    functions = Functions(env, max_episode_steps=max_episode_steps)
+    values, frame = _divided((policy_params, env_params))
+    return _rollout(  # type: ignore[no-any-return]
+        (env, functions.max_episode_steps, policy, frame, num_steps, num_envs), values, key, carry
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
+    env, limit, policy, frame, num_steps, num_envs = static
+    functions = Functions(env, max_episode_steps=limit)
+    policy_params, env_params = frame.join(values)
+    start, key = jax.random.split(key)
+    if carry is None:
+        carry = Carry(*functions.reset(start, num_envs, env_params))
+
+    def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
+        acting, stepping = jax.random.split(key)
+        action, extras = _acted(policy, policy_params, carry.observation, acting)
+        running, outcome = functions.step(
+            stepping, carry.running, _fit_action(env, action, num_envs), env_params
+        )
+        transition = Transition(
+            carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
+            outcome.final_observation, extras,
+        )  # fmt: skip
+        return Carry(running, outcome.observation), transition
+
+    return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+
+def episode(
+    env: FunctionalEnv,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_envs: int = 1,
+    *,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+) -> Episode:
+    """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
+
+    The number of steps is not known in advance, so there is no reverse gradient through it, and the
+    environments, also those of a `vmap`, wait for the one whose episode is the longest. For
+    gradients, and for equal amounts of work, use `rollout`.
+
+    Args:
+        env: the environment.
+        policy: as in `rollout`. What it returns besides the action is not used.
+        policy_params: as in `rollout`.
+        key: a key of JAX.
+        num_envs: how many environments.
+        env_params: as in `rollout`.
+        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
+
+    Returns:
+        The sums of rewards, and how the episodes ended.
+
+    Raises:
+        arrayferry.OptionError: an argument is wrong.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, episode
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> found = episode(CartPole(), policy, None, jax.random.key(0), 4)
+        >>> bool((found.total == found.length).all())
+        True
+    """
+    env = check_functional(env)
+    key = _checked_key(key)
+    _check_count("num_envs", num_envs)
+    functions = Functions(env, max_episode_steps=max_episode_steps)
+    values, frame = _divided((policy_params, env_params))
+    return _episode(  # type: ignore[no-any-return]
+        (env, functions.max_episode_steps, policy, frame, num_envs), values, key
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
+    env, limit, policy, frame, num_envs = static
+    functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
+    policy_params, env_params = frame.join(values)
+    start, key = jax.random.split(key)
+    running, observation = functions.reset(start, num_envs, env_params)
+
+    def step(loop: Any) -> Any:
+        running, found, key = loop
+        key, acting, stepping = jax.random.split(key, 3)
+        action, _ = _acted(policy, policy_params, found.final_observation, acting)
+        over = running.ended
+        running, outcome = functions.step(
+            stepping, running, _fit_action(env, action, num_envs), env_params
+        )
+
+        def kept(old: Any, new: Any) -> Any:
+            return jnp.where(over.reshape((-1,) + (1,) * (new.ndim - 1)), old, new)
+
+        found = Episode(
+            kept(found.total, found.total + outcome.reward),
+            kept(found.length, found.length + 1),
+            kept(found.terminated, outcome.terminated),
+            jax.tree.map(kept, found.final_observation, outcome.observation),
+        )
+        return running, found, key
+
+    shapes = jax.eval_shape(
+        lambda: functions.step(
+            key, running, _fit_action(env, _acted(policy, policy_params, observation, key)[0], num_envs),
+            env_params,
+        )[1].reward
+    )  # fmt: skip
+    found = Episode(
+        jnp.zeros(shapes.shape, shapes.dtype),
+        jnp.zeros(num_envs, jnp.int32),
+        jnp.zeros(num_envs, bool),
+        observation,
+    )
+    loop = (running, found, key)
+    return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]
+
+
+def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
+    """Return the action of a policy and what it returns besides."""
+    result = policy(params, observation, key)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise af.OptionError(
+            f"the policy returned {type(result).__name__}, not an action and extras",
+            remedy="Return (action, extras); extras may be None.",
+        )
+    return result
+
+
+def _fit_action(env: FunctionalEnv, action: Any, n: int) -> Any:
+    from ._actions import Actions
+
+    jax_backend = af.registry.backend("jax")
+    fit = Actions(type(env).__name__, env.action_space, n, jax_backend, None, validate=False)
+    return fit(action)
+
+
+def _checked_key(key: Any) -> Any:
+    """Return a key of JAX.
+
+    Raises:
+        arrayferry.OptionError: it is none.
+    """
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
+        return key
+    if dtype == jnp.uint32 and key.ndim == 1:
+        return jax.random.wrap_key_data(key)
+    raise af.OptionError(
+        f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
+    )
+
+
+def _check_count(name: str, number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise af.OptionError(
+            f"{name}={number!r:.80} is not valid", remedy="Pass a whole number from 1 on."
+        )
+
+
+class _Static:
+    """What is static in a pytree: its structure, and all leaves but arrays and floats. It can be hashed."""
+
+    def __init__(self, structure: Any, leaves: tuple[Any, ...]) -> None:
+        self._structure = structure
+        self._leaves = leaves
+
+    def join(self, values: Any) -> Any:
+        rest = iter(values)
+        leaves = [next(rest) if leaf is _VALUE else leaf for leaf in self._leaves]
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Static)
+            and self._structure == other._structure
+            and all(
+                type(a) is type(b) and a == b
+                for a, b in zip(self._leaves, other._leaves, strict=True)
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._structure, self._leaves))
+
+
+_VALUE = object()
+
+
+def _divided(tree: Any) -> tuple[list[Any], _Static]:
+    """Return the arrays and floats of a pytree, and the rest."""
+    leaves, structure = jax.tree.flatten(tree)
+    values, static = [], []
+    for leaf in leaves:
+        if hasattr(leaf, "dtype") or type(leaf) in (float, complex):
+            values.append(leaf)
+            static.append(_VALUE)
+            continue
+        try:
+            hash(leaf)
+        except TypeError:
+            raise af.OptionError(
+                f"{leaf!r:.80} among the parameters is neither an array nor can it be hashed",
+                remedy="Pass arrays, numbers, and functions or texts.",
+            ) from None
+        static.append(leaf)
+    return values, _Static(structure, tuple(static))

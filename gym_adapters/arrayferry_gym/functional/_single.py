@@ -1,0 +1,135 @@
+"""`FunctionalSingleEnv`: a `FunctionalEnv` as an ordinary Gymnasium environment, in any library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._libraries import Target
+
+from ._base import FunctionalEnv
+from ._driver import Driver, check_functional, served_space
+from ._limits import UNSET
+
+__all__ = ["FunctionalSingleEnv"]
+
+
+class FunctionalSingleEnv(gym.Env[Any, Any]):
+    """One environment that belongs to no library, in the library of the agent.
+
+    Args:
+        env: the environment, or its class.
+        xp: the library of observations and actions, as a name ("torch") or namespace.
+        device: their device, None for the library's own choice.
+        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
+            that of the environment.
+        params: parameters, or a dict of those that differ from the defaults.
+        render_mode: "rgb_array" if images are wanted.
+        validate: whether `step` raises for an action that is not in the space. If not, it is clipped to it.
+        differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
+
+    Attributes:
+        functional: the environment.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
+
+    Example:
+        >>> from arrayferry_gym.functional import FunctionalSingleEnv, Pendulum
+        >>> env = FunctionalSingleEnv(Pendulum(), xp="torch")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        >>> observation.shape, type(reward)
+        (torch.Size([3]), <class 'float'>)
+    """
+
+    def __init__(
+        self,
+        env: FunctionalEnv | type[FunctionalEnv],
+        *,
+        xp: Target = "numpy",
+        device: Any = None,
+        max_episode_steps: Any = UNSET,
+        params: Any = None,
+        render_mode: str | None = None,
+        validate: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        self.functional = check_functional(env)
+        self.metadata = dict(self.functional.metadata)
+        self.render_mode = render_mode
+        self._driver = Driver(
+            self.functional, 1, AutoresetMode.DISABLED, max_episode_steps, params,
+            render_mode=render_mode, validate=validate, differentiable=differentiable,
+        )  # fmt: skip
+        self._serve(af.registry.backend(xp), device)
+
+    def _serve(self, backend: af.Backend, device: Any) -> None:
+        """Set the library of observations and actions."""
+        libraries = self._driver.serve(backend, device)
+        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        self.observation_space = served_space(self.functional.observation_space, libraries, True)
+        self.action_space = served_space(self.functional.action_space, libraries, False)
+
+    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
+        """Serve another library from now on, if no episode has begun. An adapter asks for this.
+
+        Returns:
+            Whether it does. If not, nothing has changed.
+        """
+        if not self._driver.can_serve(backend):
+            return False
+        self._serve(backend, device)
+        return True
+
+    @property
+    def xp(self) -> str:
+        """The name of the library of observations and actions."""
+        return self._driver.served.name
+
+    @property
+    def state(self) -> Any:
+        """The state, as a batch of one. It can be set, to continue from another."""
+        return self._driver.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._driver.state = state
+
+    @property
+    def params(self) -> Any:
+        """The parameters. Change them by `reset(options={"params": ...})`."""
+        return self._driver.params.tree
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: a whole number: the same one gives the same episode in the same library.
+            options: "params" for other parameters, which stay until they are changed again.
+        """
+        super().reset(seed=seed)
+        observation, info = self._driver.reset_one(seed, options)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step, with an action of any library."""
+        return self._driver.step_one(action)
+
+    def render(self) -> Any:
+        """Return an image, None without a render mode."""
+        return None if self.render_mode is None else self._driver.render(0)
+
+    def close(self) -> None:
+        """Forget the state."""
+        self._driver.close()
+
+    def __repr__(self) -> str:
+        if "_driver" not in self.__dict__:
+            return object.__repr__(self)
+        return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"

@@ -1,0 +1,149 @@
+"""Trees of arrays: states, parameters, observations and infos, taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import arrayferry as af
+
+__all__ = ["Layout", "split"]
+
+
+class Layout:
+    """What a tree is made of, without its leaves. It can be hashed, and compared with another one.
+
+    Attributes:
+        paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
+    """
+
+    __slots__ = ("_hash", "_key", "_node", "paths")
+
+    def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
+        self._node = node
+        self._key = key
+        self.paths = paths
+        self._hash: int | None = None
+
+    def join(self, leaves: Iterable[Any]) -> Any:
+        """Put a tree together around other leaves."""
+        return _join(self._node, iter(leaves))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self is other or self._key == other._key
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self._key)
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<Layout {_written(self._key)}>"
+
+
+def split(
+    value: Any, is_leaf: Callable[[Any], bool] | None = None, *, prefix: str = ""
+) -> tuple[list[Any], Layout]:
+    """Take a tree apart into its leaves, in order, and its layout.
+
+    Args:
+        value: an array or a tree.
+        is_leaf: tells for a value that is neither array nor container whether it is a leaf. What is
+            none belongs to the layout. None for arrays only.
+        prefix: what the paths begin with.
+
+    Raises:
+        arrayferry.StructureError: the tree contains itself.
+    """
+    leaves: list[Any] = []
+    paths: list[str] = []
+    node, key = _split(value, is_leaf or _never, prefix, leaves, paths, ())
+    return leaves, Layout(node, key, paths)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+class _Leaf:
+    """The place of a leaf."""
+
+
+_LEAF = _Leaf()
+
+
+class _Kept:
+    """A value of the layout."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Inner:
+    """A container: how to rebuild it, a hollow one of its kind, and its children."""
+
+    __slots__ = ("children", "container", "hollow")
+
+    def __init__(self, container: Any, hollow: Any, children: list[Any]) -> None:
+        self.container = container
+        self.hollow = hollow
+        self.children = children
+
+
+def _split(
+    value: Any, is_leaf: Any, path: str, leaves: list[Any], paths: list[str], above: tuple[int, ...]
+) -> tuple[Any, Any]:
+    kind = af.registry.kind(value)
+    if kind.what in ("array", "objects", "scalar") or is_leaf(value):
+        leaves.append(value)
+        paths.append(path)
+        return _LEAF, "*"
+    container = kind.container if kind.what == "container" else None
+    if container is None:
+        return _Kept(value), (type(value), _hashable(value))
+    if id(value) in above:
+        raise af.StructureError(
+            f"the {type(value).__name__} at {path or 'the top'} contains itself",
+            remedy="Remove the cycle: a tree cannot contain itself.",
+        )
+    inside, steps = list(container.children(value)), list(container.steps(value))
+    above = (*above, id(value))
+    parts = [
+        _split(child, is_leaf, path + step, leaves, paths, above)
+        for child, step in zip(inside, steps, strict=True)
+    ]
+    hollow = container.rebuild(value, [None] * len(inside)) if inside else value
+    node = _Inner(container, hollow, [part for part, _ in parts])
+    return node, (type(value), tuple(steps), tuple(key for _, key in parts))
+
+
+def _join(node: Any, leaves: Any) -> Any:
+    if node is _LEAF:
+        return next(leaves)
+    if type(node) is _Kept:
+        return node.value
+    children = [_join(child, leaves) for child in node.children]
+    return node.container.rebuild(node.hollow, children)
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
+
+
+def _written(key: Any) -> str:
+    """Write the key of a layout for people."""
+    if key == "*":
+        return "array"
+    if len(key) == 2:
+        return repr(key[1])
+    cls, steps, parts = key
+    inside = ", ".join(f"{step}: {_written(part)}" for step, part in zip(steps, parts, strict=True))
+    return f"{cls.__name__}({inside})"

@@ -1,0 +1,160 @@
+"""`FunctionalVectorEnv`: a `FunctionalEnv` as a Gymnasium vector environment, in any library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym._libraries import Target
+
+from ._base import FunctionalEnv
+from ._driver import Driver, check_functional, served_space
+from ._limits import UNSET, mode_of
+
+__all__ = ["FunctionalVectorEnv"]
+
+
+class FunctionalVectorEnv(VectorEnv[Any, Any, Any]):
+    """A batch of environments that belong to no library, in the library of the agent.
+
+    Episodes that have ended are reset as `autoreset_mode` says. In SAME_STEP mode infos hold "final_obs", the
+    observations before the reset, as one batch for all environments; "_final_obs" is true where an
+    episode has ended. Rewards are in the dtype of the environment, observations in that of their space.
+
+    Args:
+        env: the environment, or its class.
+        num_envs: how many.
+        xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
+        device: their device, None for the library's own choice.
+        autoreset_mode: when episodes that have ended are reset.
+        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
+            that of the environment.
+        params: parameters, or a dict of those that differ from the defaults.
+        render_mode: "rgb_array" if images are wanted.
+        validate: whether `step` raises for actions that are not in the space. If not, they are clipped to it.
+        differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
+            compute in NumPy, which is faster, and share its memory.
+
+    Attributes:
+        functional: the environment.
+        autoreset_mode: as given.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole, FunctionalVectorEnv
+        >>> envs = FunctionalVectorEnv(CartPole(), 2, xp="torch")
+        >>> observations, infos = envs.reset(seed=1, options={"params": {"gravity": 1.6}})
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> rewards
+        tensor([1., 1.])
+    """
+
+    def __init__(
+        self,
+        env: FunctionalEnv | type[FunctionalEnv],
+        num_envs: int = 1,
+        *,
+        xp: Target = "numpy",
+        device: Any = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: Any = UNSET,
+        params: Any = None,
+        render_mode: str | None = None,
+        validate: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
+            raise af.OptionError(
+                f"num_envs={num_envs!r} is not valid", remedy="Pass a whole number from 1 on."
+            )
+        self.functional = check_functional(env)
+        self.num_envs = num_envs
+        self.autoreset_mode = mode_of(autoreset_mode)
+        self.metadata = {**self.functional.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = render_mode
+        self._driver = Driver(
+            self.functional, num_envs, self.autoreset_mode, max_episode_steps, params,
+            render_mode=render_mode, validate=validate, differentiable=differentiable,
+        )  # fmt: skip
+        self._serve(af.registry.backend(xp), device)
+
+    def _serve(self, backend: af.Backend, device: Any) -> None:
+        """Set the library of observations and actions."""
+        libraries = self._driver.serve(backend, device)
+        env = self.functional
+        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        one, many = env.observation_space, batch_space(env.observation_space, self.num_envs)
+        self.single_observation_space = served_space(one, libraries, True)
+        self.observation_space = served_space(many, libraries, True)
+        one, many = env.action_space, batch_space(env.action_space, self.num_envs)
+        self.single_action_space = served_space(one, libraries, False)
+        self.action_space = served_space(many, libraries, False)
+
+    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
+        """Serve another library from now on, if no episode has begun. An adapter asks for this.
+
+        Returns:
+            Whether it does. If not, nothing has changed.
+        """
+        if not self._driver.can_serve(backend):
+            return False
+        self._serve(backend, device)
+        return True
+
+    @property
+    def xp(self) -> str:
+        """The name of the library of observations and actions."""
+        return self._driver.served.name
+
+    @property
+    def state(self) -> Any:
+        """The states, as the environment's `reset` returned them. They can be set, to continue from others."""
+        return self._driver.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._driver.state = state
+
+    @property
+    def params(self) -> Any:
+        """The parameters. Change them by `reset(options={"params": ...})`."""
+        return self._driver.params.tree
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or some of them.
+
+        Args:
+            seed: a whole number, or one for each environment: the same seed gives the same episodes in the
+                same library. None goes on with the random numbers.
+            options: "params" for other parameters, which stay until they are changed again;
+                "reset_mask" for an array of truth values, to reset only some.
+        """
+        return self._driver.reset(seed, options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments, with actions of any library."""
+        return self._driver.step(actions)
+
+    def render(self) -> Any:
+        """Return an image of each environment, None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return tuple(self._driver.render(index) for index in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Forget the states."""
+        self._driver.close()
+
+    def __repr__(self) -> str:
+        if "_driver" not in self.__dict__:
+            return object.__repr__(self)
+        return (
+            f"{type(self).__name__}({self.functional!r}, num_envs={self.num_envs}, xp={self.xp!r})"
+        )

@@ -1,0 +1,172 @@
+"""Mountain car: a car in a valley is too weak for the hill, and must gather speed on the other side."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from arrayferry_gym.functional._base import FunctionalEnv
+
+from .draw import drawn
+
+__all__ = [
+    "MountainCar",
+    "MountainCarContinuous",
+    "MountainCarContinuousParams",
+    "MountainCarParams",
+]
+
+
+class MountainCarParams(NamedTuple):
+    """The parameters of `MountainCar`, which has no units.
+
+    Attributes:
+        gravity: the pull of the slope.
+        force: the force of the motor.
+        left: the position of the wall on the left.
+        right: the position of the end on the right.
+        most_speed: the highest velocity.
+        goal: the position to reach.
+        goal_speed: the velocity to have there.
+        first_start: the lowest position to begin at.
+        last_start: the highest.
+    """
+
+    gravity: Any = 0.0025
+    force: Any = 0.001
+    left: Any = -1.2
+    right: Any = 0.6
+    most_speed: Any = 0.07
+    goal: Any = 0.5
+    goal_speed: Any = 0.0
+    first_start: Any = -0.6
+    last_start: Any = -0.4
+
+
+class MountainCarContinuousParams(NamedTuple):
+    """The parameters of `MountainCarContinuous`. See `MountainCarParams`.
+
+    Attributes:
+        gravity: the pull of the slope.
+        force: the force of the motor at full power.
+        left: the position of the wall on the left.
+        right: the position of the end on the right.
+        most_speed: the highest velocity.
+        goal: the position to reach.
+        goal_speed: the velocity to have there.
+        first_start: the lowest position to begin at.
+        last_start: the highest.
+    """
+
+    gravity: Any = 0.0025
+    force: Any = 0.0015
+    left: Any = -1.2
+    right: Any = 0.6
+    most_speed: Any = 0.07
+    goal: Any = 0.45
+    goal_speed: Any = 0.0
+    first_start: Any = -0.6
+    last_start: Any = -0.4
+
+
+class MountainCarState(NamedTuple):
+    """The state of both: arrays of shape (n,) and dtype float32."""
+
+    position: Any
+    velocity: Any
+
+
+class _MountainCar(FunctionalEnv):
+    """What both have in common."""
+
+    observation_space = spaces.Box(
+        np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)
+    )
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> MountainCarState:
+        """Return cars at rest near the bottom."""
+        position = rng.uniform((n,), params.first_start, params.last_start)
+        return MountainCarState(position, xp.zeros((n,), dtype=xp.float32))
+
+    def _moved(self, xp: Any, state: MountainCarState, push: Any, params: Any) -> Any:
+        """Return the next states, and which cars have reached the goal."""
+        position, velocity = state
+        velocity = velocity + push - xp.cos(3 * position) * params.gravity
+        velocity = xp.clip(velocity, -params.most_speed, params.most_speed)
+        position = xp.clip(position + velocity, params.left, params.right)
+        stopped = (position <= params.left) & (velocity < 0)
+        velocity = xp.where(stopped, xp.zeros_like(velocity), velocity)
+        there = (position >= params.goal) & (velocity >= params.goal_speed)
+        return MountainCarState(position, velocity), there
+
+    def observe(self, xp: Any, state: MountainCarState, params: Any) -> Any:
+        """Return position and velocity."""
+        return xp.stack(list(state), axis=1)
+
+
+class MountainCar(_MountainCar):
+    """Reach the hill with a motor that is off, or on in one direction, as `MountainCar-v0` of Gymnasium.
+
+    Observations are float32 of shape (2,): position and velocity. Action 0 drives to the left, 1 not at all, 2 to the
+    right. The reward is -1 at each step. An episode terminates at the goal, and is truncated after 200 steps.
+
+    Source: Moore, Efficient memory-based learning for robot control, 1990.
+
+    Example:
+        >>> from arrayferry_gym.functional import MountainCar
+        >>> envs = MountainCar().make_vec(4)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.shape
+        (4, 2)
+    """
+
+    action_space = spaces.Discrete(3)
+    max_episode_steps = 200
+    default_params = MountainCarParams()
+
+    def step(
+        self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
+    ) -> tuple[MountainCarState, Any, Any]:
+        """Advance by one step."""
+        push = xp.astype(action - 1, xp.float32) * params.force
+        state, there = self._moved(xp, state, push, params)
+        return state, -1.0, there
+
+    def render(self, state: MountainCarState, index: int) -> Any:
+        """Draw it as Gymnasium does. This needs pygame."""
+        return drawn("MountainCar-v0", np.array([float(x[index]) for x in state]))
+
+
+class MountainCarContinuous(_MountainCar):
+    """Reach the hill with a motor of any power, as `MountainCarContinuous-v0` of Gymnasium.
+
+    Observations are float32 of shape (2,): position and velocity. Actions are float32 of shape (1,): the power, from -1 to 1. The
+    reward is 100 at the goal, less 0.1 of the squared power. An episode terminates at the goal, and is
+    truncated after 999 steps.
+
+    Example:
+        >>> from arrayferry_gym.functional import MountainCarContinuous
+        >>> envs = MountainCarContinuous().make_vec(4)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.shape
+        (4, 2)
+    """
+
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    max_episode_steps = 999
+    default_params = MountainCarContinuousParams()
+
+    def step(
+        self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
+    ) -> tuple[MountainCarState, Any, Any]:
+        """Advance by one step."""
+        power = action[:, 0]
+        state, there = self._moved(xp, state, power * params.force, params)
+        return state, 100.0 * xp.astype(there, xp.float32) - 0.1 * (power * power), there
+
+    def render(self, state: MountainCarState, index: int) -> Any:
+        """Draw it as Gymnasium does. This needs pygame."""
+        return drawn("MountainCarContinuous-v0", np.array([float(x[index]) for x in state]))

@@ -1,0 +1,99 @@
+"""Pendulum: a pendulum hangs from a motor that is too weak to lift it at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from arrayferry_gym.functional._base import FunctionalEnv
+
+from .draw import drawn
+
+__all__ = ["Pendulum", "PendulumParams"]
+
+
+class PendulumParams(NamedTuple):
+    """The parameters of `Pendulum`, in metres, kilograms, seconds and radians.
+
+    Attributes:
+        gravity: the acceleration of gravity, in m/s^2.
+        mass: the mass of the pendulum.
+        length: its length.
+        time_step: the time between two observations.
+        most_torque: the largest torque, in N m. Larger actions count as this.
+        most_spin: the highest angular velocity.
+        start_angle: angles begin between minus this and this, where 0 is upright.
+        start_spin: angular velocities begin between minus this and this.
+    """
+
+    gravity: Any = 10.0
+    mass: Any = 1.0
+    length: Any = 1.0
+    time_step: Any = 0.05
+    most_torque: Any = 2.0
+    most_spin: Any = 8.0
+    start_angle: Any = math.pi
+    start_spin: Any = 1.0
+
+
+class PendulumState(NamedTuple):
+    """The state of `Pendulum`: arrays of shape (n,) and dtype float32, in radians and radians per second."""
+
+    angle: Any
+    spin: Any
+
+
+class Pendulum(FunctionalEnv):
+    """Swing a pendulum up and keep it upright, as `Pendulum-v1` of Gymnasium.
+
+    Observations are float32 of shape (3,): cosine and sine of the angle, and angular velocity (rad/s). Actions are float32 of
+    shape (1,): a torque from -2 to 2 N m. The reward is minus the squared angle, with 0.1 of the squared angular
+    velocity and 0.001 of the squared torque. No episode terminates; it is truncated after 200 steps.
+
+    Example:
+        >>> from arrayferry_gym.functional import Pendulum
+        >>> env = Pendulum().make(xp="torch")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation.shape
+        torch.Size([3])
+    """
+
+    observation_space = spaces.Box(
+        np.array([-1, -1, -8], np.float32), np.array([1, 1, 8], np.float32)
+    )
+    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
+    max_episode_steps = 200
+    default_params = PendulumParams()
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
+        """Return states of any angle."""
+        numbers = rng.uniform((2, n), -1.0, 1.0)
+        return PendulumState(numbers[0, :] * params.start_angle, numbers[1, :] * params.start_spin)
+
+    def step(
+        self, xp: Any, rng: Any, state: PendulumState, action: Any, params: Any
+    ) -> tuple[PendulumState, Any, Any]:
+        """Advance by one step of the semi-implicit method of Euler."""
+        angle, spin = state
+        torque = xp.clip(action[:, 0], -params.most_torque, params.most_torque)
+        # the angle from upright, in [-pi, pi)
+        lean = angle + math.pi
+        lean = lean - 2 * math.pi * xp.floor(lean / (2 * math.pi)) - math.pi
+        cost = lean * lean + 0.1 * (spin * spin) + 0.001 * (torque * torque)
+        pull = (1.5 * params.gravity / params.length) * xp.sin(angle)
+        push = (3.0 / (params.mass * params.length * params.length)) * torque
+        spin = xp.clip(spin + (pull + push) * params.time_step, -params.most_spin, params.most_spin)
+        return PendulumState(angle + spin * params.time_step, spin), -cost, False
+
+    def observe(self, xp: Any, state: PendulumState, params: Any) -> Any:
+        """Return cosine, sine and angular velocity."""
+        return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.spin], axis=1)
+
+    def render(self, state: PendulumState, index: int) -> Any:
+        """Draw it as Gymnasium does, without the arrow of the torque. This needs pygame."""
+        numbers = np.array([float(x[index]) for x in state])
+        return drawn("Pendulum-v1", numbers, last_u=None)

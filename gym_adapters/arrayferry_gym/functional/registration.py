@@ -1,0 +1,95 @@
+"""Ids for environments, so that `gymnasium.make` and `make_vec` find them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+import arrayferry as af
+
+from ._base import FunctionalEnv
+
+__all__ = ["register"]
+
+
+def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> None:
+    """Register an environment under an id, for `gymnasium.make` and `gymnasium.make_vec`.
+
+    Args:
+        env_id: the id, "mine/Walk-v0".
+        env: the class, or where it is: "package.module:Class", which is then loaded only when it is made.
+        **options: of `FunctionalVectorEnv`, which become defaults.
+
+    Raises:
+        arrayferry.OptionError: `env` is no class of such environments.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from arrayferry_gym.functional import CartPole, register
+        >>> class Moon(CartPole):
+        ...     default_params = CartPole.default_params._replace(gravity=1.6)
+        >>> register("mine/Moon-v0", Moon)
+        >>> envs = gym.make_vec("mine/Moon-v0", num_envs=2, xp="torch")
+        >>> envs.params.gravity
+        1.6
+    """
+    if not isinstance(env, str) and not (isinstance(env, type) and issubclass(env, FunctionalEnv)):
+        raise af.OptionError(
+            f"register() was given {env!r:.80} as the environment",
+            remedy='Pass a subclass of FunctionalEnv, or where one is: "package.module:Class".',
+        )
+    limit = options.pop("max_episode_steps", getattr(env, "max_episode_steps", None))
+    gym.register(
+        env_id,
+        entry_point="arrayferry_gym.functional.registration:_single",
+        vector_entry_point="arrayferry_gym.functional.registration:_vector",
+        max_episode_steps=limit,
+        order_enforce=False,
+        disable_env_checker=True,
+        kwargs={"functional": _named(env), **options},
+    )
+
+
+def _named(env: Any) -> Any:
+    """Return where a class is, as text, so that a spec can be written as JSON; the class if it is nowhere."""
+    if isinstance(env, str):
+        return env
+    place = f"{env.__module__}:{env.__qualname__}"
+    try:
+        return place if _loaded(place) is env else env
+    except (ImportError, AttributeError):
+        return env
+
+
+def _loaded(env: Any) -> Any:
+    return gym.envs.registration.load_env_creator(env) if isinstance(env, str) else env
+
+
+def _single(functional: Any, **options: Any) -> Any:
+    from ._single import FunctionalSingleEnv
+
+    env = _loaded(functional)
+    if env.max_episode_steps is not None:  # then Gymnasium adds its TimeLimit
+        options.setdefault("max_episode_steps", None)
+    return FunctionalSingleEnv(env, **options)
+
+
+def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
+    from ._vector import FunctionalVectorEnv
+
+    return FunctionalVectorEnv(_loaded(functional), num_envs, **options)
+
+
+def register_all() -> None:
+    """Register the reference environments."""
+    from . import classic
+
+    for env in (
+        classic.Acrobot,
+        classic.CartPole,
+        classic.MountainCar,
+        classic.MountainCarContinuous,
+        classic.Pendulum,
+    ):
+        register(f"arrayferry/{env.__name__}-v0", env)
