@@ -159,12 +159,10 @@ class JaxBackend(Backend):
         return isinstance(x, jax.core.Tracer)
 
     def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
-        """Return random numbers from a seed or from a key, which may be traced."""
+        """Return random numbers from a seed, or from one key or several, which may be traced."""
         import jax
 
-        if hasattr(seed, "dtype") and (
-            seed.ndim or jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
-        ):
+        if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
         key = jax.random.key(_seed_number(seed))
         return JaxRandom(key if device is None else jax.device_put(key, self._own_device(device)))
@@ -179,17 +177,19 @@ class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
     Args:
-        key: a key, as `jax.random.key` makes it.
+        key: a key, as `jax.random.key` makes it, or several, which are used one after the other. Splitting
+            into many at once is cheaper.
     """
 
     def __init__(self, key: Any) -> None:
-        self._key = key
+        self._keys = list(key) if key.ndim else [key]
 
     def key(self) -> Any:
         import jax
 
-        self._key, key = jax.random.split(self._key)
-        return key
+        if len(self._keys) == 1:
+            self._keys = list(jax.random.split(self._keys[0], 4))
+        return self._keys.pop(0)
 
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import jax

@@ -126,7 +126,9 @@ class HostRandom(Random):
     ) -> Any:
         values = self._generator.random(tuple(shape), _drawn(dtype))
         low, high = self._values(low), self._values(high)
-        return self._made(values * (high - low) + low, dtype)
+        values = values * (high - low)
+        values += low
+        return self._made(values, dtype)
 
     def normal(
         self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
@@ -143,7 +145,7 @@ class HostRandom(Random):
 
         logits = self._values(logits)
         # of several exponential waiting times, the shortest is that of each index with its probability
-        waits = self._generator.standard_exponential((*shape, logits.shape[-1]))
+        waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
 
 

@@ -47,6 +47,7 @@ class Actions:
         self._type: type | None = None
         self._dtype: Any = None
         self._shape: tuple[int, ...] = ()
+        self._own = True
 
     def __call__(self, action: Any) -> Any:
         """Return an action in the form that the methods of the environment get.
@@ -60,13 +61,20 @@ class Actions:
             and action.dtype == self._dtype
             and action.shape == self._shape
         ):
-            return action
+            return action if self._own else self._convert(action)
         found = self._fitted(action, self._space, "")
         if self._validate:
             self._check(found)
-        elif found is action and not isinstance(action, (dict, tuple)):  # the next like it is quick
-            self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
+        else:
+            self._remember(action, found)
         return found
+
+    def _remember(self, action: Any, found: Any) -> None:
+        """Remember that actions like this one need at most a conversion, so that the next is quick."""
+        kind = af.registry.kind(action)
+        if kind.what in ("array", "objects") and found.dtype == self._convert(action).dtype:
+            self._own = found is action
+            self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
 
     def _fitted(self, action: Any, space: Any, path: str) -> Any:
         if isinstance(space, spaces.Dict):

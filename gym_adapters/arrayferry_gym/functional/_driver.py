@@ -16,7 +16,7 @@ from arrayferry_gym._spaces import converted_space
 from ._actions import Actions
 from ._base import FunctionalEnv
 from ._bound import Bound
-from ._engine import Engine, Outcome, first_row, make_engine
+from ._engine import Engine, first_row, make_engine
 from ._limits import limit_of
 from ._params import Params, prepare
 
@@ -115,7 +115,6 @@ class Driver:
             self._seeded = True
         self._begun = True
         observation, info = engine.reset(self.params, mask)
-        info = self._infos(info)
         return (observation, info) if self._out is None else self._out((observation, info))
 
     def _set_params(self, given: Any, mask: Any) -> None:
@@ -141,36 +140,8 @@ class Driver:
         """Take a step in all environments."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
-        outcome = self.engine.step(self._actions(actions), self.params)
-        observation, reward, terminated, truncated = outcome[:4]
-        infos: dict[str, Any] = {}
-        if outcome.info or outcome.final_observation is not None:
-            infos = self._step_infos(outcome)
-        if self._out is None:
-            return observation, reward, terminated, truncated, infos
-        return self._out((observation, reward, terminated, truncated, infos))  # type: ignore[no-any-return]
-
-    def _infos(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Return infos as vector environments have them: with a mask for each key."""
-        if not info:
-            return {}
-        xp = self.engine.bound.xp
-        found: dict[str, Any] = {}
-        for key, value in info.items():
-            found[key] = value
-            found[f"_{key}"] = xp.ones((self._n,), dtype=xp.bool)
-        return found
-
-    def _step_infos(self, outcome: Outcome) -> dict[str, Any]:
-        infos = self._infos(outcome.info)
-        if outcome.final_observation is not None:
-            done = outcome.terminated | outcome.truncated
-            infos["final_obs"] = outcome.final_observation
-            infos["_final_obs"] = done
-            if outcome.final_info:
-                infos["final_info"] = self._infos(outcome.final_info)
-                infos["_final_info"] = done | done
-        return infos
+        result = self.engine.step(self._actions(actions), self.params)
+        return result if self._out is None else self._out(result)  # type: ignore[no-any-return]
 
     def reset_one(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Do the same as `reset`, for a single environment."""

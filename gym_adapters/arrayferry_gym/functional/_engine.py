@@ -18,7 +18,17 @@ from ._bound import Bound, select
 from ._params import Params
 from ._trees import split
 
-__all__ = ["Engine", "Outcome", "Running", "advance", "first_row", "make_engine", "restart"]
+__all__ = [
+    "Engine",
+    "Outcome",
+    "Running",
+    "advance",
+    "first_row",
+    "make_engine",
+    "masked",
+    "restart",
+    "served",
+]
 
 
 class Running(NamedTuple):
@@ -79,8 +89,8 @@ class Engine:
         """Reset all environments, or those in a mask. Return observations and infos."""
         raise NotImplementedError
 
-    def step(self, action: Any, params: Params) -> Outcome:
-        """Take a step."""
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step. Return what `VectorEnv.step` does."""
         raise NotImplementedError
 
     @property
@@ -132,14 +142,14 @@ class NumpyEngine(Engine):
         self._any_ended = bool(ended.any())
         leaves = bound.leaves(state)
         observation = _own(bound.observe(state, params.tree), leaves)
-        return observation, _own(bound.inform(state, params.tree), leaves)
+        return observation, masked(bound, _own(bound.inform(state, params.tree), leaves))
 
     def _renewed(self, state: Any, rows: Any, params: Params) -> Any:
         """Return states in which some rows start anew. The given arrays are not changed."""
         if not len(rows):
             return state
         bound = self.bound
-        fresh = bound.reset(self.rng, len(rows), params.rows(rows))
+        fresh = bound.reset(self.rng, len(rows), params.rows(rows), checked=self._known)
         renewed = []
         for old, new in zip(bound.leaves(state), bound.leaves(fresh), strict=True):
             leaf = old.copy()
@@ -147,7 +157,7 @@ class NumpyEngine(Engine):
             renewed.append(leaf)
         return bound.join(renewed)
 
-    def step(self, action: Any, params: Params) -> Outcome:
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         bound, running = self.bound, self.running
         assert running is not None
         tree = params.tree
@@ -182,7 +192,7 @@ class NumpyEngine(Engine):
         self._any_ended = 1 in ended.tobytes()
         self.running = Running(state, elapsed, ended)
         leaves = bound.leaves(state)
-        return Outcome(
+        outcome = Outcome(
             _own(bound.observe(state, tree), leaves),
             _own(reward, leaves),
             _own(terminated, leaves),
@@ -191,6 +201,7 @@ class NumpyEngine(Engine):
             _own(bound.inform(state, tree), leaves) if bound.has_info else {},
             final_info,
         )
+        return served(bound, outcome)
 
 
 def _own(value: Any, leaves: list[Any]) -> Any:
@@ -216,9 +227,9 @@ class SelectEngine(Engine):
         before = None if mask is None else self.running
         with self._device():
             self.running, observation, info = restart(bound, self.rng, before, mask, params.tree)
-        return observation, info
+        return observation, masked(bound, info)
 
-    def step(self, action: Any, params: Params) -> Outcome:
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         bound, running = self.bound, self.running
         assert running is not None
 
@@ -232,7 +243,7 @@ class SelectEngine(Engine):
             self.running, outcome = advance(
                 bound, self.mode, self.rng, running, action, params.tree, renew
             )
-        return outcome
+            return served(bound, outcome)
 
     def _device(self) -> Any:
         backend = self.bound.backend
@@ -304,6 +315,27 @@ def advance(
     info = bound.inform(state, params)
     outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
     return Running(state, elapsed, ended), outcome
+
+
+def masked(bound: Bound, info: dict[str, Any]) -> dict[str, Any]:
+    """Return infos as vector environments have them, with a mask for each key."""
+    found: dict[str, Any] = {}
+    for key, value in info.items():
+        found[key] = value
+        found[f"_{key}"] = bound.xp.ones((bound.n,), dtype=bound.xp.bool)
+    return found
+
+
+def served(bound: Bound, outcome: Outcome) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """Return the outcome of a step as `VectorEnv.step` does."""
+    infos = masked(bound, outcome.info) if outcome.info else {}
+    if outcome.final_observation is not None:
+        infos["final_obs"] = outcome.final_observation
+        infos["_final_obs"] = outcome.terminated | outcome.truncated
+        if outcome.final_info:
+            infos["final_info"] = masked(bound, outcome.final_info)
+            infos["_final_info"] = outcome.terminated | outcome.truncated
+    return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos
 
 
 def make_engine(bound: Bound, mode: AutoresetMode, device: Any) -> Engine:

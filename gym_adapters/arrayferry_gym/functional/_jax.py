@@ -13,12 +13,15 @@ import arrayferry as af
 
 from ._base import FunctionalEnv
 from ._bound import Bound, select
-from ._engine import Engine, Outcome, Running, advance, restart
+from ._engine import Engine, Outcome, Running, advance, masked, restart, served
 from ._limits import UNSET, limit_of, mode_of
 from ._params import Frame, Params, prepare
 from ._trees import Layout, split
 
 __all__ = ["Functions", "JaxEngine", "Packed"]
+
+DRAWS = 4
+"""Keys that `step` and `reset` are given at once: a split for each draw would cost as much as the draw."""
 
 
 def _random(key: Any) -> af.Random:
@@ -64,7 +67,7 @@ class JaxEngine(Engine):
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
         rng: Any = self.bound.backend.random(seed, self.device)
-        self._key = jax.random.key_data(rng._key)
+        self._key = jax.random.key_data(rng.key())
 
     def _program(self, params: Params) -> tuple[Any, Any, Any]:
         """Return the compiled functions for the static parameters."""
@@ -96,14 +99,14 @@ class JaxEngine(Engine):
             )
         return observation, info
 
-    def step(self, action: Any, params: Params) -> Outcome:
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         current = self._current
         if current is None or current[0] is not params:
             self._values(params)
             current = self._current
         _, values, program = current
-        self._leaves, self._key, outcome = program(self._leaves, self._key, action, values)
-        return outcome  # type: ignore[no-any-return]
+        self._leaves, self._key, result = program(self._leaves, self._key, action, values)
+        return result  # type: ignore[no-any-return]
 
     @property
     def running(self) -> Any:
@@ -153,6 +156,7 @@ def _compiled(bound: Bound, mode: AutoresetMode, frame: Frame) -> tuple[Any, Any
     def start(key: Any, values: Any) -> Any:
         key, own = jax.random.split(jax.random.wrap_key_data(key))
         running, observation, info = restart(bound, _random(own), None, None, frame.join(values))
+        info = masked(bound, info)
         return _packed(bound, running), jax.random.key_data(key), observation, info
 
     def again(leaves: Any, key: Any, mask: Any, values: Any) -> Any:
@@ -160,16 +164,18 @@ def _compiled(bound: Bound, mode: AutoresetMode, frame: Frame) -> tuple[Any, Any
         running, observation, info = restart(
             bound, _random(own), _unpacked(bound, leaves), mask, frame.join(values)
         )
+        info = masked(bound, info)
         return _packed(bound, running), jax.random.key_data(key), observation, info
 
     def step(leaves: Any, key: Any, action: Any, values: Any) -> Any:
-        key, own, fresh = jax.random.split(jax.random.wrap_key_data(key), 3)
+        keys = jax.random.split(jax.random.wrap_key_data(key), 1 + 2 * DRAWS)
+        key, own, fresh = keys[0], keys[1 : 1 + DRAWS], keys[1 + DRAWS :]
         params = frame.join(values)
         running, outcome = advance(
             bound, mode, _random(own), _unpacked(bound, leaves), action, params,
             _renewal(bound, fresh, params),
         )  # fmt: skip
-        return _packed(bound, running), jax.random.key_data(key), outcome
+        return _packed(bound, running), jax.random.key_data(key), served(bound, outcome)
 
     donated = (0, 1)
     return (
@@ -296,7 +302,8 @@ class Functions:
         """
         n = running.elapsed.shape[0]
         bound, tree = self._bound(n, running), self._params(params, n)
-        own, fresh = jax.random.split(key)
+        keys = jax.random.split(key, 2 * DRAWS)
+        own, fresh = keys[:DRAWS], keys[DRAWS:]
         running, outcome = advance(
             bound, self.autoreset_mode, _random(own), running._replace(state=unpack(running.state)), action,
             tree, _renewal(bound, fresh, tree),

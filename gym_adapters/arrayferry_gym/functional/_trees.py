@@ -17,17 +17,24 @@ class Layout:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
     """
 
-    __slots__ = ("_hash", "_key", "_node", "paths")
+    __slots__ = ("_flat", "_hash", "_key", "_node", "paths")
 
     def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
         self._node = node
         self._key = key
         self.paths = paths
         self._hash: int | None = None
+        self._flat = _flat_type(node)
 
     def join(self, leaves: Iterable[Any]) -> Any:
         """Put a tree together around other leaves."""
+        if self._flat is not None:
+            return self._flat._make(leaves)
         return _join(self._node, iter(leaves))
+
+    def take(self, value: Any) -> list[Any]:
+        """Return the leaves of a tree that is known to have this layout."""
+        return list(value) if type(value) is self._flat else split(value)[0]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
@@ -92,6 +99,17 @@ class _Inner:
         self.container = container
         self.hollow = hollow
         self.children = children
+
+
+def _flat_type(node: Any) -> Any:
+    """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
+    if type(node) is not _Inner or any(child is not _LEAF for child in node.children):
+        return None
+    cls = type(node.hollow)
+    plain = (
+        issubclass(cls, tuple) and cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
+    )
+    return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
 
 
 def _split(

@@ -90,14 +90,15 @@ class CartPole(FunctionalEnv):
         """Advance by one step of Euler's method."""
         position, velocity, angle, spin = state
         mass = params.cart_mass + params.pole_mass
-        moment = params.pole_mass * params.half_length
-        force = xp.astype(action, xp.float32) * (2 * params.force) - params.force
+        push = params.force / mass
+        share = params.pole_mass * params.half_length / mass
         cosine, sine = xp.cos(angle), xp.sin(angle)
-        push = (force + moment * (spin * spin) * sine) / mass
-        spin_change = (params.gravity * sine - cosine * push) / (
-            params.half_length * (4.0 / 3.0) - (moment / mass) * (cosine * cosine)
+        drive = xp.astype(action, xp.float32) * (2 * push) - push + share * (spin * spin) * sine
+        coupling = share * cosine
+        spin_change = (params.gravity * sine - cosine * drive) / (
+            params.half_length * (4.0 / 3.0) - coupling * cosine
         )
-        acceleration = push - (moment / mass) * (spin_change * cosine)
+        acceleration = drive - coupling * spin_change
         step = params.time_step
         state = CartPoleState(
             position + step * velocity,
