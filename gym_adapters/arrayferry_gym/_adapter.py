@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium import Space
+from gymnasium import Space, wrappers
 from gymnasium.utils import RecordConstructorArgs
 
 import arrayferry as af
@@ -55,10 +55,12 @@ class Adapter(RecordConstructorArgs):
         self._libraries = Libraries(
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
+        target = self._libraries.target_backend
+        if env_xp is None and target is not None and _agrees(env, target, self._libraries):
+            self._libraries.speak(target)
         self._converted: dict[str, Any] = {}
         self._quick = NOT_QUICK
         like = options.pop("like", None)
-        target = self._libraries.target_backend
         if like is not None and target is not None:
             target_xp, target_device = target, self._libraries.target_device
         self._set_metadata(env)
@@ -194,6 +196,18 @@ class Adapter(RecordConstructorArgs):
         self._libraries.observe(observation)
         if self._libraries.env_backend is not before:
             self._quick = NOT_QUICK
+
+
+_TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
+"""Wrappers of `gymnasium.make`, which do not look into arrays."""
+
+
+def _agrees(env: Any, target: af.Backend, libraries: Libraries) -> bool:
+    """Ask an environment that belongs to no library whether it speaks that of the agent from now on."""
+    while type(env) in _TRANSPARENT:
+        env = env.env
+    use = getattr(type(env), "use_library", None)
+    return use is not None and bool(use(env, target, libraries.target_device))
 
 
 def converted_space_property(name: str) -> property:

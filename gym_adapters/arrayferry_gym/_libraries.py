@@ -94,6 +94,11 @@ class Libraries:
             **self._options,
         )
 
+    def speak(self, backend: Backend) -> None:
+        """Note that the environment was asked for a library and has agreed to it."""
+        self._device_seen = True
+        self._set_env(backend, self._target_device)
+
     @property
     def env_backend(self) -> Backend:
         """The library of the environment, as far as it is known now."""

@@ -149,6 +149,6 @@ class HostRandom(Random):
         return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
-def _drawn(dtype: str) -> str:
+def _drawn(dtype: str) -> Any:
     """Return the dtype to draw in: NumPy draws only float32 and float64."""
     return dtype if dtype == "float64" else "float32"

@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym._actions import Fitter
 
-from ._bound import namespace, space_dtype
+from ._bound import dtype_name, namespace, portable, space_dtype
 
 __all__ = ["Actions"]
 
@@ -44,7 +44,7 @@ class Actions:
         self._xp = namespace(backend)
         self._backend = backend
         self._convert = af.converter(backend, device=device)
-        self._type: type | None = None
+        self._type: Any = None
         self._dtype: Any = None
         self._shape: tuple[int, ...] = ()
         self._own = True
@@ -111,7 +111,7 @@ class Actions:
         wanted = (self._n, *space.shape)
         if tuple(x.shape) != wanted:
             raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
-        kind = str(x.dtype).rpartition(".")[2]
+        kind = dtype_name(x.dtype)
         if not kind.startswith(("bool", "int", "uint")) and not (
             isinstance(space, spaces.Box) and "float" in kind
         ):
@@ -151,10 +151,11 @@ class Actions:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_xp": None, "_type": None}
+        return {**self.__dict__, "_xp": None, "_type": None, "_backend": portable(self._backend)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._backend = af.registry.backend(self._backend)
         self._xp = namespace(self._backend)
 
 

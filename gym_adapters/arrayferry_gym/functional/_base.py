@@ -138,8 +138,26 @@ class FunctionalEnv(ABC):
         _refuse_change(self, name)
         super().__delattr__(name)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FunctionalEnv):
+            return NotImplemented
+        return self is other or (type(self) is type(other) and _content(self) == _content(other))
+
+    def __hash__(self) -> int:
+        return hash((type(self), _content(self)))
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+def _content(env: FunctionalEnv) -> Any:
+    """Return the attributes of an environment, or its identity if they cannot be compared at once."""
+    content = tuple(sorted(vars(env).items()))
+    try:
+        hash(content)
+    except TypeError:
+        return id(env)
+    return content
 
 
 _CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}

@@ -14,7 +14,7 @@ from ._base import FunctionalEnv
 from ._errors import EnvResultError
 from ._trees import Layout, split
 
-__all__ = ["Bound", "namespace", "select", "space_dtype"]
+__all__ = ["Bound", "dtype_name", "namespace", "portable", "select", "space_dtype"]
 
 
 class Bound:
@@ -25,18 +25,27 @@ class Bound:
         backend: the library that its methods compute in.
         n: how many environments.
         limit: after how many steps an episode is truncated, None for never.
+        device: the device of arrays, None for the library's own choice.
 
     Attributes:
         xp: the namespace of the library.
         layout: that of the states, once there was one.
     """
 
-    def __init__(self, env: FunctionalEnv, backend: af.Backend, n: int, limit: int | None) -> None:
+    def __init__(
+        self,
+        env: FunctionalEnv,
+        backend: af.Backend,
+        n: int,
+        limit: int | None,
+        device: Any = None,
+    ) -> None:
         self.env = env
         self.name = type(env).__name__
         self.backend = backend
         self.n = n
         self.limit = limit
+        self.device = device
         self.xp = namespace(backend)
         self.layout: Layout | None = None
         self.dtypes: list[Any] = []
@@ -44,7 +53,13 @@ class Bound:
         self._bool = self._dtype("bool")
         self._float = self._dtype("float32")
         self._casts = self._observed_dtypes()
-        self.clip = _clip(self.xp, backend, env.action_space)
+        self.clip = _clip(self.xp, backend, device, env.action_space)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = [dtype_name(dtype) for dtype in self.dtypes]
+        return _restored, (
+            self.env, portable(self.backend), self.n, self.limit, self.device, self.layout, names
+        )  # fmt: skip
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the dtype and the shape of each array of an observation."""
@@ -191,7 +206,8 @@ class Bound:
             )
         if not hasattr(value, "dtype"):
             raise self._unlike(value, path, "an array")
-        return self._observed(value, *next(casts), path)
+        dtype, shape = next(casts)
+        return self._observed(value, dtype, shape, path)
 
     def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
         if tuple(x.shape) != shape:
@@ -226,6 +242,25 @@ class Bound:
         return self.layout.join(leaves)
 
 
+def _restored(
+    env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any, names: list[str]
+) -> Bound:
+    bound = Bound(env, af.registry.backend(backend), n, limit, device)
+    bound.layout = layout
+    bound.dtypes = [bound._dtype(name) for name in names]
+    return bound
+
+
+def portable(backend: af.Backend) -> str | af.Backend:
+    """Return what another process finds a backend by: its name if it is registered."""
+    return backend.name if af.registry.backends().get(backend.name) is backend else backend
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library."""
+    return str(dtype).rpartition(".")[2]
+
+
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
     if tuple(old.shape) == tuple(mask.shape):
@@ -257,13 +292,13 @@ def _parts(space: Any, name: str) -> list[Any]:
     )
 
 
-def _clip(xp: Any, backend: af.Backend, space: Any) -> Callable[[Any], Any]:
+def _clip(xp: Any, backend: af.Backend, device: Any, space: Any) -> Callable[[Any], Any]:
     """Return a function that clips actions to a space. Its results are new arrays, unlike its argument."""
     if isinstance(space, spaces.Dict):
-        parts = {key: _clip(xp, backend, part) for key, part in space.spaces.items()}
+        parts = {key: _clip(xp, backend, device, part) for key, part in space.spaces.items()}
         return lambda action: {key: clip(action[key]) for key, clip in parts.items()}
     if isinstance(space, spaces.Tuple):
-        inner = [_clip(xp, backend, part) for part in space.spaces]
+        inner = [_clip(xp, backend, device, part) for part in space.spaces]
         return lambda action: tuple(clip(part) for clip, part in zip(inner, action, strict=True))
     dtype = space_dtype(space, backend)
     if isinstance(space, spaces.Discrete):
@@ -281,8 +316,8 @@ def _clip(xp: Any, backend: af.Backend, space: Any) -> Callable[[Any], Any]:
         if np.all(first == first.flat[0]) and np.all(last == last.flat[0]):
             low, high = first.flat[0].item(), last.flat[0].item()
         else:
-            edges = [backend.from_numpy(np.asarray(edge, dtype)) for edge in (first, last)]
-            return _between(xp, *edges, dtype)
+            low = backend.from_numpy(np.asarray(first, dtype), device)
+            high = backend.from_numpy(np.asarray(last, dtype), device)
     return _between(xp, low, high, dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -15,12 +16,12 @@ from arrayferry_gym._spaces import converted_space
 
 from ._actions import Actions
 from ._base import FunctionalEnv
-from ._bound import Bound
+from ._bound import Bound, portable
 from ._engine import Engine, first_row, make_engine
 from ._limits import limit_of
 from ._params import Params, prepare
 
-__all__ = ["Driver", "check_functional", "served_space"]
+__all__ = ["Driver", "Served", "check_functional", "served_space"]
 
 
 class Driver:
@@ -68,6 +69,13 @@ class Driver:
         self._out: Any = None
         self._begun = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "served": portable(self.served)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.served = af.registry.backend(self.served)
+
     def serve(self, backend: af.Backend, device: Any) -> Libraries | None:
         """Set the library, and return what converts the samples of spaces; None for NumPy."""
         problem = backend.problem()
@@ -78,14 +86,14 @@ class Driver:
         by_numpy = backend.name == "torch" and where == "cpu" and not self._differentiable
         computing = af.registry.backend("numpy") if by_numpy else backend
         device = None if by_numpy else device
-        bound = Bound(self._env, computing, self._n, self._limit)
+        bound = Bound(self._env, computing, self._n, self._limit, device)
         self.params = prepare(self._given, self._env.default_params, self._n, computing, device)
         self._device = device
         self._actions = Actions(
             type(self._env).__name__, self._env.action_space, self._n, computing, device,
             validate=self._validate,
         )  # fmt: skip
-        self.engine = make_engine(bound, self._mode, device)
+        self.engine = make_engine(bound, self._mode)
         self._out = af.converter(backend, device=where) if by_numpy else None
         self._seeded = False
         self.served = backend
@@ -141,7 +149,7 @@ class Driver:
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
         result = self.engine.step(self._actions(actions), self.params)
-        return result if self._out is None else self._out(result)  # type: ignore[no-any-return]
+        return result if self._out is None else self._out(result)
 
     def reset_one(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Do the same as `reset`, for a single environment."""
@@ -203,6 +211,70 @@ class Driver:
         """Forget the states."""
         self._begun = False
         self.engine.running = None
+
+
+class Served:
+    """What a single and a vector environment have in common: both are served by a driver."""
+
+    functional: FunctionalEnv
+    metadata: dict[str, Any]
+    _driver: Driver
+    _spec: Any = None
+
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        raise NotImplementedError
+
+    def _serve(self, backend: af.Backend, device: Any) -> None:
+        """Set the library of observations and actions."""
+        libraries = self._driver.serve(backend, device)
+        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        self._set_spaces(libraries)
+
+    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
+        """Serve another library from now on, if no episode has begun. An adapter asks for this.
+
+        Args:
+            backend: the library.
+            device: the device of arrays, None for the library's own choice.
+
+        Returns:
+            Whether it does. If not, nothing has changed.
+        """
+        if not self._driver.can_serve(backend):
+            return False
+        self._serve(backend, device)
+        return True
+
+    @property
+    def xp(self) -> str:
+        """The name of the library of observations and actions."""
+        return self._driver.served.name
+
+    @property
+    def state(self) -> Any:
+        """The states, as `reset` of the environment returned them. They can be set, to go on from others."""
+        return self._driver.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._driver.state = state
+
+    @property
+    def params(self) -> Any:
+        """The parameters. Change them by `reset(options={"params": ...})`."""
+        return self._driver.params.tree
+
+    @property
+    def spec(self) -> Any:
+        """How Gymnasium made it, None if it did not. Libraries in it are names, so that it can be saved."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        for name, value in getattr(spec, "kwargs", {}).items():
+            if isinstance(value, ModuleType):
+                spec.kwargs[name] = self.xp
+        self._spec = spec
 
 
 def check_functional(env: Any) -> FunctionalEnv:

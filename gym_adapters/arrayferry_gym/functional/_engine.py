@@ -75,15 +75,14 @@ class Engine:
         mode: when episodes that have ended are reset.
     """
 
-    def __init__(self, bound: Bound, mode: AutoresetMode, device: Any) -> None:
+    def __init__(self, bound: Bound, mode: AutoresetMode) -> None:
         self.bound = bound
         self.mode = mode
-        self.device = device
         self.running: Running | None = None
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
-        self.rng = self.bound.backend.random(seed, self.device)
+        self.rng = self.bound.backend.random(seed, self.bound.device)
 
     def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in a mask. Return observations and infos."""
@@ -122,8 +121,8 @@ def _map(function: Callable[[Any], Any], tree: Any) -> Any:
 class NumpyEngine(Engine):
     """NumPy: only environments that have ended are reset, and their rows replaced."""
 
-    def __init__(self, bound: Bound, mode: AutoresetMode, device: Any) -> None:
-        super().__init__(bound, mode, device)
+    def __init__(self, bound: Bound, mode: AutoresetMode) -> None:
+        super().__init__(bound, mode)
         self._known = False
         self._any_ended = False
 
@@ -247,7 +246,7 @@ class SelectEngine(Engine):
 
     def _device(self) -> Any:
         backend = self.bound.backend
-        return backend.use_device(self.device or backend.devices()[0])
+        return backend.use_device(self.bound.device or backend.devices()[0])
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -338,16 +337,16 @@ def served(bound: Bound, outcome: Outcome) -> tuple[Any, Any, Any, Any, dict[str
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos
 
 
-def make_engine(bound: Bound, mode: AutoresetMode, device: Any) -> Engine:
+def make_engine(bound: Bound, mode: AutoresetMode) -> Engine:
     """Make the engine for the library of an environment."""
     name = bound.backend.name
     if name == "jax":
         from ._jax import JaxEngine
 
-        return JaxEngine(bound, mode, device)
+        return JaxEngine(bound, mode)
     if bound.backend.memory == "lazy":
         raise af.OptionError(
             f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
             remedy='Use another library, such as "numpy".',
         )
-    return (NumpyEngine if name == "numpy" else SelectEngine)(bound, mode, device)
+    return (NumpyEngine if name == "numpy" else SelectEngine)(bound, mode)

@@ -58,15 +58,15 @@ class JaxEngine(Engine):
     PROGRAMS = 8
     """For how many combinations of static parameters the compiled code is kept."""
 
-    def __init__(self, bound: Bound, mode: AutoresetMode, device: Any) -> None:
-        super().__init__(bound, mode, device)
+    def __init__(self, bound: Bound, mode: AutoresetMode) -> None:
+        super().__init__(bound, mode)
         self._programs: dict[Frame, tuple[Any, Any, Any]] = {}
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
-        rng: Any = self.bound.backend.random(seed, self.device)
+        rng: Any = self.bound.backend.random(seed, self.bound.device)
         self._key = jax.random.key_data(rng.key())
 
     def _program(self, params: Params) -> tuple[Any, Any, Any]:
@@ -83,8 +83,8 @@ class JaxEngine(Engine):
         """Return the parameters that are values, as arrays, which enter compiled code faster than numbers."""
         if self._current is None or self._current[0] is not params:
             values = tuple(map(jnp.asarray, params.values))
-            if self.device is not None:
-                values = af.convert(values, "jax", device=self.device)
+            if self.bound.device is not None:
+                values = af.convert(values, "jax", device=self.bound.device)
             self._current = params, values, self._program(params)[2]
         return self._current[1]  # type: ignore[no-any-return]
 
@@ -137,9 +137,7 @@ class JaxEngine(Engine):
         return {**self.__dict__, "_programs": {}, "_current": None}
 
 
-@jax.jit
-def _first(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], tree)
+_first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
 
 
 def _packed(bound: Bound, running: Running) -> tuple[Any, ...]:
@@ -219,7 +217,7 @@ def pack(state: Any) -> Any:
     known = jax.tree.leaves(state)
     if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
         return jax.tree.map(_strong, state)
-    return Packed(map(_strong, leaves), layout)
+    return Packed([_strong(leaf) for leaf in leaves], layout)
 
 
 def unpack(state: Any) -> Any:

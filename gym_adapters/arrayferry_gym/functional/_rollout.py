@@ -89,8 +89,9 @@ def rollout(
 
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
 
-    It compiles once for each environment, policy and shape, so pass the same objects again rather than
-    new ones: a lambda that is written in a loop is another policy each time.
+    It compiles once for each environment, policy and shape. Environments of one class with equal attributes
+    are the same; a policy is the same only if it is the same function, so a lambda that is written in a loop
+    is compiled each time.
 
     Args:
         env: the environment.
@@ -132,17 +133,16 @@ def rollout(
             remedy="Pass the number of environments with which the first rollout began.",
         )
     functions = Functions(env, max_episode_steps=max_episode_steps)
-    values, frame = _divided((policy_params, env_params))
-    return _rollout(  # type: ignore[no-any-return]
-        (env, functions.max_episode_steps, policy, frame, num_steps, num_envs), values, key, carry
-    )
+    values, frame = _divided((env, policy, policy_params, env_params))
+    static = frame, functions.max_episode_steps, num_steps, num_envs
+    return _rollout(static, values, key, carry)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
-    env, limit, policy, frame, num_steps, num_envs = static
+    frame, limit, num_steps, num_envs = static
+    env, policy, policy_params, env_params = frame.join(values)
     functions = Functions(env, max_episode_steps=limit)
-    policy_params, env_params = frame.join(values)
     start, key = jax.random.split(key)
     if carry is None:
         carry = Carry(*functions.reset(start, num_envs, env_params))
@@ -206,17 +206,16 @@ def episode(
     key = _checked_key(key)
     _check_count("num_envs", num_envs)
     functions = Functions(env, max_episode_steps=max_episode_steps)
-    values, frame = _divided((policy_params, env_params))
-    return _episode(  # type: ignore[no-any-return]
-        (env, functions.max_episode_steps, policy, frame, num_envs), values, key
-    )
+    values, frame = _divided((env, policy, policy_params, env_params))
+    static = frame, functions.max_episode_steps, num_envs
+    return _episode(static, values, key)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
-    env, limit, policy, frame, num_envs = static
+    frame, limit, num_envs = static
+    env, policy, policy_params, env_params = frame.join(values)
     functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
-    policy_params, env_params = frame.join(values)
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, num_envs, env_params)
 

@@ -8,16 +8,16 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._libraries import Target
+from arrayferry_gym._libraries import Libraries, Target
 
 from ._base import FunctionalEnv
-from ._driver import Driver, check_functional, served_space
+from ._driver import Driver, Served, check_functional, served_space
 from ._limits import UNSET
 
 __all__ = ["FunctionalSingleEnv"]
 
 
-class FunctionalSingleEnv(gym.Env[Any, Any]):
+class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
     """One environment that belongs to no library, in the library of the agent.
 
     Args:
@@ -67,42 +67,10 @@ class FunctionalSingleEnv(gym.Env[Any, Any]):
         )  # fmt: skip
         self._serve(af.registry.backend(xp), device)
 
-    def _serve(self, backend: af.Backend, device: Any) -> None:
-        """Set the library of observations and actions."""
-        libraries = self._driver.serve(backend, device)
-        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
-        self.observation_space = served_space(self.functional.observation_space, libraries, True)
-        self.action_space = served_space(self.functional.action_space, libraries, False)
-
-    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
-        """Serve another library from now on, if no episode has begun. An adapter asks for this.
-
-        Returns:
-            Whether it does. If not, nothing has changed.
-        """
-        if not self._driver.can_serve(backend):
-            return False
-        self._serve(backend, device)
-        return True
-
-    @property
-    def xp(self) -> str:
-        """The name of the library of observations and actions."""
-        return self._driver.served.name
-
-    @property
-    def state(self) -> Any:
-        """The state, as a batch of one. It can be set, to continue from another."""
-        return self._driver.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self._driver.state = state
-
-    @property
-    def params(self) -> Any:
-        """The parameters. Change them by `reset(options={"params": ...})`."""
-        return self._driver.params.tree
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        env = self.functional
+        self.observation_space = served_space(env.observation_space, libraries, True)
+        self.action_space = served_space(env.action_space, libraries, False)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -36,6 +36,9 @@ class Layout:
         """Return the leaves of a tree that is known to have this layout."""
         return list(value) if type(value) is self._flat else split(value)[0]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (self._node, self._key, self.paths)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
             return NotImplemented
@@ -76,6 +79,9 @@ def _never(_: Any) -> bool:
 
 class _Leaf:
     """The place of a leaf."""
+
+    def __reduce__(self) -> str:
+        return "_LEAF"
 
 
 _LEAF = _Leaf()

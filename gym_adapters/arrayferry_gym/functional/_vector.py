@@ -8,16 +8,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._libraries import Target
+from arrayferry_gym._libraries import Libraries, Target
 
 from ._base import FunctionalEnv
-from ._driver import Driver, check_functional, served_space
+from ._driver import Driver, Served, check_functional, served_space
 from ._limits import UNSET, mode_of
 
 __all__ = ["FunctionalVectorEnv"]
 
 
-class FunctionalVectorEnv(VectorEnv[Any, Any, Any]):
+class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
     """A batch of environments that belong to no library, in the library of the agent.
 
     Episodes that have ended are reset as `autoreset_mode` says. In SAME_STEP mode infos hold "final_obs", the
@@ -83,47 +83,14 @@ class FunctionalVectorEnv(VectorEnv[Any, Any, Any]):
         )  # fmt: skip
         self._serve(af.registry.backend(xp), device)
 
-    def _serve(self, backend: af.Backend, device: Any) -> None:
-        """Set the library of observations and actions."""
-        libraries = self._driver.serve(backend, device)
+    def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional
-        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
         one, many = env.observation_space, batch_space(env.observation_space, self.num_envs)
         self.single_observation_space = served_space(one, libraries, True)
         self.observation_space = served_space(many, libraries, True)
         one, many = env.action_space, batch_space(env.action_space, self.num_envs)
         self.single_action_space = served_space(one, libraries, False)
         self.action_space = served_space(many, libraries, False)
-
-    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
-        """Serve another library from now on, if no episode has begun. An adapter asks for this.
-
-        Returns:
-            Whether it does. If not, nothing has changed.
-        """
-        if not self._driver.can_serve(backend):
-            return False
-        self._serve(backend, device)
-        return True
-
-    @property
-    def xp(self) -> str:
-        """The name of the library of observations and actions."""
-        return self._driver.served.name
-
-    @property
-    def state(self) -> Any:
-        """The states, as the environment's `reset` returned them. They can be set, to continue from others."""
-        return self._driver.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self._driver.state = state
-
-    @property
-    def params(self) -> Any:
-        """The parameters. Change them by `reset(options={"params": ...})`."""
-        return self._driver.params.tree
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

@@ -59,6 +59,9 @@ class AcrobotState(NamedTuple):
     spin_2: Any
 
 
+_HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
+
+
 class Acrobot(FunctionalEnv):
     """Swing the lower end above the height of one link, as `Acrobot-v1` of Gymnasium.
 
@@ -77,9 +80,7 @@ class Acrobot(FunctionalEnv):
         (4, 6)
     """
 
-    observation_space = spaces.Box(
-        *(sign * np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32) for sign in (-1, 1))
-    )
+    observation_space = spaces.Box(-_HIGH, _HIGH)
     action_space = spaces.Discrete(3)
     max_episode_steps = 500
     default_params = AcrobotParams()

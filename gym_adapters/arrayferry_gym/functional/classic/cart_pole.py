@@ -50,6 +50,9 @@ class CartPoleState(NamedTuple):
     spin: Any
 
 
+_HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
+
+
 class CartPole(FunctionalEnv):
     """Keep a pole upright on a cart, as `CartPole-v1` of Gymnasium.
 
@@ -68,12 +71,7 @@ class CartPole(FunctionalEnv):
         (8, 4)
     """
 
-    observation_space = spaces.Box(
-        *(
-            sign * np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
-            for sign in (-1, 1)
-        )
-    )
+    observation_space = spaces.Box(-_HIGH, _HIGH)
     action_space = spaces.Discrete(2)
     max_episode_steps = 500
     default_params = CartPoleParams()
