@@ -75,10 +75,13 @@ class Engine:
         mode: when episodes that have ended are reset.
     """
 
+    running: Any
+    """The environments as `Running`, None before the first reset."""
+
     def __init__(self, bound: Bound, mode: AutoresetMode) -> None:
         self.bound = bound
         self.mode = mode
-        self.running: Running | None = None
+        self.running = None
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""

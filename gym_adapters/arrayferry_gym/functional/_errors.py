@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import arrayferry as af
+from arrayferry import ArrayFerryError
 
 __all__ = ["EnvResultError", "ImpureError"]
 
 
-class ImpureError(af.ArrayFerryError, AttributeError):
+class ImpureError(ArrayFerryError, AttributeError):
     """An environment was changed after it was made, as by an assignment to `self` in one of its methods."""
 
 
-class EnvResultError(af.ArrayFerryError, TypeError):
+class EnvResultError(ArrayFerryError, TypeError):
     """A method of an environment returned what it must not return."""

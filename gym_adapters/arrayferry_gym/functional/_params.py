@@ -254,6 +254,6 @@ def _completed(given: Any, defaults: Any) -> Any:
     if isinstance(defaults, Mapping):
         whole: Any = {**defaults, **given}
         return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
-    if hasattr(defaults, "_replace"):
-        return defaults._replace(**given)
-    return dataclasses.replace(defaults, **given)
+    fielded: Any = defaults
+    replace = dataclasses.replace if dataclasses.is_dataclass(fielded) else type(fielded)._replace
+    return replace(fielded, **given)

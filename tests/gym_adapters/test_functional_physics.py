@@ -1,0 +1,137 @@
+"""The reference environments follow Gymnasium's own, step by step from the same state, in every library."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import arrayferry as af
+import arrayferry_gym  # noqa: F401
+
+COUNT = 4
+STEPS = 1_000
+LIBRARIES = {
+    "numpy": {"xp": "numpy"},
+    "torch": {"xp": "torch"},
+    "torch itself": {"xp": "torch", "differentiable": True},
+    "jax": {"xp": "jax"},
+    "array_api_strict": {"xp": "array_api_strict"},
+}
+LIMIT = 12 * 2 * math.pi / 360
+
+# the id in Gymnasium, its limit of steps, and how far a state is from the threshold of its termination
+ENVS = {
+    "CartPole": ("CartPole-v1", 500, lambda s: min(abs(abs(s[0]) - 2.4), abs(abs(s[2]) - LIMIT))),
+    "Pendulum": ("Pendulum-v1", 200, lambda s: 1.0),
+    "MountainCar": ("MountainCar-v0", 200, lambda s: abs(s[0] - 0.5)),
+    "MountainCarContinuous": ("MountainCarContinuous-v0", 999, lambda s: abs(s[0] - 0.45)),
+    "Acrobot": (
+        "Acrobot-v1",
+        500,
+        lambda s: abs(-math.cos(s[0]) - math.cos(s[0] + s[1]) - 1.0),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _strict():
+    import array_api_strict  # noqa: F401
+
+
+def their_step(theirs, state, action):
+    """Step Gymnasium's environment from a state. Return what it returns, and its state."""
+    theirs.reset()
+    theirs.state = np.array(state, np.float64)
+    if hasattr(theirs, "steps_beyond_terminated"):
+        theirs.steps_beyond_terminated = None
+    observation, reward, terminated, _, _ = theirs.step(action)
+    return observation, reward, terminated, np.array(theirs.state, np.float64)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", ENVS)
+def test_every_step(name, library):
+    their_id, limit, distance = ENVS[name]
+    theirs = gym.make(their_id).unwrapped
+    ours = gym.make_vec(
+        f"arrayferry/{name}-v0", num_envs=COUNT, autoreset_mode="SameStep", **LIBRARIES[library]
+    )
+    rng = np.random.default_rng(1)
+    ours.reset(seed=1)
+    discrete = isinstance(theirs.action_space, gym.spaces.Discrete)
+    found, wanted, states, resets = [], [], [], 0
+    for _ in range(STEPS):
+        before = np.stack(list(af.convert(ours.state, "numpy")), axis=1)
+        if discrete:
+            actions = rng.integers(0, theirs.action_space.n, COUNT)
+        else:
+            space = theirs.action_space
+            actions = rng.uniform(space.low, space.high, (COUNT, 1)).astype(np.float32)
+        _, rewards, terminated, truncated, infos = ours.step(actions)
+        rewards, terminated = af.convert((rewards, terminated), "numpy")
+        final = af.convert(infos["final_obs"], "numpy")
+        resets += int(np.sum(af.convert(terminated | af.convert(truncated, "numpy"), "numpy")))
+        for index in range(COUNT):
+            observation, reward, ended, state = their_step(theirs, before[index], actions[index])
+            found.append(final[index])
+            wanted.append(observation)
+            states.append(before[index])
+            if distance(state) > 1e-5:
+                assert bool(terminated[index]) == ended, (before[index], actions[index])
+                assert abs(float(rewards[index]) - float(reward)) <= 1e-4 * max(1, abs(reward))
+    found, wanted = np.array(found), np.array(wanted)
+    span = np.ptp(wanted, axis=0)
+    error = np.abs(found - wanted) / span
+    assert error.max() < 1e-4
+    assert resets >= COUNT * (STEPS // limit) > 0
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_spaces_limits_and_starts_are_those_of_gymnasium(name):
+    their_id, limit, _ = ENVS[name]
+    theirs, ours = gym.make(their_id), gym.make(f"arrayferry/{name}-v0")
+    assert gym.spec(their_id).max_episode_steps == limit
+    assert gym.spec(f"arrayferry/{name}-v0").max_episode_steps == limit
+    assert ours.action_space == theirs.action_space
+    assert np.allclose(ours.observation_space.low, theirs.observation_space.low)
+    assert np.allclose(ours.observation_space.high, theirs.observation_space.high)
+    ours = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2_000)
+    starts = ours.reset(seed=0)[0]
+    their_starts = np.array([theirs.reset(seed=seed)[0] for seed in range(2_000)])
+    span = np.ptp(their_starts, axis=0)
+    assert np.all(np.abs(starts.min(axis=0) - their_starts.min(axis=0)) <= 0.02 * span + 1e-6)
+    assert np.all(np.abs(starts.max(axis=0) - their_starts.max(axis=0)) <= 0.02 * span + 1e-6)
+    assert np.all(np.abs(starts.mean(axis=0) - their_starts.mean(axis=0)) <= 0.05 * span + 1e-6)
+    assert np.all(np.abs(starts.std(axis=0) - their_starts.std(axis=0)) <= 0.05 * span + 1e-6)
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_the_limit_of_steps(name):
+    _, limit, _ = ENVS[name]
+    lean = {"CartPole": {"params": {"angle_limit": 1e9, "position_limit": 1e9}}}.get(name, {})
+    envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, **lean)
+    envs.reset(seed=0)
+    action = np.zeros(envs.action_space.shape, envs.action_space.dtype)
+    cut = [envs.step(action)[3] for _ in range(limit + 1)]
+    assert not np.any(cut[: limit - 1])
+    assert np.all(cut[limit - 1])
+    assert not np.any(cut[limit])
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_images(name):
+    pytest.importorskip("pygame")
+    env = gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")
+    theirs = gym.make(ENVS[name][0], render_mode="rgb_array")
+    env.reset(seed=0)
+    theirs.reset(seed=0)
+    theirs.unwrapped.state = np.array([float(x[0]) for x in env.unwrapped.state])
+    image = env.render()
+    assert image.dtype == np.uint8
+    assert np.array_equal(image, theirs.render())
+    envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, render_mode="rgb_array", xp="torch")
+    envs.reset(seed=0)
+    assert [image.shape for image in envs.render()] == [image.shape] * 2
