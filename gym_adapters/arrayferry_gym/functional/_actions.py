@@ -102,20 +102,17 @@ class Actions:
                 x = np.asarray(x)
             except ValueError:
                 raise self._wrong(action, path, "its parts have different shapes") from None
-        try:
-            x = self._convert(x)
-        except af.ArrayFerryError as error:
-            if not isinstance(error, (af.NotAnArrayError, af.UnsupportedDtypeError)):
-                raise
-            raise self._wrong(action, path, "it takes an array of numbers") from error
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise self._wrong(action, path, "it takes an array of numbers")
         wanted = (self._n, *space.shape)
         if tuple(x.shape) != wanted:
             raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
         kind = dtype_name(x.dtype)
-        if not kind.startswith(("bool", "int", "uint")) and not (
-            isinstance(space, spaces.Box) and "float" in kind
-        ):
-            raise self._wrong(action, path, f"its dtype is {kind}")
+        whole = kind.startswith(("bool", "int", "uint"))
+        if not whole and not (isinstance(space, spaces.Box) and "float" in kind):
+            numbers = "numbers" if isinstance(space, spaces.Box) else "whole numbers"
+            raise self._wrong(action, path, f"it takes {numbers}, but its dtype is {kind}")
+        x = self._convert(x)
         dtype = getattr(self._xp, space_dtype(space, self._backend))
         return x if x.dtype == dtype else self._xp.astype(x, dtype)
 

@@ -122,13 +122,13 @@ def _split(
     value: Any, is_leaf: Any, path: str, leaves: list[Any], paths: list[str], above: tuple[int, ...]
 ) -> tuple[Any, Any]:
     kind = af.registry.kind(value)
-    if kind.what in ("array", "objects", "scalar") or is_leaf(value):
+    container = kind.container if kind.what == "container" else None
+    if container is None:
+        if kind.what not in ("array", "objects", "scalar") and not is_leaf(value):
+            return _Kept(value), (type(value), _hashable(value))
         leaves.append(value)
         paths.append(path)
         return _LEAF, "*"
-    container = kind.container if kind.what == "container" else None
-    if container is None:
-        return _Kept(value), (type(value), _hashable(value))
     if id(value) in above:
         raise af.StructureError(
             f"the {type(value).__name__} at {path or 'the top'} contains itself",

@@ -1,0 +1,830 @@
+"""Environments that belong to no library: what their author writes, and what the drivers do with it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any, NamedTuple
+
+import array_api_strict
+import equinox
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym.functional import (
+    CartPole,
+    EnvResultError,
+    FunctionalEnv,
+    FunctionalSingleEnv,
+    FunctionalVectorEnv,
+    ImpureError,
+    register,
+)
+
+LIBRARIES = {
+    "numpy": {"xp": "numpy"},
+    "torch": {"xp": "torch"},
+    "torch itself": {"xp": "torch", "differentiable": True},
+    "jax": {"xp": "jax"},
+    "strict": {"xp": array_api_strict},
+}
+library = pytest.mark.parametrize("library", LIBRARIES)
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+
+
+def host(value):
+    return af.convert(value, "numpy")
+
+
+class Count(FunctionalEnv):
+    """Counts its steps. An episode ends when it reaches a number that differs from environment to environment."""
+
+    observation_space = spaces.Box(-1000, 1000, (2,), np.float32)
+    action_space = spaces.Discrete(3, start=-1)
+    default_params = {"end": 5.0, "label": "count"}
+
+    def reset(self, xp, rng, n, params):
+        return {"count": xp.zeros((n,), dtype=xp.float32), "draw": rng.uniform((n,), 1.0, 2.0)}
+
+    def step(self, xp, rng, state, action, params):
+        count = state["count"] + 1
+        state = {"count": count, "draw": state["draw"] + 10 * xp.astype(action, xp.float32)}
+        return state, count, count >= params["end"]
+
+    def observe(self, xp, state, params):
+        return xp.stack([state["count"], state["draw"]], axis=1)
+
+    def info(self, xp, state, params):
+        return {"twice": state["count"] * 2}
+
+
+ENDS = np.array([2, 3, 5], np.float32)
+
+
+def counts(mode, **options):
+    return Count().make_vec(3, autoreset_mode=mode, params={"end": ENDS}, **options)
+
+
+@library
+def test_next_step(library):
+    envs = counts("NextStep", **LIBRARIES[library])
+    observation, info = envs.reset(seed=1)
+    assert host(observation)[:, 0].tolist() == [0, 0, 0]
+    assert host(info["twice"]).tolist() == [0, 0, 0]
+    assert host(info["_twice"]).tolist() == [True] * 3
+    zeros = np.zeros(3, np.int64)
+    rows = []
+    for _ in range(6):
+        observation, reward, ended, cut, info = envs.step(zeros)
+        assert host(info["twice"]).tolist() == (2 * host(observation)[:, 0]).tolist()
+        rows.append([host(observation)[:, 0], host(reward), host(ended)])
+        assert not host(cut).any()
+    observed, rewards, ended = (np.array([row[part] for row in rows]) for part in range(3))
+    assert observed.T.tolist() == [[1, 2, 0, 1, 2, 0], [1, 2, 3, 0, 1, 2], [1, 2, 3, 4, 5, 0]]
+    assert rewards.T.tolist() == observed.T.tolist()
+    assert ended.T.astype(int).tolist() == [
+        [0, 1, 0, 0, 1, 0],
+        [0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0],
+    ]
+
+
+@library
+def test_same_step(library):
+    envs = counts("SameStep", **LIBRARIES[library])
+    envs.reset(seed=1)
+    zeros = np.zeros(3, np.int64)
+    observed, finals = [], []
+    for _ in range(6):
+        observation, reward, ended, cut, info = envs.step(zeros)
+        final = host(info["final_obs"])
+        assert final[:, 0].tolist() == host(reward).tolist()
+        assert host(info["_final_obs"]).tolist() == (host(ended) | host(cut)).tolist()
+        assert host(info["final_info"]["twice"]).tolist() == (2 * final[:, 0]).tolist()
+        assert host(info["twice"]).tolist() == (2 * host(observation)[:, 0]).tolist()
+        draws = host(observation)[:, 1]
+        assert np.all((draws >= 1) & (draws < 2))
+        kept = ~host(ended)
+        assert np.array_equal(draws[kept], final[kept, 1])
+        assert not np.any(draws[~kept] == final[~kept, 1])  # a new state, drawn anew
+        observed.append(host(observation)[:, 0])
+        finals.append(final[:, 0])
+    assert np.array(observed).T.tolist() == [
+        [1, 0, 1, 0, 1, 0],
+        [1, 2, 0, 1, 2, 0],
+        [1, 2, 3, 4, 0, 1],
+    ]
+    assert np.array(finals).T.tolist() == [
+        [1, 2, 1, 2, 1, 2],
+        [1, 2, 3, 1, 2, 3],
+        [1, 2, 3, 4, 5, 1],
+    ]
+
+
+@library
+def test_no_autoreset_and_masks(library):
+    envs = counts("Disabled", **LIBRARIES[library])
+    envs.reset(seed=1)
+    zeros = np.zeros(3, np.int64)
+    for _ in range(3):
+        observation, _, ended, *_ = envs.step(zeros)
+    assert host(ended).tolist() == [True, True, False]
+    before = host(observation)
+    after, info = envs.reset(options={"reset_mask": ended})
+    after = host(after)
+    assert after[:, 0].tolist() == [0, 0, 3]
+    assert after[2].tolist() == before[2].tolist()
+    assert np.all(after[:2, 1] != before[:2, 1])
+    assert host(info["twice"]).tolist() == [0, 0, 6]
+    assert host(envs.step(zeros)[0])[:, 0].tolist() == [1, 1, 4]
+    unchanged, _ = envs.reset(options={"reset_mask": np.zeros(3, bool)})
+    assert host(unchanged)[:, 0].tolist() == [1, 1, 4]
+
+
+@library
+def test_limits_of_steps_count_for_each_environment(library):
+    envs = counts("NextStep", max_episode_steps=4, **LIBRARIES[library])
+    envs.reset(seed=1)
+    rows = [envs.step(np.zeros(3, np.int64))[3] for _ in range(10)]
+    cut = np.array([host(row) for row in rows]).T.astype(int).tolist()
+    assert cut == [[0] * 10, [0] * 10, [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]]
+
+
+@library
+@MODES
+def test_the_same_seed_gives_the_same_episodes(library, mode):
+    def run(seed):
+        envs = gym.make_vec(
+            "arrayferry/CartPole-v0", num_envs=5, autoreset_mode=mode, **LIBRARIES[library]
+        )
+        rng = np.random.default_rng(0)
+        found = [host(envs.reset(seed=seed)[0])]
+        found += [host(envs.step(rng.integers(0, 2, 5))[0]) for _ in range(60)]
+        return np.array(found)
+
+    first = run(3)
+    assert np.array_equal(first, run(3))
+    assert not np.array_equal(first, run(4))
+    assert np.array_equal(run([1, 2, 3, 4, 5]), run([1, 2, 3, 4, 5]))
+    assert len(np.unique(first[0][:, 0])) == 5
+
+
+@library
+def test_random_numbers_go_on_after_a_reset_without_a_seed(library):
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=2, **LIBRARIES[library])
+    first, second = host(envs.reset(seed=1)[0]), host(envs.reset()[0])
+    assert not np.array_equal(first, second)
+    assert np.array_equal(host(envs.reset(seed=1)[0]), first)
+
+
+@library
+def test_actions_are_clipped_to_the_space(library):
+    envs = counts("Disabled", **LIBRARIES[library])
+    start = host(envs.reset(seed=1)[0])[:, 1]
+    moved = host(envs.step(np.array([-7, 0, 99]))[0])[:, 1] - start
+    assert np.round(moved).tolist() == [-10, 0, 10]
+    pendulum = gym.make_vec("arrayferry/Pendulum-v0", num_envs=2, **LIBRARIES[library])
+    seen = []
+    for torque in (2.0, 1e9):
+        pendulum.reset(seed=1)
+        seen.append(host(pendulum.step(np.full((2, 1), torque, np.float32))[0]))
+    assert np.array_equal(*seen)
+
+
+@library
+def test_validated_actions(library):
+    envs = counts("Disabled", validate=True, **LIBRARIES[library])
+    envs.reset(seed=1)
+    envs.step(np.array([-1, 0, 1]))
+    with pytest.raises(
+        af.ConversionError, match=r"environment 2 of 3 of Count got the action .*2.*Discrete"
+    ):
+        envs.step(np.array([-1, 0, 2]))
+    pendulum = gym.make_vec(
+        "arrayferry/Pendulum-v0", num_envs=2, validate=True, **LIBRARIES[library]
+    )
+    pendulum.reset(seed=1)
+    with pytest.raises(
+        af.ConversionError, match=r"environment 1 of 2 of Pendulum got the action .*nan"
+    ):
+        pendulum.step(np.array([[0.0], [np.nan]], np.float32))
+
+
+@library
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (np.zeros(4, np.int64), r"shape \(3,\), not \(4,\)"),
+        (np.zeros((3, 1), np.int64), r"shape \(3,\), not \(3, 1\)"),
+        (1, r"shape \(3,\), not \(\)"),
+        (np.zeros(3), "its dtype is float64"),
+        (["a", "b", "c"], "whole numbers"),
+        (None, "takes"),
+        ({"a": np.zeros(3)}, "takes"),
+        ([[1], [1, 2], [3]], "different shapes"),
+    ],
+)  # fmt: skip
+def test_actions_that_cannot_be_meant(library, action, why):
+    envs = counts("Disabled", **LIBRARIES[library])
+    envs.reset(seed=1)
+    with pytest.raises(af.ConversionError, match=why) as caught:
+        envs.step(action)
+    assert "Count" in str(caught.value)
+    assert host(envs.step([0, 0, 0])[0])[:, 0].tolist() == [1, 1, 1]  # nothing was lost
+
+
+@library
+@pytest.mark.parametrize("agent", ["numpy", "torch", "jax"])
+def test_actions_of_any_library_and_dtype(library, agent):
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library])
+    envs.reset(seed=1)
+    first = None
+    for dtype in (np.int64, np.int32, np.uint8, bool):
+        envs.reset(seed=1)
+        action = af.convert(np.array([0, 1, 1], dtype), agent)
+        found = host(envs.step(action)[0])
+        first = found if first is None else first
+        assert np.array_equal(found, first)
+
+
+def test_nothing_that_the_agent_holds_shares_memory_with_the_states():
+    class Shares(FunctionalEnv):
+        observation_space = spaces.Box(-10, 10, (2,), np.float32)
+        action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+        def reset(self, xp, rng, n, params):
+            return xp.zeros((n, 2), dtype=xp.float32)
+
+        def step(self, xp, rng, state, action, params):
+            return action, action[:, 0], action[:, 0] > 5
+
+        def observe(self, xp, state, params):
+            return state
+
+        def info(self, xp, state, params):
+            return {"state": state, "view": state[:, 0]}
+
+    for options in ({}, {"xp": "torch"}):
+        for mode in AutoresetMode:
+            envs = Shares().make_vec(2, autoreset_mode=mode, max_episode_steps=2, **options)
+            observation, info = envs.reset(seed=0)
+            action = af.convert(np.full((2, 2), 0.5, np.float32), envs.xp)
+            for _ in range(6):
+                held = [observation, info["state"], info["view"], action]
+                before = host(envs.state).copy()
+                for x in held:
+                    x[...] = 77
+                assert np.array_equal(host(envs.state), before)
+                action = af.convert(np.full((2, 2), 0.5, np.float32), envs.xp)
+                observation, reward, _, _, info = envs.step(action)
+                reward[...] = 77
+                info.get("final_obs", reward)[...] = 77
+    jaxed = Shares().make_vec(2, xp="jax")
+    observation, _ = jaxed.reset(seed=0)
+    kept = [observation]
+    for _ in range(3):
+        kept.append(jaxed.step(np.full((2, 2), 0.5, np.float32))[0])
+    assert [float(x[0, 0]) for x in kept] == [0, 0.5, 0.5, 0.5]  # none was donated
+
+
+# States of all kinds of structures.
+
+
+class Named(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: Any
+    name: str = "kept"
+
+
+class Module(equinox.Module):
+    x: Any
+    unit: str = equinox.field(static=True, default="m")
+
+
+STATES = {
+    "array": (lambda x: x, lambda s: s),
+    "named tuple": (lambda x: Named(x, {"deep": [x * 2]}), lambda s: s.y["deep"][0] / 2),
+    "tuple": (lambda x: (x, x), lambda s: s[1]),
+    "dict": (lambda x: {"b": x, "a": None}, lambda s: s["b"]),
+    "dataclass": (lambda x: Frozen(x), lambda s: s.x),
+    "module": (lambda x: Module(x), lambda s: s.x),
+    "nested": (lambda x: Named(Frozen(x), Module(x)), lambda s: s.x.x),
+}
+
+
+@library
+@pytest.mark.parametrize("kind", STATES)
+@MODES
+def test_states_are_any_tree_of_arrays(library, kind, mode):
+    pack, unpack = STATES[kind]
+
+    class Grows(FunctionalEnv):
+        observation_space = spaces.Box(-100, 100, (1,), np.float32)
+        action_space = spaces.Discrete(2)
+        max_episode_steps = 3
+
+        def reset(self, xp, rng, n, params):
+            return pack(xp.zeros((n, 1), dtype=xp.float32))
+
+        def step(self, xp, rng, state, action, params):
+            x = unpack(state) + xp.astype(action, xp.float32)[:, None]
+            return pack(x), 1.0, False
+
+        def observe(self, xp, state, params):
+            return unpack(state)
+
+    envs = Grows().make_vec(2, autoreset_mode=mode, **LIBRARIES[library])
+    envs.reset(seed=0)
+    rows = [host(envs.step(np.array([1, 0]))[0])[:, 0].tolist() for _ in range(4)]
+    third = [0, 0] if mode is AutoresetMode.SAME_STEP else [3, 0]
+    fourth = {"NEXT_STEP": [0, 0], "SAME_STEP": [1, 0], "DISABLED": [4, 0]}[mode.name]
+    assert rows == [[1, 0], [2, 0], third, fourth]
+    state = envs.state
+    assert type(state) is type(pack(unpack(state)))
+    assert host(unpack(state))[:, 0].tolist() == fourth
+    envs.state = pack(unpack(state) * 0 + 7)
+    assert host(envs.step(np.array([1, 0]))[0])[:, 0].tolist()[0] in (
+        8,
+        7,
+    )  # 7 if it is reset there
+
+
+def test_dict_and_tuple_spaces():
+    class Parts(FunctionalEnv):
+        observation_space = spaces.Dict(
+            {
+                "a": spaces.Box(-9, 9, (2,), np.float64),
+                "b": spaces.Tuple((spaces.Discrete(9), spaces.MultiBinary(2))),
+            }
+        )
+        action_space = spaces.Dict(
+            {"x": spaces.Box(-1, 1, (), np.float32), "y": spaces.MultiDiscrete([2, 3])}
+        )
+
+        def reset(self, xp, rng, n, params):
+            return {"a": xp.zeros((n, 2), dtype=xp.float32), "k": rng.integers((n,), 0, 9)}
+
+        def step(self, xp, rng, state, action, params):
+            y = xp.astype(action["y"], xp.float32)
+            return {"a": state["a"] + action["x"][:, None] + y, "k": state["k"]}, 1.0, False
+
+        def observe(self, xp, state, params):
+            return {"a": state["a"], "b": (state["k"], xp.zeros(state["a"].shape, dtype=xp.bool))}
+
+    for options in LIBRARIES.values():
+        envs = Parts().make_vec(3, **options)
+        observation, _ = envs.reset(seed=0)
+        assert envs.observation_space.contains(observation)
+        assert host(observation)["a"].dtype == (np.float32 if envs.xp == "jax" else np.float64)
+        observation = envs.step({"x": np.array([5, 0, -5], np.float32), "y": np.full((3, 2), 9)})[0]
+        assert host(observation["a"]).tolist() == [[2, 3], [1, 2], [0, 1]]
+        envs.step(envs.action_space.sample())
+        with pytest.raises(af.ConversionError, match=r"dict with 'x', 'y'"):
+            envs.step({"x": np.zeros(3)})
+        with pytest.raises(af.ConversionError, match=r"at \['y'\]"):
+            envs.step({"x": np.zeros(3), "y": np.zeros((3, 3), int)})
+
+
+# Parameters.
+
+
+@library
+def test_parameters_are_shared_or_differ(library):
+    envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=3, **LIBRARIES[library])
+    nothing = np.zeros((3, 1), np.float32)
+
+    def fall(gravity):
+        envs.reset(seed=1, options={"params": {"gravity": gravity}})
+        return host(envs.step(nothing)[0])[:, 2]
+
+    still, usual, strong = fall(0), fall(10.0), fall(20)
+    assert np.allclose(strong - still, 2 * (usual - still), atol=1e-5)
+    mixed = fall(np.array([0.0, 10.0, 20.0]))
+    assert np.allclose(mixed, [still[0], usual[1], strong[2]], atol=1e-6)
+    assert np.allclose(fall(af.convert(np.full(3, 10.0, np.float32), envs.xp)), usual, atol=1e-6)
+    assert envs.params.mass == 1.0
+    envs.reset(seed=1)
+    assert np.shape(host(envs.params.gravity)) == (3,)  # they stay
+
+
+@library
+def test_parameters_of_some_environments(library):
+    envs = counts("Disabled", **LIBRARIES[library])
+    envs.reset(seed=1)
+    zeros = np.zeros(3, np.int64)
+    envs.step(zeros)
+    mask = np.array([True, False, False])
+    envs.reset(options={"reset_mask": mask, "params": {"end": 1.0}})
+    ended = host(envs.step(zeros)[2])
+    assert ended.tolist() == [True, False, False]
+    assert host(envs.params["end"]).tolist() == [1, 3, 5]
+
+
+@library
+def test_static_parameters_choose_branches(library):
+    class Branches(FunctionalEnv):
+        observation_space = spaces.Box(-100, 100, (1,), np.float32)
+        action_space = spaces.Discrete(2)
+        default_params = {"double": False, "steps": 1, "scale": 1.0}
+
+        def reset(self, xp, rng, n, params):
+            return xp.zeros((n, 1), dtype=xp.float32)
+
+        def step(self, xp, rng, state, action, params):
+            for _ in range(params["steps"]):
+                state = state + params["scale"]
+            return (state * 2 if params["double"] else state), 1.0, False
+
+        def observe(self, xp, state, params):
+            return state
+
+    envs = Branches().make_vec(2, **LIBRARIES[library])
+
+    def after(**params):
+        envs.reset(options={"params": {"double": False, "steps": 1, "scale": 1.0, **params}})
+        return host(envs.step(np.zeros(2, int))[0])[0, 0]
+
+    assert [after(), after(steps=3), after(double=True), after(scale=5), after()] == [1, 3, 2, 5, 1]
+    with pytest.raises(af.OptionError, match=r"params\['steps'\] is static"):
+        after(steps=np.array([1, 2]))
+    with pytest.raises(af.OptionError, match="static parameter was changed"):
+        envs.reset(options={"params": {"steps": 9}, "reset_mask": np.array([True, False])})
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"gravitation": 1.0}, "no parameter 'gravitation'.*gravity"),
+        ({"gravity": np.zeros(4)}, r"gravity has the shape \(4,\).*\(3,\)"),
+        ({"gravity": "strong"}, "gravity is 'strong'"),
+        ({"gravity": None}, "gravity is None"),
+        ({"gravity": 1j}, "gravity"),
+        ((1.0, 2.0), "defaults are"),
+    ],
+)
+def test_parameters_that_cannot_be_meant(params, why):
+    for make in (
+        lambda: CartPole().make_vec(3, params=params),
+        lambda: CartPole().make_vec(3).reset(options={"params": params}),
+    ):
+        with pytest.raises(af.OptionError, match=why):
+            make()
+
+
+# Mistakes of authors.
+
+
+@library
+@pytest.mark.parametrize("method", ["reset", "step", "observe", "info"])
+def test_assigning_to_self_is_refused(library, method):
+    class Impure(Count):
+        def __init__(self):
+            self.setting = 1
+            self.late()
+
+        def late(self):
+            self.other = 2
+
+        def touch(self, name):
+            if name == method:
+                self.setting = 3
+
+        def reset(self, *args):
+            self.touch("reset")
+            return super().reset(*args)
+
+        def step(self, *args):
+            self.touch("step")
+            return super().step(*args)
+
+        def observe(self, *args):
+            self.touch("observe")
+            return super().observe(*args)
+
+        def info(self, *args):
+            self.touch("info")
+            return super().info(*args)
+
+    envs = Impure().make_vec(2, **LIBRARIES[library])
+
+    def run():
+        envs.reset(seed=0)
+        envs.step(np.zeros(2, int))
+
+    with pytest.raises(ImpureError, match=r"Impure\.setting was assigned to.*state"):
+        run()
+    assert envs.functional.setting == 1
+
+
+def test_an_environment_cannot_be_changed_at_all():
+    env = CartPole()
+    with pytest.raises(ImpureError):
+        env.max_episode_steps = 3
+    with pytest.raises(ImpureError):
+        del env.anything
+    assert copy.deepcopy(env) == pickle.loads(pickle.dumps(env)) == env == CartPole()
+    assert hash(env) == hash(CartPole())
+
+    @dataclasses.dataclass
+    class Sized(CartPole):
+        size: int = 3
+        twice: int = 0
+
+        def __post_init__(self):
+            self.twice = 2 * self.size
+
+    assert Sized(4).twice == 8
+    with pytest.raises(ImpureError):
+        Sized(4).size = 5
+
+
+def _broken(**methods):
+    return type("Broken", (Count,), methods)()
+
+
+@library
+@pytest.mark.parametrize(
+    ("method", "replacement", "why"),
+    [
+        ("reset", lambda self, xp, rng, n, p: None, "holds no array"),
+        ("reset", lambda self, xp, rng, n, p: xp.zeros((4,), dtype=xp.float32), r"shape \(4,\).*3 environments"),
+        ("reset", lambda self, xp, rng, n, p: xp.zeros((), dtype=xp.float32), r"shape \(\)"),
+        ("step", lambda self, xp, rng, s, a, p: s, "not three values"),
+        ("step", lambda self, xp, rng, s, a, p: (s["count"], 1.0, False), "structure"),
+        ("step", lambda self, xp, rng, s, a, p: ({**s, "count": xp.astype(s["count"], xp.int32)}, 1.0, False), r"int32 for state\['count'\].*float32"),
+        ("step", lambda self, xp, rng, s, a, p: ({**s, "count": s["count"][:1]}, 1.0, False), r"shape \(1,\) for state\['count'\]"),
+        ("step", lambda self, xp, rng, s, a, p: (s, s["count"][:1], False), "reward of Broken"),
+        ("step", lambda self, xp, rng, s, a, p: (s, "one", False), "reward of Broken"),
+        ("step", lambda self, xp, rng, s, a, p: (s, 1.0, s["count"]), "terminated of Broken"),
+        ("step", lambda self, xp, rng, s, a, p: (s, 1.0, None), "terminated of Broken"),
+        ("observe", lambda self, xp, s, p: s["count"], r"observation of Broken.*\(3, 2\)"),
+        ("observe", lambda self, xp, s, p: 3.0, r"observation of Broken"),
+        ("info", lambda self, xp, s, p: s["count"], "info"),
+    ],
+)  # fmt: skip
+def test_results_that_cannot_be_meant(library, method, replacement, why):
+    envs = _broken(**{method: replacement}).make_vec(3, **LIBRARIES[library])
+
+    def run():
+        envs.reset(seed=0)
+        envs.step(np.zeros(3, int))
+
+    with pytest.raises(EnvResultError, match=why):
+        run()
+
+
+@library
+def test_numbers_as_results(library):
+    envs = _broken(step=lambda self, xp, rng, s, a, p: (s, 2, True)).make_vec(
+        3, **LIBRARIES[library]
+    )
+    envs.reset(seed=0)
+    _, reward, ended, *_ = envs.step(np.zeros(3, int))
+    assert host(reward).tolist() == [2, 2, 2]
+    assert host(reward).dtype == np.float32
+    assert host(ended).tolist() == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"num_envs": 2.0}, "num_envs=2.0"),
+        ({"autoreset_mode": "sometimes"}, "NEXT_STEP"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0"),
+        ({"render_mode": "human"}, "rgb_array"),
+        ({"validate": "yes"}, "validate"),
+        ({"xp": "tensorfow"}, "tensorfow"),
+        ({"xp": "dask"}, "computed on demand"),
+        ({"xp": "torch", "device": "cuda:7"}, "cuda:7"),
+    ],
+)
+def test_options_that_cannot_be_meant(options, why):
+    with pytest.raises(af.ArrayFerryError, match=why):
+        gym.make_vec("arrayferry/CartPole-v0", **{"num_envs": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": "one"}, "seed='one'"),
+        ({"seed": [1]}, "1 numbers for 2"),
+        ({"options": {"low": 1}}, "no option 'low'"),
+        ({"options": {"reset_mask": np.ones(3, bool)}}, "2 truth values"),
+        ({"options": {"reset_mask": np.ones(2)}}, "truth values"),
+    ],
+)
+def test_resets_that_cannot_be_meant(arguments, why):
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=2)
+    envs.reset()
+    with pytest.raises(af.OptionError, match=why):
+        envs.reset(**arguments)
+
+
+def test_steps_out_of_order():
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=2)
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(gym.error.ResetNeeded):
+        _ = envs.state
+    envs.reset()
+    envs.close()
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(TypeError, match="FunctionalEnv is needed"):
+        FunctionalVectorEnv(gym.make("CartPole-v1"), 2)  # type: ignore[arg-type]
+
+
+def test_random_numbers_of_the_author():
+    class Draws(FunctionalEnv):
+        observation_space = spaces.Box(-100, 100, (5,), np.float32)
+        action_space = spaces.Discrete(2)
+        default_params = {"low": -1.0}
+
+        def reset(self, xp, rng, n, params):
+            return xp.zeros((n, 5), dtype=xp.float32)
+
+        def step(self, xp, rng, state, action, params):
+            logits = xp.asarray([[0.0, 1.0, -100.0]])
+            columns = [
+                rng.uniform((state.shape[0],), params["low"], 3.0),
+                rng.normal((state.shape[0],), 5.0, 2.0),
+                xp.astype(rng.integers((state.shape[0],), 3, 6), xp.float32),
+                xp.astype(rng.categorical((state.shape[0],), logits), xp.float32),
+                rng.uniform((state.shape[0],), params["low"], 3.0),
+            ]
+            return xp.stack(columns, axis=1), 1.0, False
+
+        def observe(self, xp, state, params):
+            return state
+
+    for options in LIBRARIES.values():
+        envs = Draws().make_vec(20_000, **options)
+        envs.reset(seed=0)
+        x = host(envs.step(np.zeros(20_000, int))[0])
+        assert -1 <= x[:, 0].min() < -0.99
+        assert 2.99 < x[:, 0].max() <= 3
+        assert abs(x[:, 1].mean() - 5) < 0.1
+        assert abs(x[:, 1].std() - 2) < 0.1
+        assert set(x[:, 2].tolist()) == {3, 4, 5}
+        assert abs(x[:, 3].mean() - np.e / (1 + np.e)) < 0.02
+        assert x[:, 3].max() == 1
+        assert abs(np.corrcoef(x[:, 0], x[:, 4])[0, 1]) < 0.03  # each draw is another one
+        low = np.linspace(-1, 0, 20_000, dtype=np.float32)
+        envs.reset(options={"params": {"low": low}})
+        x = host(envs.step(np.zeros(20_000, int))[0])[:, 0]
+        assert np.all(x >= low)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "strict"])
+def test_only_jax_has_keys(name):
+    backend = af.registry.backend(array_api_strict if name == "strict" else name)
+    with pytest.raises(af.OptionError, match="only JAX has keys"):
+        backend.random(0).key()
+
+
+# As environments of Gymnasium.
+
+
+@library
+def test_pickles_and_copies_go_on_alike(library):
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library])
+    envs.reset(seed=1)
+    action = np.array([0, 1, 1])
+    envs.step(action)
+    others = [pickle.loads(pickle.dumps(envs)), copy.deepcopy(envs)]
+    for _ in range(60):
+        found = host(envs.step(action)[0])
+        for other in others:
+            assert np.array_equal(host(other.step(action)[0]), found)
+
+
+@library
+def test_single_environments(library):
+    env = gym.make("arrayferry/Pendulum-v0", **LIBRARIES[library])
+    observation, info = env.reset(seed=1)
+    assert env.observation_space.contains(observation)
+    assert observation.shape == (3,)
+    assert info == {}
+    taken = 0
+    truncated = False
+    while not truncated:
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        assert type(terminated) is type(truncated) is bool
+        assert isinstance(reward, float) or library == "torch itself"
+        taken += 1
+    assert taken == 200
+    with pytest.raises(af.ConversionError, match="Pendulum"):
+        env.step(np.zeros(3, np.float32))
+    longer = gym.make("arrayferry/Pendulum-v0", max_episode_steps=300, **LIBRARIES[library])
+    longer.reset(seed=1)
+    assert not any(longer.step([0.0])[3] for _ in range(299))
+
+
+def test_single_environments_with_infos():
+    env = FunctionalSingleEnv(Count, xp="torch", params={"end": 2.0})
+    _, info = env.reset(seed=0)
+    assert info["twice"] == torch.tensor(0.0)
+    assert env.step(0)[4]["twice"] == torch.tensor(2.0)
+    assert env.step(torch.tensor(0))[2] is True
+
+
+def test_an_adapter_asks_for_the_library_of_the_agent():
+    for target in ("torch", "jax", array_api_strict):
+        env = vector.ArrayConversion(
+            gym.make_vec("arrayferry/CartPole-v0", num_envs=3), target_xp=target
+        )
+        inner = env.unwrapped
+        assert env.env_backend.name == env.target_backend.name == inner.xp
+        observation, _ = inner.reset(seed=1)
+        assert af.backend_of(observation).name == inner.xp
+        observation, reward, *_ = env.step(np.array([0, 1, 0]))
+        assert af.backend_of(reward).name == inner.xp
+    single = ArrayConversion(gym.make("arrayferry/CartPole-v0"), target_xp="torch")
+    assert single.unwrapped.xp == "torch"
+    assert isinstance(single.reset(seed=0)[0], torch.Tensor)
+
+
+def test_an_adapter_does_not_ask_in_an_episode_or_against_what_was_stated():
+    begun = gym.make_vec("arrayferry/CartPole-v0", num_envs=3)
+    begun.reset(seed=1)
+    env = vector.ArrayConversion(begun, target_xp="torch")
+    assert begun.xp == "numpy"
+    assert isinstance(env.step(np.array([0, 1, 0]))[0], torch.Tensor)
+    stated = gym.make_vec("arrayferry/CartPole-v0", num_envs=3)
+    vector.ArrayConversion(stated, "numpy", "torch")
+    assert stated.xp == "numpy"
+    wrapped = gym.wrappers.vector.NormalizeObservation(
+        gym.make_vec("arrayferry/CartPole-v0", num_envs=3)
+    )
+    env = vector.ArrayConversion(wrapped, target_xp="torch")  # the wrapper needs NumPy
+    assert wrapped.unwrapped.xp == "numpy"
+    assert isinstance(env.reset(seed=0)[0], torch.Tensor)
+
+
+def test_devices():
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, xp="jax", device="cpu")
+    observation, _ = envs.reset(seed=0)
+    assert observation.committed
+    assert envs.step(np.zeros(3, int))[0].committed
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, xp=torch, device=torch.device("cpu"))
+    assert envs.reset(seed=0)[0].device.type == "cpu"
+
+
+def test_registered_environments():
+    register("tests/Count-v0", Count, num_envs=2)
+    assert gym.make_vec("tests/Count-v0").num_envs == 2
+    register("tests/Far-v0", "arrayferry_gym.functional:CartPole", params={"gravity": 1.0})
+    assert gym.make("tests/Far-v0").unwrapped.params.gravity == 1.0
+    with pytest.raises(af.OptionError, match="subclass of FunctionalEnv"):
+        register("tests/Wrong-v0", gym.Env)  # type: ignore[arg-type]
+    spec = gym.spec("arrayferry/CartPole-v0")
+    assert gym.envs.registration.EnvSpec.from_json(spec.to_json()) == spec
+    made = gym.make_vec("arrayferry/CartPole-v0", num_envs=2, xp=torch)
+    assert gym.make_vec(made.spec).xp == "torch"
+    del gym.registry["tests/Count-v0"], gym.registry["tests/Far-v0"]
+
+
+def test_differentiable_in_pytorch():
+    envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch", differentiable=True)
+    envs.reset(seed=1)
+    torque = torch.full((4, 1), 0.3, requires_grad=True)
+
+    def total(torque):
+        envs.reset(seed=1)
+        return sum(envs.step(torque)[1].sum() for _ in range(10))
+
+    total(torque).backward()
+    step = 1e-2
+    with torch.no_grad():
+        by_hand = (total(torque + step) - total(torque - step)) / (2 * step)
+    assert torch.isclose(torque.grad.sum(), by_hand, rtol=1e-2)
+    plain = gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch")
+    plain.reset(seed=1)
+    assert not plain.step(torque)[1].requires_grad
+
+
+def test_nothing_is_transferred_into_or_out_of_jax():
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=4, xp="jax")
+    envs.reset(seed=1)
+    action = jax.numpy.zeros(4, int)
+    envs.step(action)
+    with jax.transfer_guard("disallow"):
+        for _ in range(50):
+            observation, *_ = envs.step(action)
+        envs.reset()
+    assert isinstance(observation, jax.Array)
