@@ -159,7 +159,7 @@ class JaxBackend(Backend):
         return isinstance(x, jax.core.Tracer)
 
     def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
-        """Return random numbers from a seed, or from one key or several, which may be traced."""
+        """Return random numbers from a seed, or from a key, which may be traced."""
         import jax
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
@@ -177,19 +177,23 @@ class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
     Args:
-        key: a key, as `jax.random.key` makes it, or several, which are used one after the other. Splitting
-            into many at once is cheaper.
+        key: a key, as `jax.random.key` makes it.
+
+    Attributes:
+        used: whether a number was drawn.
     """
 
     def __init__(self, key: Any) -> None:
-        self._keys = list(key) if key.ndim else [key]
+        self._keys = [key]
+        self.used = False
 
     def key(self) -> Any:
         import jax
 
-        if len(self._keys) == 1:
+        self.used = True
+        if len(self._keys) == 1:  # to split into several at once is cheaper
             self._keys = list(jax.random.split(self._keys[0], 4))
-        return self._keys.pop(0)
+        return self._keys.pop()
 
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import jax

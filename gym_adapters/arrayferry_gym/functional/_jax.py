@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,11 +20,11 @@ from ._trees import Layout, split
 
 __all__ = ["Functions", "JaxEngine", "Packed"]
 
-DRAWS = 4
-"""Keys that `step` and `reset` are given at once: a split for each draw would cost as much as the draw."""
+FEWEST = 64
+"""From how many environments on it is worth to draw fewer numbers than for all."""
 
 
-def _random(key: Any) -> af.Random:
+def _random(key: Any) -> Any:
     return af.registry.backend("jax").random(key)
 
 
@@ -33,23 +33,61 @@ def _strong(x: Any) -> Any:
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
 
-def _renewal(bound: Bound, key: Any, params: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    """Return what resets the environments in a mask. If there are none, no random number is drawn."""
+class _Renewal:
+    """Resets the environments in a mask.
 
-    def renew(mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+    Random numbers are most of the work of a reset, so none are drawn if no environment is in the mask, and
+    those for an eighth of the environments if that is enough. Under `vmap`, all are drawn.
+
+    Args:
+        bound: the environment.
+        key: a key.
+        params: the parameters.
+        batched: whether some of them differ from environment to environment.
+
+    Attributes:
+        key: another key after each use, the same if no number was drawn.
+    """
+
+    def __init__(self, bound: Bound, key: Any, params: Any, batched: bool) -> None:
+        self._bound = bound
+        self._params = params
+        self._few = bound.n // 8 if bound.n >= FEWEST and not batched else 0
+        self.key = key
+
+    def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+        bound = self._bound
         before = tuple(map(_strong, bound.leaves(state)))
 
-        def fresh() -> Any:
-            new = bound.leaves(bound.reset(_random(key), bound.n, params))
-            leaves = tuple(
-                _strong(select(jnp, mask, a, b)) for a, b in zip(new, before, strict=True)
-            )
-            return leaves, bound.observe(bound.join(leaves), params)
+        def keep(key: Any) -> Any:
+            return before, observation, key
 
-        leaves, observation = jax.lax.cond(mask.any(), fresh, lambda: (before, observation))
+        def renew_few(key: Any) -> Any:
+            rows = jnp.clip(jnp.cumsum(mask) - 1, 0, self._few - 1)  # the next fresh state for each
+            return self._put(key, self._few, rows, mask, before)
+
+        def renew_any(key: Any) -> Any:
+            return self._put(key, bound.n, None, mask, before)
+
+        count = mask.sum()
+        if self._few:
+            chosen = (count > 0).astype(int) + (count > self._few)
+            result = jax.lax.switch(chosen, [keep, renew_few, renew_any], self.key)
+        else:
+            result = jax.lax.cond(count > 0, renew_any, keep, self.key)
+        leaves, observation, self.key = result
         return bound.join(leaves), observation
 
-    return renew
+    def _put(self, key: Any, count: int, rows: Any, mask: Any, before: Any) -> Any:
+        """Make fresh states, and put them in place of those in the mask."""
+        bound = self._bound
+        rng = _random(key)
+        fresh = bound.leaves(bound.reset(rng, count, self._params))
+        leaves = tuple(
+            _strong(select(jnp, mask, new if rows is None else new[rows], old))
+            for new, old in zip(fresh, before, strict=True)
+        )
+        return leaves, bound.observe(bound.join(leaves), self._params), rng.key()
 
 
 class JaxEngine(Engine):
@@ -60,23 +98,23 @@ class JaxEngine(Engine):
 
     def __init__(self, bound: Bound, mode: AutoresetMode) -> None:
         super().__init__(bound, mode)
-        self._programs: dict[Frame, tuple[Any, Any, Any]] = {}
+        self._programs: dict[Any, tuple[Any, Any, Any]] = {}
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
-        rng: Any = self.bound.backend.random(seed, self.bound.device)
-        self._key = jax.random.key_data(rng.key())
+        self._rng: Any = self.bound.backend.random(seed, self.bound.device)
+        self._keys = tuple(jax.random.key_data(self._rng.key()) for _ in range(2))
 
     def _program(self, params: Params) -> tuple[Any, Any, Any]:
         """Return the compiled functions for the static parameters."""
-        frame = params.frame
+        frame = params.frame, params.any_batched
         found = self._programs.get(frame)
         if found is None:
             while len(self._programs) >= self.PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
-            found = self._programs[frame] = _compiled(self.bound, self.mode, frame)
+            found = self._programs[frame] = _compiled(self.bound, self.mode, *frame)
         return found
 
     def _values(self, params: Params) -> tuple[Any, ...]:
@@ -92,11 +130,9 @@ class JaxEngine(Engine):
         values = self._values(params)
         start, again, _ = self._program(params)
         if mask is None or not self._leaves:
-            self._leaves, self._key, observation, info = start(self._key, values)
+            self._leaves, observation, info = start(self._rng.key(), values)
         else:
-            self._leaves, self._key, observation, info = again(
-                self._leaves, self._key, mask, values
-            )
+            self._leaves, observation, info = again(self._leaves, self._rng.key(), mask, values)
         return observation, info
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -105,7 +141,7 @@ class JaxEngine(Engine):
             self._values(params)
             current = self._current
         _, values, program = current
-        self._leaves, self._key, result = program(self._leaves, self._key, action, values)
+        self._leaves, self._keys, result = program(self._leaves, self._keys, action, values)
         return result  # type: ignore[no-any-return]
 
     @property
@@ -148,38 +184,39 @@ def _unpacked(bound: Bound, leaves: tuple[Any, ...]) -> Running:
     return Running(bound.join(leaves[:-2]), *leaves[-2:])
 
 
-def _compiled(bound: Bound, mode: AutoresetMode, frame: Frame) -> tuple[Any, Any, Any]:
-    """Compile the functions of an engine. Keys travel as plain arrays."""
+def _compiled(
+    bound: Bound, mode: AutoresetMode, frame: Frame, batched: bool
+) -> tuple[Any, Any, Any]:
+    """Compile the functions of an engine."""
 
     def start(key: Any, values: Any) -> Any:
-        key, own = jax.random.split(jax.random.wrap_key_data(key))
-        running, observation, info = restart(bound, _random(own), None, None, frame.join(values))
-        info = masked(bound, info)
-        return _packed(bound, running), jax.random.key_data(key), observation, info
+        params = frame.join(values)
+        running, observation, info = restart(bound, _random(key), None, None, params)
+        return _packed(bound, running), observation, masked(bound, info)
 
     def again(leaves: Any, key: Any, mask: Any, values: Any) -> Any:
-        key, own = jax.random.split(jax.random.wrap_key_data(key))
-        running, observation, info = restart(
-            bound, _random(own), _unpacked(bound, leaves), mask, frame.join(values)
-        )
-        info = masked(bound, info)
-        return _packed(bound, running), jax.random.key_data(key), observation, info
+        before = _unpacked(bound, leaves)
+        running, observation, info = restart(bound, _random(key), before, mask, frame.join(values))
+        return _packed(bound, running), observation, masked(bound, info)
 
-    def step(leaves: Any, key: Any, action: Any, values: Any) -> Any:
-        keys = jax.random.split(jax.random.wrap_key_data(key), 1 + 2 * DRAWS)
-        key, own, fresh = keys[0], keys[1 : 1 + DRAWS], keys[1 + DRAWS :]
+    def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
         params = frame.join(values)
+        own, fresh = map(jax.random.wrap_key_data, keys)
+        rng, renewal = _random(own), _Renewal(bound, fresh, params, batched)
         running, outcome = advance(
-            bound, mode, _random(own), _unpacked(bound, leaves), action, params,
-            _renewal(bound, fresh, params),
-        )  # fmt: skip
-        return _packed(bound, running), jax.random.key_data(key), served(bound, outcome)
+            bound, mode, rng, _unpacked(bound, leaves), action, params, renewal
+        )
+        after = rng.key() if rng.used else own, renewal.key
+        return (
+            _packed(bound, running),
+            jax.tree.map(jax.random.key_data, after),
+            served(bound, outcome),
+        )
 
-    donated = (0, 1)
     return (
         jax.jit(start),
-        jax.jit(again, donate_argnums=donated),
-        jax.jit(step, donate_argnums=donated),
+        jax.jit(again, donate_argnums=0),
+        jax.jit(step, donate_argnums=(0, 1)),
     )
 
 
@@ -264,8 +301,8 @@ class Functions:
             bound.adopt(unpack(running.state))
         return bound
 
-    def _params(self, params: Any, n: int) -> Any:
-        return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None).tree
+    def _params(self, params: Any, n: int) -> Params:
+        return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None)
 
     def reset(self, key: Any, num_envs: int, params: Any = None) -> tuple[Running, Any]:
         """Start `num_envs` environments.
@@ -280,7 +317,7 @@ class Functions:
         """
         bound = self._bound(num_envs, None)
         running, observation, _ = restart(
-            bound, _random(key), None, None, self._params(params, num_envs)
+            bound, _random(key), None, None, self._params(params, num_envs).tree
         )
         return running._replace(state=pack(running.state)), observation
 
@@ -299,11 +336,11 @@ class Functions:
             The environments after the step, and its outcome.
         """
         n = running.elapsed.shape[0]
-        bound, tree = self._bound(n, running), self._params(params, n)
-        keys = jax.random.split(key, 2 * DRAWS)
-        own, fresh = keys[:DRAWS], keys[DRAWS:]
+        bound, prepared = self._bound(n, running), self._params(params, n)
+        tree = prepared.tree
+        own, fresh = jax.random.split(key)
         running, outcome = advance(
             bound, self.autoreset_mode, _random(own), running._replace(state=unpack(running.state)), action,
-            tree, _renewal(bound, fresh, tree),
+            tree, _Renewal(bound, fresh, tree, prepared.any_batched),
         )  # fmt: skip
         return running._replace(state=pack(running.state)), outcome
