@@ -1,0 +1,546 @@
+"""Environments in JAX: no recompilation, pure functions, rollouts and episodes in one compiled call."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import equinox
+import flax.linen
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    Acrobot,
+    CartPole,
+    FunctionalEnv,
+    Functions,
+    ImpureError,
+    MountainCar,
+    MountainCarContinuous,
+    Pendulum,
+    episode,
+    rollout,
+)
+
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+
+
+def at_random(params, observation, key):
+    return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+
+@dataclasses.dataclass
+class Plain:
+    """No pytree of JAX."""
+
+    count: Any
+    label: str = "kept"
+
+
+class Counter(FunctionalEnv):
+    observation_space = spaces.Box(0, 1000, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    max_episode_steps = 100
+    default_params = {"end": 4.0, "stride": 1}
+
+    def reset(self, xp, rng, n, params):
+        return Plain(xp.zeros((n,), dtype=xp.float32))
+
+    def step(self, xp, rng, state, action, params):
+        count = state.count + params["stride"]
+        return Plain(count), count, count >= params["end"]
+
+    def observe(self, xp, state, params):
+        return state.count[:, None]
+
+
+@pytest.fixture
+def compiled(caplog):
+    """The functions that JAX has compiled since it was cleared."""
+
+    class Compiled:
+        def clear(self):
+            caplog.clear()
+
+        def names(self):
+            return [record.message for record in caplog.records if "Compiling" in record.message]
+
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        yield Compiled()
+
+
+@MODES
+def test_nothing_is_compiled_again(mode, compiled):
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=100, xp="jax", autoreset_mode=mode)
+    action = np.random.default_rng(0).integers(0, 2, 100)
+    for gravity in (9.8, 5.0):
+        envs.reset(seed=0, options={"params": {"gravity": gravity}})
+        envs.step(action)
+    for _ in range(3):  # a converter learns
+        envs.reset(options={"reset_mask": np.zeros(100, bool)})
+    assert compiled.names()  # the count works
+    compiled.clear()
+    rng = np.random.default_rng(1)
+    ended = 0
+    for index in range(10_000):
+        _, _, terminated, _, _ = envs.step(rng.integers(0, 2, 100))
+        if index % 100 == 0:
+            ended += int(np.asarray(terminated).sum())
+            envs.reset(options={"reset_mask": rng.random(100) < 0.5})
+        if index % 1000 == 0:
+            envs.reset(seed=index, options={"params": {"gravity": 1.0 + index}})
+    assert ended > 100
+    assert not compiled.names()
+
+
+def test_static_parameters_are_compiled_once_for_each_value(compiled):
+    envs = Counter().make_vec(3, xp="jax")
+    for stride in (1, 2):
+        envs.reset(seed=0, options={"params": {"stride": stride}})
+        envs.step(np.zeros(3, int))
+    compiled.clear()
+    found = []
+    for stride in (1, 2, 1, 2):
+        envs.reset(seed=0, options={"params": {"stride": stride}})
+        found.append(float(np.asarray(envs.step(np.zeros(3, int))[0])[0, 0]))
+    assert found == [1, 2, 1, 2]
+    assert not compiled.names()
+    for stride in range(100, 130):  # kept for a few only
+        envs.reset(options={"params": {"stride": stride}})
+    assert len(envs._driver.engine._programs) <= 8
+
+
+def test_rollouts_are_compiled_once(compiled):
+    rollout(CartPole(), at_random, None, jax.random.key(0), 10, 4)
+    episode(CartPole(), at_random, None, jax.random.key(0), 4)
+    key = jax.random.key(1)
+    compiled.clear()
+    for _ in range(2):
+        rollout(CartPole(), at_random, None, key, 10, 4)
+        episode(CartPole(), at_random, None, key, 4)
+    assert not compiled.names()
+    for length in (0.5, 0.6, 0.7):
+        rollout(CartPole(), at_random, None, key, 10, 4, env_params={"half_length": length})
+    assert len([name for name in compiled.names() if "_rollout" in name]) == 1
+
+
+@pytest.mark.parametrize(
+    "env",
+    [CartPole(), Pendulum(), MountainCar(), MountainCarContinuous(), Acrobot(), Counter()],
+    ids=repr,
+)
+def test_transitions(env):
+    def policy(params, observation, key):
+        n = observation.shape[0]
+        if isinstance(env.action_space, spaces.Box):
+            action = jax.random.uniform(key, (n, *env.action_space.shape), minval=-3, maxval=3)
+        else:
+            action = jax.random.randint(key, (n,), 0, env.action_space.n)
+        return action, {"sum": observation.sum(axis=1)}
+
+    limit = 7
+    carry, first = rollout(env, policy, None, jax.random.key(0), 30, 5, max_episode_steps=limit)
+    carry, second = rollout(
+        env, policy, None, jax.random.key(1), 20, 5, carry=carry, max_episode_steps=limit
+    )
+    both = jax.tree.map(lambda *parts: np.concatenate(parts), first, second)
+    assert both.observation.shape == (50, 5, *env.observation_space.shape)
+    assert both.reward.shape == both.terminated.shape == both.truncated.shape == (50, 5)
+    assert np.allclose(both.extras["sum"], both.observation.sum(axis=2), atol=1e-5)
+    done = both.terminated | both.truncated
+    went_on = ~done[:-1]
+    assert np.array_equal(both.observation[1:][went_on], both.final_observation[:-1][went_on])
+    assert not np.any(
+        np.all(both.observation[1:][~went_on] == both.final_observation[:-1][~went_on], axis=1)
+    )
+    assert np.array_equal(carry.observation[~done[-1]], both.final_observation[-1][~done[-1]])
+    elapsed = np.zeros(5, int)
+    for row in range(50):
+        elapsed += 1
+        assert np.array_equal(both.truncated[row], elapsed >= limit)
+        elapsed[done[row]] = 0
+
+
+def test_a_rollout_is_what_the_steps_of_a_loop_are():
+    env, functions = CartPole(), Functions(CartPole())
+    key = jax.random.key(3)
+    _, transitions = rollout(env, at_random, None, key, 12, 6)
+    start, key = jax.random.split(key)
+    running, observation = functions.reset(start, 6)
+    for row, own in enumerate(jax.random.split(key, 12)):
+        acting, stepping = jax.random.split(own)
+        action, _ = at_random(None, observation, acting)
+        running, outcome = functions.step(stepping, running, action)
+        assert np.allclose(transitions.observation[row], observation, atol=1e-6)
+        assert np.array_equal(transitions.action[row], action)
+        assert np.allclose(transitions.final_observation[row], outcome.final_observation, atol=1e-6)
+        observation = outcome.observation
+
+
+def test_the_same_key_gives_the_same_rollout():
+    runs = [
+        rollout(CartPole(), at_random, None, jax.random.key(seed), 20, 4)[1] for seed in (0, 0, 1)
+    ]
+    assert np.array_equal(runs[0].observation, runs[1].observation)
+    assert not np.array_equal(runs[0].observation, runs[2].observation)
+    old = rollout(CartPole(), at_random, None, jax.random.PRNGKey(0), 20, 4)[1]
+    assert np.array_equal(runs[0].observation, old.observation)
+
+
+def test_one_crossing_to_the_library_that_learns():
+    _, transitions = rollout(CartPole(), at_random, None, jax.random.key(0), 10, 4)
+    found = af.convert(transitions, "torch")
+    assert type(found) is type(transitions)
+    assert isinstance(found.reward, torch.Tensor)
+    assert np.array_equal(found.observation.numpy(), np.asarray(transitions.observation))
+
+
+# Episodes.
+
+
+def test_episodes():
+    ends = jnp.array([1.0, 4.0, 9.0])
+    found = episode(Counter(), at_random, None, jax.random.key(0), 3, env_params={"end": ends})
+    assert found.length.tolist() == [1, 4, 9]
+    assert found.total.tolist() == [1, 10, 45]
+    assert found.terminated.tolist() == [True] * 3
+    assert found.final_observation[:, 0].tolist() == [1, 4, 9]
+    cut = episode(
+        Counter(),
+        at_random,
+        None,
+        jax.random.key(0),
+        3,
+        env_params={"end": ends},
+        max_episode_steps=5,
+    )
+    assert cut.length.tolist() == [1, 4, 5]
+    assert cut.terminated.tolist() == [True, True, False]
+
+
+def test_episodes_under_vmap_and_jit():
+    def mean_length(end, key):
+        return episode(Counter(), at_random, None, key, 2, env_params={"end": end}).length.mean()
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    found = jax.jit(jax.vmap(mean_length))(jnp.array([2.0, 5.0, 7.0]), keys)
+    assert found.tolist() == [2, 5, 7]
+
+
+def test_gradients():
+    def total(torque, steps=20):
+        def policy(params, observation, key):
+            return params * jnp.cos(observation[:, :1]), None
+
+        _, transitions = rollout(Pendulum(), policy, torque, jax.random.key(0), steps, 4)
+        return transitions.reward.sum()
+
+    step = 1e-2
+    by_hand = (total(0.5 + step) - total(0.5 - step)) / (2 * step)
+    assert np.isclose(jax.grad(total)(0.5), by_hand, rtol=1e-2)
+
+    def through_parameters(length):
+        def policy(params, observation, key):
+            return jnp.zeros((4, 1)), None
+
+        _, transitions = rollout(
+            Pendulum(), policy, None, jax.random.key(0), 10, 4, env_params={"length": length}
+        )
+        return transitions.reward.sum()
+
+    by_hand = (through_parameters(1.0 + step) - through_parameters(1.0 - step)) / (2 * step)
+    assert np.isclose(jax.grad(through_parameters)(1.0), by_hand, rtol=2e-2)
+
+    def of_an_episode(torque):
+        def policy(params, observation, key):
+            return params * jnp.ones((1, 1)), None
+
+        return episode(Pendulum(), policy, torque, jax.random.key(0)).total.sum()
+
+    with pytest.raises(ValueError, match=r"[Rr]everse-mode differentiation"):
+        jax.grad(of_an_episode)(0.5)
+
+
+@pytest.mark.parametrize(
+    "flag", ["jax_disable_jit", "jax_debug_nans", "jax_enable_x64", "jax_numpy_rank_promotion"]
+)
+def test_flags_of_jax(flag):
+    context = {
+        "jax_disable_jit": jax.disable_jit,
+        "jax_debug_nans": lambda: jax.debug_nans(True),
+        "jax_enable_x64": lambda: jax.enable_x64(True),
+        "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
+    }[flag]
+    for env in (CartPole(), Counter()):
+        _, usual = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+        lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
+        with context():
+            _, found = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+            again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
+            envs = env.make_vec(3, xp="jax")
+            envs.reset(seed=0)
+            for _ in range(12):
+                envs.step(np.zeros(3, int))
+        if flag != "jax_enable_x64":
+            assert np.allclose(found.observation, usual.observation, atol=1e-5)
+            assert np.array_equal(lengths, again)
+
+
+def test_vmap_over_policies():
+    def run(bias, key):
+        def policy(params, observation, key):
+            return (observation[:, 2] > params).astype(int), None
+
+        return rollout(CartPole(), policy, bias, key, 20, 4)[1].reward.sum()
+
+    found = jax.vmap(run)(jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3))
+    alone = [
+        float(run(bias, key))
+        for bias, key in zip([-0.1, 0.0, 0.1], jax.random.split(jax.random.key(0), 3), strict=True)
+    ]
+    assert np.allclose(found, alone)
+
+
+# Policies and environments of all kinds.
+
+
+class EquinoxPolicy(equinox.Module):
+    body: equinox.nn.MLP
+    dropout: equinox.nn.Dropout
+
+    def __call__(self, observation, key):
+        logits = jax.vmap(self.body)(observation)
+        logits = self.dropout(logits, key=key, inference=True)
+        action = jax.random.categorical(key, logits)
+        return action, jax.nn.log_softmax(logits)[jnp.arange(len(action)), action]
+
+
+def test_policies_of_equinox():
+    policy = EquinoxPolicy(
+        equinox.nn.MLP(4, 2, 8, 1, key=jax.random.key(0)), equinox.nn.Dropout(0.1)
+    )
+
+    def act(module, observation, key):
+        return module(observation, key)
+
+    def objective(module):
+        _, transitions = rollout(CartPole(), act, module, jax.random.key(0), 16, 8)
+        return -(transitions.extras * transitions.reward).mean()
+
+    value, gradients = equinox.filter_value_and_grad(objective)(policy)
+    assert np.isfinite(value)
+    assert all(
+        np.any(leaf != 0) for leaf in jax.tree.leaves(equinox.filter(gradients, equinox.is_array))
+    )
+
+
+def test_policies_of_flax():
+    class Policy(flax.linen.Module):
+        @flax.linen.compact
+        def __call__(self, x):
+            return flax.linen.Dense(2)(jax.nn.tanh(flax.linen.Dense(8)(x)))
+
+    module = Policy()
+    params = module.init(jax.random.key(0), jnp.zeros((1, 4)))
+
+    def act(params, observation, key):
+        return jax.random.categorical(key, module.apply(params, observation)), None
+
+    @jax.jit
+    def train(params, key):
+        optimiser = optax.adam(1e-2)
+
+        def update(carry, key):
+            params, state = carry
+
+            def loss(params):
+                _, transitions = rollout(CartPole(), act, params, key, 16, 8)
+                chosen = jax.nn.log_softmax(module.apply(params, transitions.observation))
+                return -jnp.take_along_axis(chosen, transitions.action[..., None], 2).mean()
+
+            value, gradients = jax.value_and_grad(loss)(params)
+            updates, state = optimiser.update(gradients, state)
+            return (optax.apply_updates(params, updates), state), value
+
+        return jax.lax.scan(update, (params, optimiser.init(params)), jax.random.split(key, 3))
+
+    (trained, _), losses = train(params, jax.random.key(0))
+    assert np.all(np.isfinite(losses))
+    assert jax.tree.structure(trained) == jax.tree.structure(params)
+
+
+def test_policies_of_haiku():
+    haiku = pytest.importorskip("haiku")
+    module = haiku.transform(lambda x: haiku.Linear(2)(x))
+    params = module.init(jax.random.key(0), jnp.zeros((1, 4)))
+
+    def act(params, observation, key):
+        return module.apply(params, key, observation).argmax(axis=1), None
+
+    assert rollout(CartPole(), act, params, jax.random.key(0), 5, 3)[1].reward.shape == (5, 3)
+
+
+class EquinoxEnv(equinox.Module, FunctionalEnv):
+    """An environment that is an Equinox module, with an array in it."""
+
+    slope: jax.Array
+    name: str = equinox.field(static=True, default="hill")
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    max_episode_steps = 5
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n, 2), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        state = state + self.slope
+        return state, state[:, 0], False
+
+    def observe(self, xp, state, params):
+        return state
+
+
+def test_environments_of_equinox():
+    env = EquinoxEnv(jnp.array([1.0, 2.0]))
+    envs = env.make_vec(3, xp="jax")
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(3, int))[0].tolist() == [[1, 2]] * 3
+
+    def total(env):
+        return rollout(env, at_random, None, jax.random.key(0), 3, 2)[1].reward.sum()
+
+    assert total(env) == 12
+    assert equinox.filter_grad(total)(env).slope.tolist() == [12, 0]
+
+
+def test_progress_from_inside():
+    seen, printed = [], []
+
+    class Talks(Counter):
+        def step(self, xp, rng, state, action, params):
+            jax.debug.callback(lambda count: seen.append(float(count[0])), state.count)
+            jax.debug.print("{}", state.count[0])
+            return super().step(xp, rng, state, action, params)
+
+    rollout(Talks(), at_random, None, jax.random.key(0), 6, 2)
+    jax.effects_barrier()
+    assert sorted(seen) == [0, 0, 1, 1, 2, 3]
+    assert printed == []
+
+
+def test_impure_environments_are_refused_inside_of_jit():
+    class Impure(Counter):
+        def step(self, xp, rng, state, action, params):
+            self.seen = state
+            return super().step(xp, rng, state, action, params)
+
+    with pytest.raises(ImpureError, match=r"Impure\.seen"):
+        rollout(Impure(), at_random, None, jax.random.key(0), 6, 2)
+
+
+def test_keys_of_the_author():
+    class Keys(Counter):
+        def step(self, xp, rng, state, action, params):
+            draw = jax.random.uniform(rng.key(), state.count.shape)
+            return Plain(state.count + 1), draw + rng.uniform((state.count.shape[0],)), False
+
+    _, transitions = rollout(Keys(), at_random, None, jax.random.key(0), 50, 20)
+    assert len(np.unique(transitions.reward)) > 990
+    envs = Keys().make_vec(20, xp="jax")
+    envs.reset(seed=0)
+    rewards = np.array([envs.step(np.zeros(20, int))[1] for _ in range(50)])
+    assert len(np.unique(rewards)) > 990
+
+
+@pytest.mark.parametrize("n", [10, 64, 200])
+def test_resets_of_few_and_of_many_are_drawn_apart(n):
+    class Draws(Counter):
+        default_params = {"end": 3.0, "stride": 1}
+
+        def reset(self, xp, rng, n, params):
+            return {"count": rng.uniform((n,), 0.0, 2.0)}
+
+        def step(self, xp, rng, state, action, params):
+            count = state["count"] + 0.1 * xp.astype(action, xp.float32)
+            return {"count": count}, 1.0, count > params["end"]
+
+        def observe(self, xp, state, params):
+            return state["count"][:, None]
+
+    for share in (0.02, 0.1, 0.5, 1.0):
+        envs = Draws().make_vec(n, xp="jax", autoreset_mode="SameStep")
+        envs.reset(seed=0)
+        ended = np.random.default_rng(0).random(n) <= share
+        before = np.where(ended, 2.95, 1.0).astype(np.float32)
+        envs.state = {"count": jnp.asarray(before)}
+        observation, _, terminated, _, infos = envs.step(np.ones(n, int))
+        observation = np.asarray(observation)[:, 0]
+        assert np.array_equal(terminated, ended)
+        assert np.allclose(infos["final_obs"][:, 0], before + 0.1)
+        assert np.allclose(observation[~ended], 1.1)
+        assert len(np.unique(observation[ended])) == ended.sum()
+        assert np.all((observation[ended] >= 0) & (observation[ended] < 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"key": 0}, "key=0 is no key"),
+        ({"num_steps": 0}, "num_steps=0"),
+        ({"num_envs": 2.5}, "num_envs=2.5"),
+        ({"policy": lambda p, o, k: jnp.zeros(4, int)}, "not an action and extras"),
+        ({"policy": lambda p, o, k: (jnp.zeros(3, int), None)}, r"shape \(4,\), not \(3,\)"),
+        ({"policy": lambda p, o, k: (jnp.zeros(4), None)}, "whole numbers"),
+        ({"env_params": {"gravitation": 1}}, "no parameter 'gravitation'"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(arguments, why):
+    given = {
+        "policy": at_random, "policy_params": None, "key": jax.random.key(0), "num_steps": 3, "num_envs": 4, **arguments,
+    }  # fmt: skip
+    with pytest.raises(af.ArrayFerryError, match=why):
+        rollout(CartPole(), **given)
+    with pytest.raises(TypeError, match="FunctionalEnv"):
+        rollout(gym.make("CartPole-v1"), at_random, None, jax.random.key(0), 3, 4)
+    carry, _ = rollout(CartPole(), at_random, None, jax.random.key(0), 3, 4)
+    with pytest.raises(af.OptionError, match="carry has 4 environments"):
+        rollout(CartPole(), at_random, None, jax.random.key(0), 3, 5, carry=carry)
+
+
+def test_environments_spread_over_devices():
+    code = """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import Mesh, PartitionSpec as P
+        from arrayferry_gym.functional import CartPole, rollout
+
+        assert len(jax.devices()) == 4
+        def policy(params, observation, key):
+            return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        def run(keys):
+            _, transitions = rollout(CartPole(), policy, None, keys[0], 10, 8)
+            return transitions.observation[None]
+        mesh = Mesh(np.array(jax.devices()), ("i",))
+        keys = jax.random.split(jax.random.key(0), 4)
+        spread = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False))(keys)
+        assert len(spread.sharding.device_set) == 4
+        alone = np.stack([run(keys[i:i + 1])[0] for i in range(4)])
+        assert np.allclose(spread, alone, atol=1e-6)
+    """
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, env={**os.environ, **environment}
+    )
