@@ -45,26 +45,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("unchecked", ["0", "1"], ids=["as it is", "without the check of actions"])
-def test_gymnasiums_own_tests(checkout, unchecked):
-    suites = [suite for suite in SUITES if (checkout / suite).exists()]
-    assert len(suites) >= 5
+def run(checkout: Path, plugin: str, suites: list[str], **environment: str) -> int:
+    """Run suites of the checkout with a plugin. Return how many tests passed."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "gymnasium_plugin",
-            "-p",
-            "no:cacheprovider",
-            *suites,
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider", *suites],
         cwd=checkout,
         env={
             **os.environ,
-            "UNCHECKED": unchecked,
+            **environment,
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
         },
         capture_output=True,
@@ -73,5 +61,20 @@ def test_gymnasiums_own_tests(checkout, unchecked):
     )
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
-    passed = int(re.search(r"(\d+) passed", done.stdout)[1])
+    return int(re.search(r"(\d+) passed", done.stdout)[1])
+
+
+@pytest.mark.parametrize("unchecked", ["0", "1"], ids=["as it is", "without the check of actions"])
+def test_gymnasiums_own_tests_of_its_adapters(checkout, unchecked):
+    suites = [suite for suite in SUITES if (checkout / suite).exists()]
+    assert len(suites) >= 5
+    passed = run(checkout, "gymnasium_plugin", suites, UNCHECKED=unchecked)
     assert passed > (400 if unchecked == "1" else 350)
+
+
+def test_gymnasiums_own_tests_of_environments(checkout):
+    suites = [str(path) for path in (checkout / "tests/wrappers/vector").glob("test_*.py")]
+    suites = [suite for suite in suites if "array_conversion" not in suite]  # those are above
+    suites += ["tests/vector", "tests/envs/test_envs.py", "tests/envs/registration/test_make.py"]
+    suites += ["tests/envs/registration/test_make_vec.py"]
+    assert run(checkout, "gymnasium_envs_plugin", suites, SDL_VIDEODRIVER="dummy") > 1_500

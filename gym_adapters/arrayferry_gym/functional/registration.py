@@ -75,6 +75,10 @@ def _single(functional: Any, **options: Any) -> Any:
     return FunctionalSingleEnv(env, **options)
 
 
+# read by gymnasium.make, which adds the modes "human" and "rgb_array_list"
+_single.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
+
+
 def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
     from ._vector import FunctionalVectorEnv
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
+from gymnasium.envs import classic_control
 
 __all__ = ["drawn"]
 
@@ -13,16 +13,13 @@ def drawn(name: str, state: Any, **attributes: Any) -> Any:
     """Return an image of a state of one of Gymnasium's environments.
 
     Args:
-        name: its id.
+        name: its class.
         state: its attribute `state`.
         **attributes: others.
     """
-    env: Any = gym.make(name, render_mode="rgb_array").unwrapped
+    env: Any = getattr(classic_control, name)(render_mode="rgb_array")
     env.reset()
     env.state = state
     for attribute, value in attributes.items():
         setattr(env, attribute, value)
-    try:
-        return env.render()
-    finally:
-        env.close()
+    return env.render()  # close() would end pygame for everybody in this process

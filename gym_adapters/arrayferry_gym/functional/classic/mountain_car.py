@@ -137,7 +137,7 @@ class MountainCar(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("MountainCar-v0", np.array([float(x[index]) for x in state]))
+        return drawn("MountainCarEnv", np.array([float(x[index]) for x in state]))
 
 
 class MountainCarContinuous(_MountainCar):
@@ -169,4 +169,4 @@ class MountainCarContinuous(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("MountainCarContinuous-v0", np.array([float(x[index]) for x in state]))
+        return drawn("Continuous_MountainCarEnv", np.array([float(x[index]) for x in state]))

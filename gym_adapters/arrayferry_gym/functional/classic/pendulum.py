@@ -96,4 +96,4 @@ class Pendulum(FunctionalEnv):
     def render(self, state: PendulumState, index: int) -> Any:
         """Draw it as Gymnasium does, without the arrow of the torque. This needs pygame."""
         numbers = np.array([float(x[index]) for x in state])
-        return drawn("Pendulum-v1", numbers, last_u=None)
+        return drawn("PendulumEnv", numbers, last_u=None)

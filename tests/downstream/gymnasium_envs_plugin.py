@@ -1,0 +1,69 @@
+"""A pytest plugin that puts this project's environments in the place of Gymnasium's own, for Gymnasium's own tests."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+
+REPLACED = {
+    "acrobot:AcrobotEnv": "Acrobot",
+    "cartpole:CartPoleEnv": "CartPole",
+    "cartpole:CartPoleVectorEnv": "CartPole",
+    "continuous_mountain_car:Continuous_MountainCarEnv": "MountainCarContinuous",
+    "mountain_car:MountainCarEnv": "MountainCar",
+    "pendulum:PendulumEnv": "Pendulum",
+}
+PARAMETER = "its attribute `gravity` is a parameter here: env.params.gravity"
+REWARD = "there is no option `sutton_barto_reward`"
+CLASS = "it asks for the class as imported elsewhere"
+MODES = "a render mode that an environment does not have is an error; `human` is Gymnasium's HumanRendering"
+CHANCE = "it needs a second episode to begin after step 30, which these random numbers do not give"
+DIFFERENCES = {
+    r"test_(call_(a?sync)_vector_env|vector_env_wrapper_attributes)": PARAMETER,
+    r"test_make_vec_with_spec\[(CartPole-v1-kwargs[89]|env_id1[89]-)": REWARD,
+    r"registration/test_make\.py::test_no_arguments": CLASS,
+    r"registration/test_make\.py::test_make_(with_render_mode|human_rendering)": MODES,
+    r"vector/test_human_rendering\.py::test_render_modes": MODES,
+    r"vector/test_record_video\.py::test_video_folder_and_filenames\[AutoresetMode\.NEXT_STEP": CHANCE,
+}
+ELSEWHERE = r"CarRacing|Ant-v4|test_sync_vector_env_seed"
+"""Tests of other environments, which need Box2D or OpenGL."""
+
+
+def pytest_configure() -> None:
+    """Replace the classes that the registered ids name."""
+    from arrayferry_gym import functional
+
+    for place, name in REPLACED.items():
+        module, attribute = place.split(":")
+        env = getattr(functional, name)
+        if "Vector" in attribute:
+
+            class Replacement(functional.FunctionalVectorEnv):
+                def __init__(self, num_envs: int = 1, *, env: Any = env, **options: Any) -> None:
+                    super().__init__(env, num_envs, **options)
+        else:
+
+            class Replacement(functional.FunctionalSingleEnv):  # type: ignore[no-redef]
+                metadata = env.metadata
+
+                def __init__(self, *, env: Any = env, **options: Any) -> None:
+                    super().__init__(env, max_episode_steps=None, **options)
+
+        found = importlib.import_module(f"gymnasium.envs.classic_control.{module}")
+        Replacement.__name__ = Replacement.__qualname__ = attribute
+        Replacement.__module__ = found.__name__
+        setattr(found, attribute, Replacement)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the differences."""
+    for item in items:
+        if re.search(ELSEWHERE, item.nodeid):
+            item.add_marker(pytest.mark.skip(reason="another environment, with Box2D or OpenGL"))
+        for pattern, reason in DIFFERENCES.items():
+            if re.search(pattern, item.nodeid):
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
