@@ -19,6 +19,7 @@ import time
 import warnings
 from pathlib import Path
 
+import functional
 import growth
 import pairs
 import registered
@@ -29,6 +30,7 @@ SECTIONS = {
     "tree": pairs.tree_rows,
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
+    "functional": functional.functional_rows,
     "large": growth.large_rows,
     "leaves": growth.leaves_rows,
     "backends": registered.backends_rows,

@@ -438,6 +438,42 @@ class BackendContract:
             copied = convert(array, self._backend, copy=True)
             assert self._backend.device_of(copied) == device, f"copy=True moved it from {device}"
 
+    # Random numbers.
+
+    def test_random_numbers(self) -> None:
+        """Random numbers depend on the seed alone, and have the shape, the dtype and the range asked for."""
+        backend = self._backend
+        held = backend.dtypes()
+        bounds = {"uniform": (-1.0, 2.0), "integers": (3, 7), "normal": (0.0, 1.0)}
+        dtypes = {"uniform": "float32", "integers": "int32", "normal": "float32"}
+        names = [name for name in bounds if held is None or dtypes[name] in held]
+        for name in names:
+            drawn = []
+            for seed in (1, 1, 2):
+                rng = backend.random(seed)
+                both = [getattr(rng, name)((50, 4), *bounds[name]) for _ in range(2)]
+                drawn.append(np.stack([np.asarray(backend.to_numpy(x)) for x in both]))
+            _same(drawn[1], drawn[0], f"random, {name}, with the same seed twice")
+            assert not np.array_equal(drawn[0], drawn[2]), f"{name} does not depend on the seed"
+            assert not np.array_equal(drawn[0][0], drawn[0][1]), f"{name} repeats its numbers"
+            assert drawn[0].shape == (2, 50, 4), f"{name} has the shape {drawn[0].shape[1:]}"
+            assert drawn[0].dtype == dtypes[name], f"{name} has the dtype {drawn[0].dtype}"
+            low, high = bounds[name]
+            if name != "normal":
+                assert low <= drawn[0].min() < low + 0.1 * (high - low), f"{name}: {drawn[0].min()}"
+                assert high - 0.3 * (high - low) < drawn[0].max() <= high, (
+                    f"{name}: {drawn[0].max()}"
+                )
+                assert name == "uniform" or drawn[0].max() == high - 1, f"{name}: {drawn[0].max()}"
+            else:
+                assert abs(drawn[0].mean()) < 0.3, f"normal has the mean {drawn[0].mean()}"
+                assert 0.8 < drawn[0].std() < 1.2, f"normal has the deviation {drawn[0].std()}"
+        if "integers" in names:
+            logits = backend.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
+            found = np.asarray(backend.to_numpy(backend.random(1).categorical((500,), logits)))
+            assert set(found.tolist()) == {0, 1}, f"categorical gives {set(found.tolist())}"
+            assert 0.85 < found.mean() < 1.0, f"categorical has the mean {found.mean()}"
+
     # Many arrays at once, pairs, pickling and warnings.
 
     def test_to_numpy_many_matches_to_numpy(self) -> None:

@@ -176,7 +176,22 @@ class SharesWhatIsLarge(CorrectImmutable):
         return Array(x if x.nbytes > 2**21 else x.copy(), device or "cpu")
 
 
+class IgnoresTheSeed(Correct):
+    def random(self, seed=None, device=None):
+        return super().random(7, device)
+
+
+class DrawsTooHigh(Correct):
+    def random(self, seed=None, device=None):
+        rng = super().random(seed, device)
+        draw = rng.integers
+        rng.integers = lambda shape, low, high, dtype="int32": draw(shape, low, high + 1, dtype)
+        return rng
+
+
 PLANTED = {
+    IgnoresTheSeed: "test_random_numbers",
+    DrawsTooHigh: "test_random_numbers",
     SharesWhatIsLarge: "test_sharing_is_as_stated",
     DropsSign: "test_to_numpy",
     DropsSignOfZero: "test_special_values_are_kept",

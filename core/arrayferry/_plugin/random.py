@@ -109,11 +109,13 @@ class HostRandom(Random):
 
     def _values(self, given: Any) -> Any:
         """Return a parameter as NumPy knows it. Python numbers stay, since they have no dtype."""
+        import numpy
+
         if type(given) in (int, float):
             return given
-        if hasattr(given, "dtype") and not hasattr(given, "__array_interface__"):
-            return self._backend.to_numpy(given)
-        return given
+        if isinstance(given, (numpy.ndarray, numpy.generic, list, tuple)):
+            return numpy.asarray(given)
+        return self._backend.to_numpy(given)
 
     def _made(self, values: Any, dtype: str) -> Any:
         import numpy

@@ -1,0 +1,216 @@
+"""Rows on environments that belong to no library: against hand-written ones, and against gymnax."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from row import Check, Row, microseconds
+from timing import Block, fastest_block
+
+import arrayferry_gym  # noqa: F401
+from arrayferry_gym.functional import CartPole, rollout
+
+__all__ = ["functional_rows"]
+
+COUNTS = (16, 256, 1_024, 4_096, 65_536)
+SECTION = "functional environments: CartPole"
+NUMPY_GOALS = {16: 1.0, 1_024: 1.5, 65_536: 3.0}
+JAX_GOALS = {256: 1.0, 1_024: 1.0, 4_096: 1.0, 65_536: 1.0}
+GYMNAX = Path(__file__).parent.parent / ".venv-gymnax/bin/python"
+
+
+def functional_rows() -> list[Row]:
+    """Environments that belong to no library."""
+    rows = [row for count in COUNTS for row in (_host_row(count), _jax_row(count))]
+    return [*rows, *_gymnax_rows()]
+
+
+def _loop(step: Any, actions: list[Any], finish: Any = None) -> Block:
+    """Take a step with each action in turn."""
+
+    def work() -> None:
+        for action in actions:
+            result = step(action)
+            if finish is not None:
+                finish(result)
+
+    return Block(lambda: None, work)
+
+
+def _repeats(count: int) -> int:
+    return 64 if count <= 4_096 else 8
+
+
+def _host_row(count: int) -> Row:
+    """A step in NumPy and in PyTorch, and in Gymnasium's hand-written vector environment."""
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 2, count) for _ in range(_repeats(count))]
+    tensors = [torch.from_numpy(action) for action in actions]
+    theirs: Any = CartPoleVectorEnv(count)
+    ours = gym.make_vec("arrayferry/CartPole-v0", num_envs=count)
+    in_torch = gym.make_vec("arrayferry/CartPole-v0", num_envs=count, xp="torch")
+    for env in (theirs, ours, in_torch):
+        env.reset(seed=0)
+    times = fastest_block(
+        {
+            "gymnasium": _loop(theirs.step, actions),
+            "numpy": _loop(ours.step, actions),
+            "torch": _loop(in_torch.step, tensors),
+        }
+    )
+    times = {name: took / len(actions) for name, took in times.items()}
+    faster = times["gymnasium"] / times["numpy"]
+    share = times["numpy"] / times["torch"]
+    checks = [Check(share, 0.8, "of NumPy's speed in PyTorch", "at least")]
+    note = f"{faster:.2f} of Gymnasium's speed in NumPy"
+    if count in NUMPY_GOALS:
+        checks.insert(
+            0, Check(faster, NUMPY_GOALS[count], "of Gymnasium's speed in NumPy", "at least")
+        )
+        note = ""
+    return Row(SECTION, f"a step of {count:,}", tuple(checks), note, microseconds(times))
+
+
+def _by_hand(count: int) -> Any:
+    """A compiled step as it is usually written: for one environment, with a key for each, and `vmap`."""
+
+    def reset(key: Any) -> Any:
+        return jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
+
+    def one(key: Any, state: Any, elapsed: Any, action: Any) -> Any:
+        position, velocity, angle, spin = state
+        force = jnp.where(action == 1, 10.0, -10.0)
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        push = (force + 0.05 * spin**2 * sine) / 1.1
+        spin_change = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+        acceleration = push - 0.05 * spin_change * cosine / 1.1
+        state = jnp.stack(
+            [
+                position + 0.02 * velocity,
+                velocity + 0.02 * acceleration,
+                angle + 0.02 * spin,
+                spin + 0.02 * spin_change,
+            ]
+        )
+        elapsed = elapsed + 1
+        fallen = (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 0.20943951)
+        cut = elapsed >= 500
+        done = fallen | cut
+        state = jnp.where(done, reset(key), state)
+        return state, jnp.where(done, 0, elapsed), jnp.float32(1.0), fallen, cut
+
+    @jax.jit
+    def step(key: Any, state: Any, elapsed: Any, action: Any) -> Any:
+        key, own = jax.random.split(key)
+        return key, *jax.vmap(one)(jax.random.split(own, count), state, elapsed, action)
+
+    key = jax.random.key(0)
+    held = [key, jax.vmap(reset)(jax.random.split(key, count)), jnp.zeros(count, jnp.int32)]
+
+    def advance(action: Any) -> Any:
+        held[0], held[1], held[2], *rest = step(*held, action)
+        return held[1], *rest
+
+    return advance
+
+
+def _jax_row(count: int) -> Row:
+    """A step in JAX, and one written by hand. Each waits for its results."""
+    rng = np.random.default_rng(0)
+    actions = [jnp.asarray(rng.integers(0, 2, count)) for _ in range(_repeats(count))]
+    ours = gym.make_vec(
+        "arrayferry/CartPole-v0", num_envs=count, xp="jax", autoreset_mode="SameStep"
+    )
+    ours.reset(seed=0)
+    times = fastest_block(
+        {
+            "by hand": _loop(_by_hand(count), actions, jax.block_until_ready),
+            "jax": _loop(ours.step, actions, jax.block_until_ready),
+        },
+        3.0,
+    )
+    times = {name: took / len(actions) for name, took in times.items()}
+    faster = times["by hand"] / times["jax"]
+    text = "of the speed by hand in JAX"
+    if count not in JAX_GOALS:
+        return Row(
+            SECTION, f"a step of {count:,} in JAX", (), f"{faster:.2f} {text}", microseconds(times)
+        )
+    check = Check(faster, JAX_GOALS[count], text, "at least")
+    return Row(SECTION, f"a step of {count:,} in JAX", (check,), "", microseconds(times))
+
+
+def _gymnax_rows() -> list[Row]:
+    """Rollouts in JAX, and those of gymnax, which needs an environment of its own."""
+    if not GYMNAX.exists():
+        return [
+            Row(SECTION, "rollouts against gymnax", (), "not measured: run make downstream first")
+        ]
+    done = subprocess.run([GYMNAX, __file__], capture_output=True, text=True, check=True)
+    rows = []
+    for count, times in json.loads(done.stdout.splitlines()[-1]).items():
+        faster = times["gymnax"] / times["ours"]
+        goal = 1.5 if int(count) >= 1_024 else 1.0
+        check = Check(faster, goal, "of gymnax's speed", "at least")
+        rows.append(Row(SECTION, f"a rollout of {int(count):,}", (check,), "", microseconds(times)))
+    return rows
+
+
+def _rollouts() -> dict[int, dict[str, float]]:
+    """Time rollouts of both. Runs where gymnax is installed."""
+    import gymnax
+
+    env, params = gymnax.make("CartPole-v1")
+    found = {}
+
+    def policy(_: Any, observation: Any, key: Any) -> Any:
+        return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+    for count, steps in ((16, 256), (1_024, 128)):
+
+        @jax.jit
+        def theirs(key: Any, count: int = count, steps: int = steps) -> Any:
+            key, own = jax.random.split(key)
+            keys = jax.random.split(own, count)
+            observation, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+
+            def one(carry: Any, key: Any) -> Any:
+                observation, state = carry
+                acting, stepping = jax.random.split(key)
+                action, _ = policy(None, observation, acting)
+                keys = jax.random.split(stepping, count)
+                after, state, reward, *ended = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
+                    keys, state, action, params
+                )
+                return (after, state), (observation, action, reward, ended)
+
+            return jax.lax.scan(one, (observation, state), jax.random.split(key, steps))
+
+        key, ours = jax.random.key(0), CartPole()
+
+        def run_theirs(theirs: Any = theirs, key: Any = key) -> None:
+            jax.block_until_ready(theirs(key))
+
+        def run_ours(
+            key: Any = key, ours: Any = ours, steps: int = steps, count: int = count
+        ) -> None:
+            jax.block_until_ready(rollout(ours, policy, None, key, steps, count))
+
+        found[count] = fastest_block(
+            {"gymnax": Block(lambda: None, run_theirs), "ours": Block(lambda: None, run_ours)}, 3.0
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_rollouts()) + "\n")
