@@ -101,7 +101,7 @@ def torch_agent(updates: int = 40) -> tuple[float, float]:
         optimiser.zero_grad()
         (-score).backward()
         optimiser.step()
-        scores.append(float(score))
+        scores.append(score.item())
     return scores[0], scores[-1]
 
 

@@ -254,6 +254,7 @@ def _completed(given: Any, defaults: Any) -> Any:
     if isinstance(defaults, Mapping):
         whole: Any = {**defaults, **given}
         return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
-    fielded: Any = defaults
-    replace = dataclasses.replace if dataclasses.is_dataclass(fielded) else type(fielded)._replace
-    return replace(fielded, **given)
+    replace: Any = dataclasses.replace
+    if not dataclasses.is_dataclass(defaults):
+        replace = type(defaults)._replace
+    return replace(defaults, **given)
