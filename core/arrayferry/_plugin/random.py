@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry._errors import OptionError
-
-if TYPE_CHECKING:
-    from .backend import Backend
 
 __all__ = ["HostRandom", "Random", "Seed"]
 
@@ -95,12 +92,12 @@ class HostRandom(Random):
     """Draws in host memory by NumPy, and converts. It serves any library.
 
     Args:
-        backend: the library of the results.
+        backend: the `Backend` of the results.
         seed: the seed.
         device: the device of the results.
     """
 
-    def __init__(self, backend: Backend, seed: Seed = None, device: Any = None) -> None:
+    def __init__(self, backend: Any, seed: Seed = None, device: Any = None) -> None:
         import numpy
 
         self._generator = numpy.random.default_rng(seed)

@@ -15,7 +15,7 @@ from ._base import FunctionalEnv
 from ._driver import check_functional
 from ._engine import Running
 from ._jax import Functions
-from ._limits import UNSET
+from ._limits import UNSET, limit_of
 
 __all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
 
@@ -123,24 +123,19 @@ def rollout(
         (10, 4)
         >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
     """
-    env = check_functional(env)
-    key = _checked_key(key)
-    for name, number in {"num_steps": num_steps, "num_envs": num_envs}.items():
-        _check_count(name, number)
+    _check_count("num_steps", num_steps)
+    static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
     if carry is not None and carry.running.elapsed.shape != (num_envs,):
         raise af.OptionError(
             f"num_envs={num_envs}, but carry has {carry.running.elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    functions = Functions(env, max_episode_steps=max_episode_steps)
-    values, frame = _divided((env, policy, policy_params, env_params))
-    static = frame, functions.max_episode_steps, num_steps, num_envs
-    return _rollout(static, values, key, carry)  # type: ignore[no-any-return]
+    return _rollout((*static, num_steps), values, _checked_key(key), carry)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
-    frame, limit, num_steps, num_envs = static
+    frame, limit, num_envs, num_steps = static
     env, policy, policy_params, env_params = frame.join(values)
     functions = Functions(env, max_episode_steps=limit)
     start, key = jax.random.split(key)
@@ -202,13 +197,8 @@ def episode(
         >>> bool((found.total == found.length).all())
         True
     """
-    env = check_functional(env)
-    key = _checked_key(key)
-    _check_count("num_envs", num_envs)
-    functions = Functions(env, max_episode_steps=max_episode_steps)
-    values, frame = _divided((env, policy, policy_params, env_params))
-    static = frame, functions.max_episode_steps, num_envs
-    return _episode(static, values, key)  # type: ignore[no-any-return]
+    static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
+    return _episode(static, values, _checked_key(key))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -253,6 +243,16 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
     )
     loop = (running, found, key)
     return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]
+
+
+def _prepared(
+    env: Any, policy: Any, policy_params: Any, env_params: Any, num_envs: Any, limit: Any
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Check arguments, and divide them into what is static and what are values."""
+    env = check_functional(env)
+    _check_count("num_envs", num_envs)
+    values, frame = _divided((env, policy, policy_params, env_params))
+    return (frame, limit_of(env, limit), num_envs), values
 
 
 def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:

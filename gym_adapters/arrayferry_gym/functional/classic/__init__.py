@@ -10,7 +10,6 @@ from .cart_pole import CartPole, CartPoleParams
 from .mountain_car import (
     MountainCar,
     MountainCarContinuous,
-    MountainCarContinuousParams,
     MountainCarParams,
 )
 from .pendulum import Pendulum, PendulumParams
@@ -22,7 +21,6 @@ __all__ = [
     "CartPoleParams",
     "MountainCar",
     "MountainCarContinuous",
-    "MountainCarContinuousParams",
     "MountainCarParams",
     "Pendulum",
     "PendulumParams",

@@ -11,20 +11,15 @@ from arrayferry_gym.functional._base import FunctionalEnv
 
 from .draw import drawn
 
-__all__ = [
-    "MountainCar",
-    "MountainCarContinuous",
-    "MountainCarContinuousParams",
-    "MountainCarParams",
-]
+__all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
 
 class MountainCarParams(NamedTuple):
-    """The parameters of `MountainCar`, which has no units.
+    """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.
 
     Attributes:
         gravity: the pull of the slope.
-        force: the force of the motor.
+        force: the force of the motor at full power.
         left: the position of the wall on the left.
         right: the position of the end on the right.
         most_speed: the highest velocity.
@@ -40,32 +35,6 @@ class MountainCarParams(NamedTuple):
     right: Any = 0.6
     most_speed: Any = 0.07
     goal: Any = 0.5
-    goal_speed: Any = 0.0
-    first_start: Any = -0.6
-    last_start: Any = -0.4
-
-
-class MountainCarContinuousParams(NamedTuple):
-    """The parameters of `MountainCarContinuous`. See `MountainCarParams`.
-
-    Attributes:
-        gravity: the pull of the slope.
-        force: the force of the motor at full power.
-        left: the position of the wall on the left.
-        right: the position of the end on the right.
-        most_speed: the highest velocity.
-        goal: the position to reach.
-        goal_speed: the velocity to have there.
-        first_start: the lowest position to begin at.
-        last_start: the highest.
-    """
-
-    gravity: Any = 0.0025
-    force: Any = 0.0015
-    left: Any = -1.2
-    right: Any = 0.6
-    most_speed: Any = 0.07
-    goal: Any = 0.45
     goal_speed: Any = 0.0
     first_start: Any = -0.6
     last_start: Any = -0.4
@@ -157,7 +126,7 @@ class MountainCarContinuous(_MountainCar):
 
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     max_episode_steps = 999
-    default_params = MountainCarContinuousParams()
+    default_params = MountainCarParams(force=0.0015, goal=0.45)
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
