@@ -623,6 +623,10 @@ def test_options_that_cannot_be_meant(options, why):
         ({"seed": -1}, "seed=-1"),
         ({"seed": "one"}, "seed='one'"),
         ({"seed": [1]}, "1 numbers for 2"),
+        ({"seed": [-1, 0]}, r"seed=\[-1, 0\]"),
+        ({"seed": [1.5, 2]}, "seed="),
+        ({"seed": np.array(1.5)}, "seed="),
+        ({"seed": [[1], [2]]}, "seed="),
         ({"options": {"low": 1}}, "no option 'low'"),
         ({"options": {"reset_mask": np.ones(3, bool)}}, "2 truth values"),
         ({"options": {"reset_mask": np.ones(2)}}, "truth values"),
@@ -786,8 +790,11 @@ def test_devices():
 
 
 def test_registered_environments():
-    register("tests/Count-v0", Count, num_envs=2)
-    assert gym.make_vec("tests/Count-v0").num_envs == 2
+    register("tests/Count-v0", Count, autoreset_mode="SameStep", max_episode_steps=None)
+    assert gym.make_vec("tests/Count-v0", num_envs=2).num_envs == 2
+    gym.make("tests/Count-v0").reset()
+    with pytest.raises(af.OptionError, match="num_envs cannot be registered"):
+        register("tests/Two-v0", Count, num_envs=2)
     register("tests/Far-v0", "arrayferry_gym.functional:CartPole", params={"gravity": 1.0})
     assert gym.make("tests/Far-v0").unwrapped.params.gravity == 1.0
     with pytest.raises(af.OptionError, match="subclass of FunctionalEnv"):
@@ -828,3 +835,219 @@ def test_nothing_is_transferred_into_or_out_of_jax():
             observation, *_ = envs.step(action)
         envs.reset()
     assert isinstance(observation, jax.Array)
+
+
+# What users may hold, and what they may pass.
+
+
+class Told(Count):
+    """Its reward is a parameter."""
+
+    default_params = {"reward": np.array([0.0], np.float32), "end": 5.0}
+
+    def step(self, xp, rng, state, action, params):
+        reward = params["reward"]
+        return state, reward[:, 0] if reward.ndim == 2 else state["count"] + reward, False
+
+
+@library
+def test_parameters_are_the_users_no_more(library):
+    envs = Told().make_vec(2, **LIBRARIES[library])  # arrays of NumPy as defaults
+    given = np.array([[1.0], [2.0]], np.float32)
+    for options in (
+        {"params": {"reward": given}},
+        {"params": {"reward": af.convert(given, envs.xp)}},
+    ):
+        envs.reset(seed=0, options=options)
+        reward = envs.step(np.zeros(2, int))[1]
+        assert host(reward).tolist() == [1, 2]
+        if envs.xp != "jax":
+            reward[...] = 100
+        given[...] = 7
+        assert host(envs.step(np.zeros(2, int))[1]).tolist() == [1, 2]
+        given[:, 0] = 1, 2
+
+
+@library
+def test_what_the_agent_holds_is_its_own(library):
+    table = np.arange(6, dtype=np.float32)
+
+    class Views(Count):
+        def reset(self, xp, rng, n, params):
+            return xp.zeros((n, 2), dtype=xp.float32)
+
+        def step(self, xp, rng, state, action, params):
+            return state, 1.0, False
+
+        def observe(self, xp, state, params):
+            return state[:, :]
+
+        def info(self, xp, state, params):
+            rows = {
+                "column": state[:, 0],
+                "wide": xp.broadcast_to(state[:, :1], (state.shape[0], 3)),
+            }
+            return {**rows, "table": xp.asarray(table)[:2]}
+
+    envs = Views().make_vec(2, **LIBRARIES[library])
+    for result in (envs.reset(seed=0), envs.step(np.zeros(2, int))):
+        for x in (result[0], *(result[-1][key] for key in ("column", "wide", "table"))):
+            if envs.xp != "jax":
+                x[...] = 77
+        assert not np.any(host(envs.state))
+    assert table[0] == 0 or envs.xp == "torch"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    scale: float = 1.0
+    steps: int = 1
+
+
+class Fields(equinox.Module):
+    scale: float = 1.0
+    steps: int = equinox.field(static=True, default=1)
+
+
+@library
+@pytest.mark.parametrize("cls", [Settings, Fields])
+def test_parameters_with_fields(library, cls):
+    class Scaled(Count):
+        default_params = cls()
+
+        def step(self, xp, rng, state, action, params):
+            return state, params.scale * params.steps + 0 * state["count"], False
+
+    envs = Scaled().make_vec(2, params=cls(3.0, 2), **LIBRARIES[library])
+
+    def reward(**options):
+        envs.reset(seed=0, **options)
+        return host(envs.step(np.zeros(2, int))[1]).tolist()
+
+    assert reward() == [6, 6]
+    assert reward(options={"params": {"steps": 5}}) == [15, 15]
+    assert reward(options={"params": cls()}) == [1, 1]
+    assert reward(options={"params": cls(np.array([1.0, 2.0]), 3)}) == [3, 6]
+    assert reward(options={"params": {}}) == [3, 6]
+
+
+@library
+@pytest.mark.parametrize(
+    ("space", "action", "clipped"),
+    [
+        (spaces.Box(0, 255, (1,), np.uint8), [[300], [-5]], [255, 0]),
+        (spaces.Box(-10, 10, (1,), np.int32), [[2**32 + 1], [-(2**40)]], [10, -10]),
+        (spaces.MultiBinary(1), [[257], [-256]], [1, 0]),
+        (spaces.MultiDiscrete(np.array([5]), dtype=np.int8), [[260], [-1]], [4, 0]),
+        (spaces.Box(-1, 1, (1,), np.float32), [[1e300], [-1e300]], [1, -1]),
+        (spaces.Discrete(3, start=2), [2**40, -(2**40)], [4, 2]),
+        (
+            spaces.Box(np.float32([-1]), np.float32([np.inf]), (1,), np.float32),
+            [[3.5], [-3.5]],
+            [3.5, -1],
+        ),
+    ],
+    ids=str,
+)
+def test_actions_are_clipped_before_they_are_cast(library, space, action, clipped):
+    class Echo(Count):
+        action_space = space
+
+        def step(self, xp, rng, state, action, params):
+            action = xp.astype(action, xp.float32)
+            return state, action if action.ndim == 1 else action[:, 0], False
+
+    envs = Echo().make_vec(2, **LIBRARIES[library])
+    envs.reset(seed=0)
+    assert host(envs.step(np.array(action))[1]).tolist() == clipped
+    strict = Echo().make_vec(2, validate=True, **LIBRARIES[library])
+    strict.reset(seed=0)
+    with pytest.raises(af.ConversionError, match=r"environment [01] of 2 of Echo"):
+        strict.step(np.array(action))
+    assert envs.step(envs.action_space.sample())[1].shape == (2,)
+
+
+@library
+def test_integer_actions_up_to_the_end_of_their_dtype(library):
+    class Wide(Count):
+        action_space = spaces.Box(0, 2**32 - 1, (1,), np.uint32)
+
+        def step(self, xp, rng, state, action, params):
+            return state, 1.0, False
+
+    if library == "torch itself":
+        pytest.skip("PyTorch cannot clip uint32")
+    envs = Wide().make_vec(2, **LIBRARIES[library])
+    envs.reset(seed=0)
+    envs.step(envs.action_space.sample())
+
+
+def test_limits_of_registered_environments():
+    register("tests/Far-v0", "arrayferry_gym.functional:Pendulum")
+    register("tests/Never-v0", "arrayferry_gym.functional:Pendulum", max_episode_steps=None)
+    for name, limit in (("tests/Far-v0", 200), ("tests/Never-v0", None)):
+        env, envs = gym.make(name), gym.make_vec(name, num_envs=1)
+        env.reset(seed=0)
+        envs.reset(seed=0)
+        cut = [env.step([0.0])[3] for _ in range(201)]
+        many = [bool(envs.step(np.zeros((1, 1)))[3][0]) for _ in range(201)]
+        assert (cut.index(True) + 1 if True in cut else None) == limit
+        assert (many.index(True) + 1 if True in many else None) == limit
+        del gym.registry[name]
+
+
+@library
+def test_a_reset_that_fails_changes_nothing(library):
+    envs = counts("Disabled", **LIBRARIES[library])
+    with pytest.raises(af.OptionError):
+        envs.reset(seed=-1, options={"params": {"end": 99.0}})
+    assert host(envs.params["end"]).tolist() == ENDS.tolist()
+    broken = _broken(reset=lambda self, *_: 1 / 0).make_vec(3, **LIBRARIES[library])
+    with pytest.raises(ZeroDivisionError):
+        broken.reset(seed=0)
+    with pytest.raises(gym.error.ResetNeeded):
+        broken.step(np.zeros(3, int))
+
+
+def test_parameters_stay_when_an_adapter_asks_for_another_library():
+    envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=2)
+    envs.reset(options={"params": {"gravity": 3.0}})
+    envs.close()
+    vector.ArrayConversion(envs, target_xp="torch")
+    assert envs.params.gravity == 3.0
+
+
+def test_environments_are_told_apart_by_types_too():
+    class Sized(CartPole):
+        def __init__(self, size):
+            self.size = size
+
+    assert Sized(1) == Sized(1)
+    assert Sized(1) != Sized(1.0)
+    assert Sized((1, 2)) != Sized((1.0, 2))
+    assert Sized(torch.ones(2)) != Sized(torch.ones(2))
+    assert Sized([1]) != CartPole()
+
+
+@library
+def test_tuples_and_lists_as_single_actions(library):
+    env = FunctionalSingleEnv(_broken(action_space=spaces.Box(-1, 1, (2,), np.float32),
+        step=lambda self, xp, rng, s, a, p: (s, a[:, 0] + a[:, 1], False)), **LIBRARIES[library])  # fmt: skip
+    env.reset(seed=0)
+    for action in ([0.25, 0.5], (0.25, 0.5), np.array([0.25, 0.5])):
+        assert float(env.step(action)[1]) == 0.75
+
+
+def test_infos_without_an_axis_of_environments():
+    for value in (1.0, np.float32(1), np.zeros(2)):
+        envs = _broken(info=lambda self, xp, s, p, value=value: {"m": value}).make_vec(3)
+        with pytest.raises(EnvResultError, match="for 'm'"):
+            envs.reset(seed=0)
+
+
+def test_arrays_of_another_library_in_a_state():
+    envs = _broken(reset=lambda self, xp, rng, n, p: {"count": np.zeros(n, np.float32)}).make_vec(
+        3, xp="jax"
+    )
+    with pytest.raises(EnvResultError, match="array of numpy for state"):
+        envs.reset(seed=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import subprocess
@@ -132,8 +133,10 @@ def test_rollouts_are_compiled_once(compiled):
         rollout(CartPole(), at_random, None, key, 10, 4)
         episode(CartPole(), at_random, None, key, 4)
     assert not compiled.names()
-    for length in (0.5, 0.6, 0.7):
+    for length in (0.5, 0.6, 0.7):  # parameters are values
         rollout(CartPole(), at_random, None, key, 10, 4, env_params={"half_length": length})
+    assert not compiled.names()
+    rollout(CartPole(), at_random, None, key, 11, 4)
     assert len([name for name in compiled.names() if "_rollout" in name]) == 1
 
 
@@ -544,3 +547,124 @@ def test_environments_spread_over_devices():
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], check=True, env={**os.environ, **environment}
     )
+
+
+@dataclasses.dataclass
+class PlainParams:
+    scale: Any = 1.0
+    steps: int = 1
+
+
+class Scaled(Counter):
+    default_params = PlainParams()
+
+    def step(self, xp, rng, state, action, params):
+        return state, params.scale * params.steps + 0 * state.count, False
+
+
+def test_parameters_of_rollouts_are_values(compiled):
+    def reward(scale, steps=1):
+        params = PlainParams(scale, steps)
+        return rollout(Scaled(), at_random, None, jax.random.key(0), 2, 3, env_params=params)[
+            1
+        ].reward.sum()
+
+    assert reward(2.0) == 12
+    compiled.clear()
+    assert reward(3.0) == 18
+    assert not [name for name in compiled.names() if "_rollout" in name]
+    assert reward(3.0, np.int64(2)) == 36
+    assert jax.grad(reward)(1.0) == 6
+    assert jax.vmap(reward)(jnp.array([1.0, 2.0])).tolist() == [6, 12]
+
+
+def test_environments_that_are_plain_dataclasses():
+    @dataclasses.dataclass
+    class Sized(Counter):
+        size: int = 3
+
+        def step(self, xp, rng, state, action, params):
+            return state, 1.0 * self.size, False
+
+    rewards = [
+        rollout(Sized(size), at_random, None, jax.random.key(0), 2, 2)[1].reward
+        for size in (3, 4, 3)
+    ]
+    assert [float(reward[0, 0]) for reward in rewards] == [3, 4, 3]
+
+
+def test_objects_with_a_dtype_are_no_arrays():
+    class Typed(Counter):
+        dtype = "float32"
+
+    module = flax.linen.Dense(2)
+
+    def policy(params, observation, key):
+        module, weights, _ = params
+        return module.apply(weights, observation).argmax(axis=1), None
+
+    params = module, module.init(jax.random.key(0), jnp.zeros((1, 1))), np.float32
+    assert rollout(Typed(), policy, params, jax.random.key(0), 2, 3)[1].reward.shape == (2, 3)
+
+
+def test_functions_check_their_arguments():
+    functions = Functions(CartPole)  # the class too
+    running, _ = functions.reset(jax.random.PRNGKey(0), 4)
+    for action in (jnp.full(4, 0.7), 0, jnp.zeros(1, int), {"a": 1}):
+        with pytest.raises(af.ConversionError, match="CartPole"):
+            functions.step(jax.random.key(1), running, action)
+    with pytest.raises(af.OptionError, match="key=0"):
+        functions.reset(0, 4)
+    running, outcome = functions.step(jax.random.PRNGKey(1), running, [0, 1, 0, 1])
+    assert outcome.reward.shape == (4,)
+
+
+def test_keys_in_states_can_be_copied():
+    class Keyed(Counter):
+        def reset(self, xp, rng, n, params):
+            return {
+                "key": jax.random.split(rng.key(), n),
+                "count": xp.zeros((n,), dtype=xp.float32),
+            }
+
+        def step(self, xp, rng, state, action, params):
+            return state, jax.vmap(jax.random.uniform)(state["key"]), False
+
+        def observe(self, xp, state, params):
+            return state["count"][:, None]
+
+    envs = Keyed().make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=2)
+    envs.reset(seed=0)
+    first, second, third = (envs.step(np.zeros(3, int))[1].tolist() for _ in range(3))
+    assert first == second != third
+    other = copy.deepcopy(envs)
+    assert other.step(np.zeros(3, int))[1].tolist() == envs.step(np.zeros(3, int))[1].tolist()
+
+
+def test_a_failed_step_asks_for_a_reset():
+    fail = [False]
+
+    def check(count):
+        if fail[0]:
+            raise RuntimeError("no")
+        return count
+
+    class Fails(Counter):
+        def step(self, xp, rng, state, action, params):
+            shape = jax.ShapeDtypeStruct(state.count.shape, state.count.dtype)
+            return Plain(jax.pure_callback(check, shape, state.count)), 1.0, False
+
+    envs = Fails().make_vec(2, xp="jax")
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, int))
+    fail[0] = True
+
+    def run():
+        for _ in range(2):
+            jax.block_until_ready(envs.step(np.zeros(2, int)))
+
+    with pytest.raises(Exception, match=r"no|reset"):
+        run()
+    fail[0] = False
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(2, int))[1].tolist() == [1, 1]

@@ -10,7 +10,8 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym._actions import Fitter
 
-from ._bound import dtype_name, namespace, portable, space_dtype
+from ._bound import bounds, namespace, portable
+from ._dtypes import dtype_name, held_dtype
 
 __all__ = ["Actions"]
 
@@ -61,18 +62,26 @@ class Actions:
             and action.dtype == self._dtype
             and action.shape == self._shape
         ):
-            return action if self._own else self._convert(action)
+            try:
+                return action if self._own else self._convert(action)
+            except af.NarrowingError:  # a number that has to be clipped first
+                pass
         found = self._fitted(action, self._space, "")
         if self._validate:
-            self._check(found)
+            self._check(action)
         else:
             self._remember(action, found)
         return found
 
     def _remember(self, action: Any, found: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
-        kind = af.registry.kind(action)
-        if kind.what in ("array", "objects") and found.dtype == self._convert(action).dtype:
+        if af.registry.kind(action).what not in ("array", "objects"):
+            return
+        try:
+            enough = found.dtype == self._convert(action).dtype
+        except af.NarrowingError:
+            return
+        if enough:
             self._own = found is action
             self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
 
@@ -109,11 +118,14 @@ class Actions:
             raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
         kind = dtype_name(x.dtype)
         whole = kind.startswith(("bool", "int", "uint"))
-        if not whole and not (isinstance(space, spaces.Box) and "float" in kind):
-            numbers = "numbers" if isinstance(space, spaces.Box) else "whole numbers"
+        if not whole and not (space.dtype.kind == "f" and "float" in kind):
+            numbers = "numbers" if space.dtype.kind == "f" else "whole numbers"
             raise self._wrong(action, path, f"it takes {numbers}, but its dtype is {kind}")
+        name = held_dtype(space.dtype, self._backend)
+        if kind != name:
+            x = _clipped(x, kind, *bounds(space, name))
         x = self._convert(x)
-        dtype = getattr(self._xp, space_dtype(space, self._backend))
+        dtype = getattr(self._xp, name)
         return x if x.dtype == dtype else self._xp.astype(x, dtype)
 
     def _check(self, action: Any) -> None:
@@ -125,7 +137,7 @@ class Actions:
         host = af.convert(action, "numpy")
         fitter = Fitter("an action", bounds=True)
         for index in range(self._n):
-            one = _row(host, index)
+            one = _row(host, self._space, index)
             try:
                 fitter.fit(one, self._space)
             except af.ConversionError as error:
@@ -156,9 +168,31 @@ class Actions:
         self._xp = namespace(self._backend)
 
 
-def _row(tree: Any, index: int) -> Any:
-    if isinstance(tree, dict):
-        return {key: _row(part, index) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_row(part, index) for part in tree)
+def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
+    """Clip an array of another dtype than that of its space, which could not hold all of its numbers."""
+    if kind == "bool":
+        return x
+    xp = af.namespace_of(x)
+    if high.dtype.kind == "f":  # what is finite stays so
+        largest = np.finfo(high.dtype).max
+        low, high = np.maximum(low, -largest), np.minimum(high, largest)
+    if "int" in kind:
+        limits = np.iinfo(kind)
+        edges = [np.clip(np.asarray(edge, object), limits.min, limits.max) for edge in (low, high)]
+        low, high = (np.asarray(edge, kind) for edge in edges)
+    if low.ndim == 0:
+        low, high = low.item(), high.item()
+    else:
+        low, high = (xp.asarray(edge.astype(kind), device=x.device) for edge in (low, high))
+    return xp.clip(x, low, high)
+
+
+def _row(tree: Any, space: Any, index: int) -> Any:
+    """Return the action of one environment."""
+    if isinstance(space, spaces.Dict):
+        return {key: _row(tree[key], part, index) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            _row(part, inner, index) for part, inner in zip(tree, space.spaces, strict=True)
+        )
     return tree[index]

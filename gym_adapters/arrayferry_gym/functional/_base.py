@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._single import FunctionalSingleEnv
     from ._vector import FunctionalVectorEnv
 
-__all__ = ["FunctionalEnv"]
+__all__ = ["FunctionalEnv", "check_functional", "identity"]
 
 
 class FunctionalEnv(ABC):
@@ -141,23 +141,42 @@ class FunctionalEnv(ABC):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FunctionalEnv):
             return NotImplemented
-        return self is other or (type(self) is type(other) and _content(self) == _content(other))
+        return self is other or (type(self) is type(other) and identity(self) == identity(other))
 
     def __hash__(self) -> int:
-        return hash((type(self), _content(self)))
+        return hash((type(self), identity(self)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
-def _content(env: FunctionalEnv) -> Any:
-    """Return the attributes of an environment, or its identity if they cannot be compared at once."""
-    content = tuple(sorted(vars(env).items()))
+def identity(env: FunctionalEnv) -> Any:
+    """Return what tells an environment from others of its class: the types and values of its attributes."""
+    return tuple((name, _typed(value)) for name, value in sorted(vars(env).items()))
+
+
+def _typed(value: Any) -> Any:
+    """Return a value with its type, since 1 equals 1.0; or its identity, if it cannot be compared at once."""
+    if type(value) is tuple:
+        return tuple(map(_typed, value))
     try:
-        hash(content)
+        hash(value)
     except TypeError:
-        return id(env)
-    return content
+        return id(value)
+    return id(value) if hasattr(value, "shape") else (type(value), value)
+
+
+def check_functional(env: Any) -> FunctionalEnv:
+    """Return an environment, made if its class was given.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(env, type) and issubclass(env, FunctionalEnv):
+        return env()
+    if isinstance(env, FunctionalEnv):
+        return env
+    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}")
 
 
 _CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}

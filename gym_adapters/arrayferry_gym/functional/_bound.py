@@ -11,10 +11,11 @@ from gymnasium import spaces
 import arrayferry as af
 
 from ._base import FunctionalEnv
+from ._dtypes import held_dtype
 from ._errors import EnvResultError
 from ._trees import Layout, split
 
-__all__ = ["Bound", "dtype_name", "namespace", "portable", "select", "space_dtype"]
+__all__ = ["Bound", "bounds", "namespace", "portable", "select"]
 
 
 class Bound:
@@ -48,7 +49,7 @@ class Bound:
         self.device = device
         self.xp = namespace(backend)
         self.layout: Layout | None = None
-        self.dtypes: list[Any] = []
+        self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = type(env).info is not FunctionalEnv.info
         self._bool = self._dtype("bool")
         self._float = self._dtype("float32")
@@ -56,16 +57,15 @@ class Bound:
         self.clip = _clip(self.xp, backend, device, env.action_space)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = [dtype_name(dtype) for dtype in self.dtypes]
         return _restored, (
-            self.env, portable(self.backend), self.n, self.limit, self.device, self.layout, names
+            self.env, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the dtype and the shape of each array of an observation."""
         found = []
         for space in _parts(self.env.observation_space, self.name):
-            name = space_dtype(space, self.backend)
+            name = held_dtype(space.dtype, self.backend)
             found.append((self._dtype(name), (self.n, *space.shape)))
         return found
 
@@ -93,6 +93,13 @@ class Bound:
                 remedy="Return a tree of arrays that begin with the axis of environments.",
             )
         if self.layout is None:
+            for path, leaf in zip(layout.paths, leaves, strict=True):
+                if tuple(leaf.shape)[:1] != (n,):
+                    raise EnvResultError(
+                        f"{self.name}.reset() gave the shape {tuple(leaf.shape)} for state{path}, with "
+                        f"{n} environments",
+                        remedy="Let each array begin with the axis of environments.",
+                    )
             self.adopt(state)
         self._same(leaves, layout, f"{self.name}.reset()", n)
         return state
@@ -100,7 +107,10 @@ class Bound:
     def adopt(self, state: Any) -> None:
         """Take the structure and the dtypes of states as those that all others must have."""
         leaves, self.layout = split(state)
-        self.dtypes = [leaf.dtype for leaf in leaves]
+        self._learn(leaves)
+
+    def _learn(self, leaves: list[Any]) -> None:
+        self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
 
     def check(self, state: Any) -> None:
         """Check that states from elsewhere fit.
@@ -138,17 +148,24 @@ class Bound:
                 f"{source} gave the state {layout!r}, but the first reset() {self.layout!r}",
                 remedy="Return states of the same structure.",
             )
-        for path, leaf, dtype in zip(layout.paths, leaves, self.dtypes, strict=True):
+        if not self.forms:
+            self._learn(leaves)
+        for path, leaf, (dtype, rest) in zip(layout.paths, leaves, self.forms, strict=True):
+            found = af.registry.kind(leaf).backend
+            if found is not None and found.name != self.backend.name:
+                raise EnvResultError(
+                    f"{source} gave an array of {found.name} for state{path}, but {self.backend.name} is used",
+                    remedy="Make arrays with xp and rng.",
+                )
             if leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{source} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
                     remedy="Keep its dtype, for instance by xp.astype(x, xp.float32).",
                 )
-            shape = tuple(leaf.shape)
-            if shape[:1] != (n,):
+            if tuple(leaf.shape) != (n, *rest):
                 raise EnvResultError(
-                    f"{source} gave the shape {shape} for state{path}, with {n} environments",
-                    remedy="Let each array begin with the axis of environments.",
+                    f"{source} gave the shape {tuple(leaf.shape)} for state{path}, not {(n, *rest)}",
+                    remedy="Let each array begin with the axis of environments, and keep its shape.",
                 )
 
     def _reward(self, reward: Any) -> Any:
@@ -229,6 +246,13 @@ class Bound:
         info = self.env.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
+        for key, value in info.items():
+            for leaf in split(value, _anything)[0]:
+                if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
+                    raise EnvResultError(
+                        f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
+                        remedy=f"Return arrays that begin with the axis of {self.n} environments, under texts.",
+                    )
         return info
 
     def leaves(self, state: Any) -> list[Any]:
@@ -242,12 +266,9 @@ class Bound:
         return self.layout.join(leaves)
 
 
-def _restored(
-    env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any, names: list[str]
-) -> Bound:
+def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any) -> Bound:
     bound = Bound(env, af.registry.backend(backend), n, limit, device)
     bound.layout = layout
-    bound.dtypes = [bound._dtype(name) for name in names]
     return bound
 
 
@@ -256,9 +277,8 @@ def portable(backend: af.Backend) -> str | af.Backend:
     return backend.name if af.registry.backends().get(backend.name) is backend else backend
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library."""
-    return str(dtype).rpartition(".")[2]
+def _anything(_: Any) -> bool:
+    return True
 
 
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
@@ -271,11 +291,6 @@ def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
 def namespace(backend: af.Backend) -> Any:
     """Return the namespace of a library, as the methods of an environment get it."""
     return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
-
-
-def space_dtype(space: Any, backend: af.Backend) -> str:
-    """Return the name of the dtype that values of a space have in a library."""
-    return str(af.fit_dtype(np.zeros((), space.dtype), backend, "allow").dtype.name)
 
 
 def _parts(space: Any, name: str) -> list[Any]:
@@ -300,30 +315,41 @@ def _clip(xp: Any, backend: af.Backend, device: Any, space: Any) -> Callable[[An
     if isinstance(space, spaces.Tuple):
         inner = [_clip(xp, backend, device, part) for part in space.spaces]
         return lambda action: tuple(clip(part) for clip, part in zip(inner, action, strict=True))
-    dtype = space_dtype(space, backend)
+    dtype = held_dtype(space.dtype, backend)
+    low, high = bounds(space, dtype)
+    if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):
+        return lambda x: x + 0
+    if low.ndim and backend.name != "numpy":
+        low, high = (backend.from_numpy(edge, device) for edge in (low, high))
+    return _between(xp, backend, low, high)
+
+
+def bounds(space: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest numbers of a space, as NumPy arrays of a dtype, 0-d if all are alike."""
     if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n - 1)
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
     elif isinstance(space, spaces.MultiBinary):
         low, high = 0, 1
     else:
-        first, last = (
-            (space.start, space.start + space.nvec - 1)
-            if isinstance(space, spaces.MultiDiscrete)
-            else (space.low, space.high)
-        )
-        if np.all(np.isinf(first)) and np.all(np.isinf(last)):
-            return lambda x: x + 0
-        if np.all(first == first.flat[0]) and np.all(last == last.flat[0]):
-            low, high = first.flat[0].item(), last.flat[0].item()
-        else:
-            low = backend.from_numpy(np.asarray(first, dtype), device)
-            high = backend.from_numpy(np.asarray(last, dtype), device)
-    return _between(xp, low, high, dtype)
+        low, high = space.low, space.high
+    edges = []
+    for edge in map(np.asarray, (low, high)):
+        if np.all(edge == edge.flat[0]):
+            edge = edge.flat[0]
+        limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
+        if limits is not None:
+            edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
+        edges.append(np.asarray(edge, dtype))
+    low, high = np.broadcast_arrays(*edges)
+    return low.copy(), high.copy()
 
 
-def _between(xp: Any, low: Any, high: Any, dtype: Any) -> Callable[[Any], Any]:
-    if isinstance(low, np.ndarray) or xp.__name__ in ("numpy", "array_api_compat.numpy"):
+def _between(xp: Any, backend: af.Backend, low: Any, high: Any) -> Callable[[Any], Any]:
+    if backend.name == "numpy":
         maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
-        low, high = np.asarray(low, dtype), np.asarray(high, dtype)
         return lambda x: minimum(maximum(x, low), high)
+    if isinstance(low, np.ndarray) and backend.name != "jax":
+        low, high = low.item(), high.item()
     return lambda x: xp.clip(x, low, high)

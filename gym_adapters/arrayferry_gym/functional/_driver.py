@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -21,7 +21,7 @@ from ._engine import Engine, first_row, make_engine
 from ._limits import limit_of
 from ._params import Params, prepare
 
-__all__ = ["Driver", "Served", "check_functional", "served_space"]
+__all__ = ["Driver", "Served", "served_space"]
 
 
 class Driver:
@@ -116,13 +116,14 @@ class Driver:
             )
         if mask is not None:
             mask = self._mask(mask)
+        seed = _seed(seed, self._n)
         if given is not None:
             self._set_params(given, mask)
         if seed is not None or not self._seeded:
-            engine.seed(_seed(seed, self._n))
+            engine.seed(seed)
             self._seeded = True
-        self._begun = True
         observation, info = engine.reset(self.params, mask)
+        self._begun = True
         return (observation, info) if self._out is None else self._out((observation, info))
 
     def _set_params(self, given: Any, mask: Any) -> None:
@@ -134,6 +135,7 @@ class Driver:
         if mask is not None and self.engine.running is not None:
             new = new.where(mask, before, bound.xp)
         self.params = new
+        self._given = new.tree
 
     def _mask(self, mask: Any) -> Any:
         found = af.convert(np.asarray(mask) if isinstance(mask, (list, tuple)) else mask, "numpy")
@@ -158,7 +160,7 @@ class Driver:
 
     def step_one(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Do the same as `step`, for a single environment."""
-        action = _batched(action)
+        action = _batched(action, self._env.action_space)
         observation, reward, terminated, truncated, infos = self.step(action)
         host = af.converter("numpy")
         reward = (
@@ -277,19 +279,6 @@ class Served:
         self._spec = spec
 
 
-def check_functional(env: Any) -> FunctionalEnv:
-    """Return an environment, made if its class was given.
-
-    Raises:
-        TypeError: it is none.
-    """
-    if isinstance(env, type) and issubclass(env, FunctionalEnv):
-        return env()
-    if isinstance(env, FunctionalEnv):
-        return env
-    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}")
-
-
 def _device(backend: af.Backend, device: Any) -> str:
     """Return the name of a device, "cpu" for the default of a library that is in host memory."""
     return "cpu" if device is None else backend.device_name(device)
@@ -301,25 +290,26 @@ def _seed(seed: Any, n: int) -> Any:
     Raises:
         arrayferry.OptionError: it is no seed.
     """
-    if isinstance(seed, (list, tuple, np.ndarray)):
-        seeds = [None if part is None else int(part) for part in seed]
-        if len(seeds) != n:
-            raise af.OptionError(
-                f"seed has {len(seeds)} numbers for {n} environments",
-                remedy="Pass one number for all.",
-            )
-        if all(part is None for part in seeds):
-            return None
-        seed = [-1 if part is None else part for part in seeds]
-        seed = [part + 1 for part in seed]
-    if seed is None:
+    if seed is None or _is_seed(seed):
+        return None if seed is None else int(seed)
+    parts = list(seed) if isinstance(seed, (list, tuple)) or np.ndim(seed) == 1 else None
+    if parts is None or not all(part is None or _is_seed(part) for part in parts):
+        raise af.OptionError(
+            f"seed={seed!r:.80} is not valid",
+            remedy="Pass a whole number from 0 on, or one for each environment.",
+        )
+    if len(parts) != n:
+        raise af.OptionError(
+            f"seed has {len(parts)} numbers for {n} environments", remedy="Pass one number for all."
+        )
+    if all(part is None for part in parts):
         return None
-    if isinstance(seed, list):
-        if min(seed) >= 0:
-            return seed
-    elif isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) and seed >= 0:
-        return int(seed)
-    raise af.OptionError(f"seed={seed!r:.80} is not valid", remedy="Pass a whole number from 0 on.")
+    return [0 if part is None else int(part) + 1 for part in parts]
+
+
+def _is_seed(seed: Any) -> bool:
+    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    return bool(whole and seed >= 0)
 
 
 def served_space(space: Space[Any], libraries: Libraries | None, observed: bool) -> Any:
@@ -327,12 +317,16 @@ def served_space(space: Space[Any], libraries: Libraries | None, observed: bool)
     return space if libraries is None else converted_space(space, libraries, observed=observed)
 
 
-def _batched(action: Any) -> Any:
+def _batched(action: Any, space: Space[Any]) -> Any:
     """Return an action for a batch of one environment."""
-    if isinstance(action, dict):
-        return {key: _batched(part) for key, part in action.items()}
-    if isinstance(action, tuple):
-        return tuple(map(_batched, action))
+    if isinstance(space, spaces.Dict) and isinstance(action, dict):
+        return {
+            key: _batched(part, space.spaces[key]) if key in space.spaces else part
+            for key, part in action.items()
+        }
+    if isinstance(space, spaces.Tuple) and isinstance(action, (tuple, list)):
+        inner = [*space.spaces, *[space] * (len(action) - len(space.spaces))]
+        return tuple(_batched(part, own) for part, own in zip(action, inner, strict=False))
     if hasattr(action, "dtype") and hasattr(action, "ndim"):
         return action[None, ...]
-    return np.asarray([action])
+    return [action]

@@ -142,7 +142,7 @@ class NumpyEngine(Engine):
             elapsed[rows], ended[rows] = 0, False
         self.running = Running(state, elapsed, ended)
         self._any_ended = bool(ended.any())
-        leaves = bound.leaves(state)
+        leaves = [*bound.leaves(state), *params.arrays]
         observation = _own(bound.observe(state, params.tree), leaves)
         return observation, masked(bound, _own(bound.inform(state, params.tree), leaves))
 
@@ -181,7 +181,7 @@ class NumpyEngine(Engine):
                 elapsed[rows] = 0
             ended = terminated | truncated
         elif self.mode is AutoresetMode.SAME_STEP:
-            leaves = bound.leaves(state)
+            leaves = [*bound.leaves(state), *params.arrays]
             final = _own(bound.observe(state, tree), leaves)
             final_info = _own(bound.inform(state, tree), leaves) if bound.has_info else None
             done = terminated | truncated
@@ -193,7 +193,7 @@ class NumpyEngine(Engine):
             ended = ended | terminated | truncated
         self._any_ended = 1 in ended.tobytes()
         self.running = Running(state, elapsed, ended)
-        leaves = bound.leaves(state)
+        leaves = [*bound.leaves(state), *params.arrays]
         outcome = Outcome(
             _own(bound.observe(state, tree), leaves),
             _own(reward, leaves),
@@ -207,13 +207,12 @@ class NumpyEngine(Engine):
 
 
 def _own(value: Any, leaves: list[Any]) -> Any:
-    """Return a value whose arrays share no memory with those of the states."""
+    """Return a value whose arrays share no memory with others: those of the states, and what they view."""
     if type(value) is np.ndarray:
-        shares = np.may_share_memory
+        if value.base is not None:
+            return value.copy()
         for leaf in leaves:
-            if leaf is value or (
-                (value.base is not None or leaf.base is not None) and shares(value, leaf)
-            ):
+            if leaf is value or leaf.base is value:
                 return value.copy()
         return value
     if isinstance(value, (dict, tuple, list)):
@@ -229,7 +228,7 @@ class SelectEngine(Engine):
         before = None if mask is None else self.running
         with self._device():
             self.running, observation, info = restart(bound, self.rng, before, mask, params.tree)
-        return observation, masked(bound, info)
+            return self._apart((observation, masked(bound, info)))  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         bound, running = self.bound, self.running
@@ -245,7 +244,12 @@ class SelectEngine(Engine):
             self.running, outcome = advance(
                 bound, self.mode, self.rng, running, action, params.tree, renew
             )
-            return served(bound, outcome)
+            return self._apart(served(bound, outcome))  # type: ignore[no-any-return]
+
+    def _apart(self, tree: Any) -> Any:
+        """Return results in memory of their own, if somebody could write to it. Gradients pass."""
+        backend = self.bound.backend
+        return tree if backend.memory == "immutable" else _map(backend.copy, tree)
 
     def _device(self) -> Any:
         backend = self.bound.backend

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-from ._base import FunctionalEnv
+from ._actions import Actions
+from ._base import FunctionalEnv, check_functional
 from ._bound import Bound, select
 from ._engine import Engine, Outcome, Running, advance, masked, restart, served
 from ._limits import UNSET, limit_of, mode_of
@@ -136,12 +138,21 @@ class JaxEngine(Engine):
         return observation, info
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if not self._leaves:
+            raise gym.error.ResetNeeded(
+                "Call reset(): the step before failed, and the states are lost."
+            )
         current = self._current
         if current is None or current[0] is not params:
             self._values(params)
             current = self._current
         _, values, program = current
-        self._leaves, self._keys, result = program(self._leaves, self._keys, action, values)
+        try:
+            self._leaves, self._keys, result = program(self._leaves, self._keys, action, values)
+        except BaseException:
+            if any(leaf.is_deleted() for leaf in self._leaves):  # they were donated to what failed
+                self._leaves = ()
+            raise
         return result  # type: ignore[no-any-return]
 
     @property
@@ -220,6 +231,22 @@ def _compiled(
     )
 
 
+def checked_key(key: Any) -> Any:
+    """Return a key of JAX.
+
+    Raises:
+        arrayferry.OptionError: it is none.
+    """
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
+        return key
+    if dtype == jnp.uint32 and key.ndim == 1:
+        return jax.random.wrap_key_data(key)
+    raise af.OptionError(
+        f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
+    )
+
+
 class Packed:
     """States in a container that JAX does not know, such as a plain dataclass: a pytree of their arrays.
 
@@ -291,9 +318,9 @@ class Functions:
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         max_episode_steps: Any = UNSET,
     ) -> None:
-        self.env = env
+        self.env = check_functional(env)
         self.autoreset_mode = mode_of(autoreset_mode)
-        self.max_episode_steps = limit_of(env, max_episode_steps)
+        self.max_episode_steps = limit_of(self.env, max_episode_steps)
 
     def _bound(self, n: int, running: Running | None) -> Bound:
         bound = Bound(self.env, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -302,6 +329,8 @@ class Functions:
         return bound
 
     def _params(self, params: Any, n: int) -> Params:
+        if isinstance(params, Params):
+            return params
         return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None)
 
     def reset(self, key: Any, num_envs: int, params: Any = None) -> tuple[Running, Any]:
@@ -315,7 +344,7 @@ class Functions:
         Returns:
             The environments, and their observations.
         """
-        bound = self._bound(num_envs, None)
+        key, bound = checked_key(key), self._bound(num_envs, None)
         running, observation, _ = restart(
             bound, _random(key), None, None, self._params(params, num_envs).tree
         )
@@ -334,11 +363,17 @@ class Functions:
 
         Returns:
             The environments after the step, and its outcome.
+
+        Raises:
+            arrayferry.ArrayFerryError: the key or the actions are not what they must be.
         """
         n = running.elapsed.shape[0]
         bound, prepared = self._bound(n, running), self._params(params, n)
         tree = prepared.tree
-        own, fresh = jax.random.split(key)
+        own, fresh = jax.random.split(checked_key(key))
+        action = Actions(bound.name, self.env.action_space, n, bound.backend, None, validate=False)(
+            action
+        )
         running, outcome = advance(
             bound, self.autoreset_mode, _random(own), running._replace(state=unpack(running.state)), action,
             tree, _Renewal(bound, fresh, tree, prepared.any_batched),

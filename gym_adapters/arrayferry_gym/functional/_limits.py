@@ -26,7 +26,7 @@ UNSET = Unset()
 def limit_of(env: FunctionalEnv, given: Any) -> int | None:
     """Return the limit of steps: as given, or else that of the environment."""
     limit = env.max_episode_steps if isinstance(given, Unset) else given
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise af.OptionError(
             f"max_episode_steps={limit!r} is not valid",
             remedy="Pass a whole number from 1 on, or None for no limit.",

@@ -10,6 +10,7 @@ import numpy as np
 
 import arrayferry as af
 
+from ._dtypes import dtype_name, held_dtype
 from ._trees import Layout, split
 
 __all__ = ["Frame", "Params", "prepare"]
@@ -77,6 +78,7 @@ class Params:
         self.paths = tuple(paths)
         self.tree = frame.join(values)
         self.any_batched = any(batched)
+        self.arrays = [value for value in values if hasattr(value, "dtype")]
 
     def rows(self, index: Any) -> Any:
         """Return the tree for some of the environments."""
@@ -141,19 +143,20 @@ def prepare(
     given = _completed(given, defaults if base is None else base)
     wanted, layout = split(defaults, _anything, prefix="params")
     found, own = split(given, _anything, prefix="params")
-    if own != layout:
+    if type(given) is not type(defaults) or own.paths != layout.paths:
         raise af.OptionError(
             f"the parameters are {own!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
-    convert = af.converter(backend, device=device, narrowing="allow")
+    copy = None if backend.memory == "immutable" else True  # what the user holds may change
+    convert = af.converter(backend, device=device, narrowing="allow", copy=copy)
     static: list[Any] = []
     values: list[Any] = []
     batched: list[bool] = []
     paths: list[str] = []
     for path, default, value in zip(layout.paths, wanted, found, strict=True):
         if _is_value(default):
-            value = _value(path, default, value, convert)
+            value = _value(path, default, value, convert, backend)
             shape, single = np.shape(value), np.shape(default)
             if shape not in (single, (n, *single)):
                 raise af.OptionError(
@@ -166,7 +169,7 @@ def prepare(
             paths.append(path)
         else:
             static.append(_static(path, default, value))
-    return Params(Frame(layout, tuple(static)), values, batched, paths)
+    return Params(Frame(own, tuple(static)), values, batched, paths)
 
 
 def _anything(_: Any) -> bool:
@@ -176,11 +179,12 @@ def _anything(_: Any) -> bool:
 def _is_value(default: Any) -> bool:
     return type(default) in (float, complex) or af.registry.kind(default).what in (
         "array",
+        "objects",
         "scalar",
     )
 
 
-def _value(path: str, default: Any, value: Any, convert: Any) -> Any:
+def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
     """Return a parameter that is a value: a Python number, or an array of the library."""
     if type(default) in (float, complex):
         if isinstance(value, (int, float, complex, np.generic)):
@@ -192,7 +196,7 @@ def _value(path: str, default: Any, value: Any, convert: Any) -> Any:
                 ) from None
         dtype = "float32" if type(default) is float else "complex64"
     else:
-        dtype = str(default.dtype).rpartition(".")[2]
+        dtype = held_dtype(dtype_name(default.dtype), backend)
         if isinstance(value, (bool, int, float, complex)):
             value = np.asarray(value)
     try:
@@ -229,7 +233,7 @@ def _static(path: str, default: Any, value: Any) -> Any:
 
 def _completed(given: Any, defaults: Any) -> Any:
     """Return whole parameters for a dict of some of the fields."""
-    if given is None:
+    if given is None or (isinstance(given, Mapping) and not given):
         return defaults
     if not isinstance(given, Mapping) or (
         type(given) is type(defaults) and given.keys() == defaults.keys()

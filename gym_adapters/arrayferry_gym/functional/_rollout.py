@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 
-from ._base import FunctionalEnv
-from ._driver import check_functional
+from ._base import FunctionalEnv, check_functional, identity
 from ._engine import Running
-from ._jax import Functions
+from ._jax import Functions, checked_key
 from ._limits import UNSET, limit_of
+from ._params import Params, prepare
 
 __all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
 
@@ -125,18 +126,22 @@ def rollout(
     """
     _check_count("num_steps", num_steps)
     static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
+    if carry is not None and not isinstance(carry, Carry):
+        raise af.OptionError(
+            f"carry={carry!r:.80} is no Carry", remedy="Pass what rollout returned first."
+        )
     if carry is not None and carry.running.elapsed.shape != (num_envs,):
         raise af.OptionError(
             f"num_envs={num_envs}, but carry has {carry.running.elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    return _rollout((*static, num_steps), values, _checked_key(key), carry)  # type: ignore[no-any-return]
+    return _rollout((*static, num_steps), values, checked_key(key), carry)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
-    frame, limit, num_envs, num_steps = static
-    env, policy, policy_params, env_params = frame.join(values)
+    *parts, limit, num_envs, num_steps = static
+    env, policy, policy_params, env_params = _united(*parts, *values)
     functions = Functions(env, max_episode_steps=limit)
     start, key = jax.random.split(key)
     if carry is None:
@@ -145,9 +150,7 @@ def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
     def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
         acting, stepping = jax.random.split(key)
         action, extras = _acted(policy, policy_params, carry.observation, acting)
-        running, outcome = functions.step(
-            stepping, carry.running, _fit_action(env, action, num_envs), env_params
-        )
+        running, outcome = functions.step(stepping, carry.running, action, env_params)
         transition = Transition(
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
             outcome.final_observation, extras,
@@ -198,13 +201,13 @@ def episode(
         True
     """
     static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
-    return _episode(static, values, _checked_key(key))  # type: ignore[no-any-return]
+    return _episode(static, values, checked_key(key))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
-    frame, limit, num_envs = static
-    env, policy, policy_params, env_params = frame.join(values)
+    *parts, limit, num_envs = static
+    env, policy, policy_params, env_params = _united(*parts, *values)
     functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, num_envs, env_params)
@@ -214,9 +217,7 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
         key, acting, stepping = jax.random.split(key, 3)
         action, _ = _acted(policy, policy_params, found.final_observation, acting)
         over = running.ended
-        running, outcome = functions.step(
-            stepping, running, _fit_action(env, action, num_envs), env_params
-        )
+        running, outcome = functions.step(stepping, running, action, env_params)
 
         def kept(old: Any, new: Any) -> Any:
             return jnp.where(over.reshape((-1,) + (1,) * (new.ndim - 1)), old, new)
@@ -231,7 +232,7 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
 
     shapes = jax.eval_shape(
         lambda: functions.step(
-            key, running, _fit_action(env, _acted(policy, policy_params, observation, key)[0], num_envs),
+            key, running, _acted(policy, policy_params, observation, key)[0],
             env_params,
         )[1].reward
     )  # fmt: skip
@@ -247,12 +248,20 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
 
 def _prepared(
     env: Any, policy: Any, policy_params: Any, env_params: Any, num_envs: Any, limit: Any
-) -> tuple[tuple[Any, ...], list[Any]]:
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into what is static and what are values."""
     env = check_functional(env)
     _check_count("num_envs", num_envs)
-    values, frame = _divided((env, policy, policy_params, env_params))
-    return (frame, limit_of(env, limit), num_envs), values
+    values, static = _divided((env, policy, policy_params))
+    params = prepare(env_params, env.default_params, num_envs, af.registry.backend("jax"), None)
+    about = params.frame, params.batched, params.paths
+    return (static, about, limit_of(env, limit), num_envs), (values, params.values)
+
+
+def _united(static: _Static, about: Any, values: Any, env_values: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the environment, the policy and the parameters of both."""
+    frame, batched, paths = about
+    return *static.join(values), Params(frame, env_values, batched, paths)
 
 
 def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
@@ -264,30 +273,6 @@ def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any
             remedy="Return (action, extras); extras may be None.",
         )
     return result
-
-
-def _fit_action(env: FunctionalEnv, action: Any, n: int) -> Any:
-    from ._actions import Actions
-
-    jax_backend = af.registry.backend("jax")
-    fit = Actions(type(env).__name__, env.action_space, n, jax_backend, None, validate=False)
-    return fit(action)
-
-
-def _checked_key(key: Any) -> Any:
-    """Return a key of JAX.
-
-    Raises:
-        arrayferry.OptionError: it is none.
-    """
-    dtype = getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
-        return key
-    if dtype == jnp.uint32 and key.ndim == 1:
-        return jax.random.wrap_key_data(key)
-    raise af.OptionError(
-        f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
-    )
 
 
 def _check_count(name: str, number: Any) -> None:
@@ -306,7 +291,10 @@ class _Static:
 
     def join(self, values: Any) -> Any:
         rest = iter(values)
-        leaves = [next(rest) if leaf is _VALUE else leaf for leaf in self._leaves]
+        leaves = [
+            next(rest) if leaf is _VALUE else leaf.env if type(leaf) is _Env else leaf
+            for leaf in self._leaves
+        ]
         return jax.tree.unflatten(self._structure, leaves)
 
     def __eq__(self, other: object) -> bool:
@@ -326,14 +314,34 @@ class _Static:
 _VALUE = object()
 
 
+class _Env:
+    """An environment, also of a class that cannot be hashed, such as a plain dataclass."""
+
+    def __init__(self, env: FunctionalEnv) -> None:
+        self.env = env
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Env)
+            and type(self.env) is type(other.env)
+            and identity(self.env) == identity(other.env)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self.env), identity(self.env)))
+
+
 def _divided(tree: Any) -> tuple[list[Any], _Static]:
     """Return the arrays and floats of a pytree, and the rest."""
     leaves, structure = jax.tree.flatten(tree)
     values, static = [], []
     for leaf in leaves:
-        if hasattr(leaf, "dtype") or type(leaf) in (float, complex):
+        if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, complex)):
             values.append(leaf)
             static.append(_VALUE)
+            continue
+        if isinstance(leaf, FunctionalEnv):
+            static.append(_Env(leaf))
             continue
         try:
             hash(leaf)

@@ -10,8 +10,8 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._libraries import Libraries, Target
 
-from ._base import FunctionalEnv
-from ._driver import Driver, Served, check_functional, served_space
+from ._base import FunctionalEnv, check_functional
+from ._driver import Driver, Served, served_space
 from ._limits import UNSET
 
 __all__ = ["FunctionalSingleEnv"]

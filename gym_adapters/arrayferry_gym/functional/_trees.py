@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -141,8 +142,17 @@ def _split(
         for child, step in zip(inside, steps, strict=True)
     ]
     hollow = container.rebuild(value, [None] * len(inside)) if inside else value
+    static = _static(hollow)
     node = _Inner(container, hollow, [part for part, _ in parts])
-    return node, (type(value), tuple(steps), tuple(key for _, key in parts))
+    return node, (type(value), tuple(steps), tuple(key for _, key in parts), static)
+
+
+def _static(hollow: Any) -> Any:
+    """Return what a pytree of JAX holds besides its children, such as static fields; None for other containers."""
+    jax = sys.modules.get("jax")
+    if jax is None or isinstance(hollow, (dict, list, tuple)):
+        return None
+    return _hashable(jax.tree_util.tree_structure(hollow))
 
 
 def _join(node: Any, leaves: Any) -> Any:
@@ -168,6 +178,6 @@ def _written(key: Any) -> str:
         return "array"
     if len(key) == 2:
         return repr(key[1])
-    cls, steps, parts = key
+    cls, steps, parts, _ = key
     inside = ", ".join(f"{step}: {_written(part)}" for step, part in zip(steps, parts, strict=True))
     return f"{cls.__name__}({inside})"

@@ -19,10 +19,11 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     Args:
         env_id: the id, "mine/Walk-v0".
         env: the class, or where it is: "package.module:Class", which is then loaded only when it is made.
-        **options: of `FunctionalVectorEnv`, which become defaults.
+        **options: of `FunctionalVectorEnv`, except for `num_envs`, which become defaults. Those that a
+            single environment does not have are for vector environments only.
 
     Raises:
-        arrayferry.OptionError: `env` is no class of such environments.
+        arrayferry.OptionError: `env` is no class of such environments, or an option is `num_envs`.
 
     Example:
         >>> import gymnasium as gym
@@ -39,10 +40,18 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
             f"register() was given {env!r:.80} as the environment",
             remedy='Pass a subclass of FunctionalEnv, or where one is: "package.module:Class".',
         )
-    limit = options.pop("max_episode_steps", getattr(env, "max_episode_steps", None))
+    if "num_envs" in options:
+        raise af.OptionError(
+            "num_envs cannot be registered",
+            remedy="Pass it to gymnasium.make_vec, which would not override it.",
+        )
+    limit = options.get("max_episode_steps", getattr(env, "max_episode_steps", None))
+    if limit is not None:
+        options.pop("max_episode_steps", None)
+    single = "_single" if limit is None else "_unlimited"
     gym.register(
         env_id,
-        entry_point="arrayferry_gym.functional.registration:_single",
+        entry_point=f"arrayferry_gym.functional.registration:{single}",
         vector_entry_point="arrayferry_gym.functional.registration:_vector",
         max_episode_steps=limit,
         order_enforce=False,
@@ -69,14 +78,17 @@ def _loaded(env: Any) -> Any:
 def _single(functional: Any, **options: Any) -> Any:
     from ._single import FunctionalSingleEnv
 
-    env = _loaded(functional)
-    if env.max_episode_steps is not None:  # then Gymnasium adds its TimeLimit
-        options.setdefault("max_episode_steps", None)
-    return FunctionalSingleEnv(env, **options)
+    options.pop("autoreset_mode", None)
+    return FunctionalSingleEnv(_loaded(functional), **options)
 
 
-# read by gymnasium.make, which adds the modes "human" and "rgb_array_list"
-_single.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
+def _unlimited(functional: Any, **options: Any) -> Any:
+    """Make one whose steps Gymnasium limits."""
+    return _single(functional, max_episode_steps=None, **options)
+
+
+for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" and "rgb_array_list"
+    _entry.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
 
 
 def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
