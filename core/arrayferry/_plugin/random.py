@@ -106,18 +106,17 @@ class HostRandom(Random):
 
     def _values(self, given: Any) -> Any:
         """Return a parameter as NumPy knows it. Python numbers stay, since they have no dtype."""
-        import numpy
-
         if type(given) in (int, float):
             return given
+        import numpy
+
         if isinstance(given, (numpy.ndarray, numpy.generic, list, tuple)):
             return numpy.asarray(given)
         return self._backend.to_numpy(given)
 
     def _made(self, values: Any, dtype: str) -> Any:
-        import numpy
-
-        values = numpy.asarray(values, dtype)
+        if values.dtype != dtype:
+            values = values.astype(dtype)
         return self._backend.from_numpy(values, self._device)
 
     def uniform(
