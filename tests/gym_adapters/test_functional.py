@@ -649,6 +649,11 @@ def test_steps_out_of_order():
     envs.close()
     with pytest.raises(gym.error.ResetNeeded):
         envs.step(np.zeros(2, int))
+    envs.reset()
+    envs.step(np.zeros(2, int))
+    envs.close()
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.step(np.zeros(2, int))
     with pytest.raises(TypeError, match="FunctionalEnv is needed"):
         FunctionalVectorEnv(gym.make("CartPole-v1"), 2)  # type: ignore[arg-type]
 

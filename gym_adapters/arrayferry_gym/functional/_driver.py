@@ -212,7 +212,8 @@ class Driver:
     def close(self) -> None:
         """Forget the states."""
         self._begun = False
-        self.engine.running = None
+        if "engine" in self.__dict__:
+            self.engine.running = None
 
 
 class Served:

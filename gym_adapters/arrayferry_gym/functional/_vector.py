@@ -103,6 +103,7 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
             options: "params" for other parameters, which stay until they are changed again;
                 "reset_mask" for an array of truth values, to reset only some.
         """
+        self.closed = False
         return self._driver.reset(seed, options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -117,7 +118,8 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Forget the states."""
-        self._driver.close()
+        if "_driver" in self.__dict__:  # else its constructor failed
+            self._driver.close()
 
     def __repr__(self) -> str:
         if "_driver" not in self.__dict__:
