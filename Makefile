@@ -69,7 +69,7 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all]' \
 		ale-py array-api-strict cloudpickle distributed equinox flax hatchling hypothesis moviepy \
-		opencv-python-headless pygame pytest pytest-xdist
+		opencv-python-headless optax pygame pytest pytest-xdist
 	@touch $@
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.

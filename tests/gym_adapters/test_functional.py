@@ -825,6 +825,10 @@ def test_differentiable_in_pytorch():
     with torch.no_grad():
         by_hand = (total(torque + step) - total(torque - step)) / (2 * step)
     assert torch.isclose(torque.grad.sum(), by_hand, rtol=1e-2)
+    envs.reset(seed=1)
+    envs.step(torque)
+    copied = copy.deepcopy(envs)
+    assert torch.equal(copied.step(torque)[1], envs.step(torque)[1])
     plain = gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch")
     plain.reset(seed=1)
     assert not plain.step(torque)[1].requires_grad

@@ -48,6 +48,12 @@ class Bound:
         self.limit = limit
         self.device = device
         self.xp = namespace(backend)
+        for function in ("astype", "where", "clip", "stack"):
+            if not hasattr(self.xp, function):
+                raise af.OptionError(
+                    f"xp={backend.name!r}: environments need the Array API standard, but there is no {function}",
+                    remedy='Use another library, such as "numpy".',
+                )
         self.layout: Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = type(env).info is not FunctionalEnv.info

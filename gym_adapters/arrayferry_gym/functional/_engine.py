@@ -251,6 +251,18 @@ class SelectEngine(Engine):
         backend = self.bound.backend
         return tree if backend.memory == "immutable" else _map(backend.copy, tree)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies go on from the values of the states, without their gradients."""
+        backend = self.bound.backend
+
+        def detached(x: Any) -> Any:
+            return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
+
+        running = (
+            None if self.running is None else Running(*(_map(detached, x) for x in self.running))
+        )
+        return {**self.__dict__, "running": running}
+
     def _device(self) -> Any:
         backend = self.bound.backend
         return backend.use_device(self.bound.device or backend.devices()[0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.envs import classic_control
-
 __all__ = ["drawn"]
 
 
@@ -17,6 +15,8 @@ def drawn(name: str, state: Any, **attributes: Any) -> Any:
         state: its attribute `state`.
         **attributes: others.
     """
+    from gymnasium.envs import classic_control
+
     env: Any = getattr(classic_control, name)(render_mode="rgb_array")
     env.reset()
     env.state = state
