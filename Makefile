@@ -37,13 +37,13 @@ demo: $(READY)
 test: $(EXAMPLES)
 	$(BIN)/python -m pytest -n $(JOBS)
 
-# Clients that need a separate environment, on top of the main one.
+# Clients that need a separate environment, on top of the main one. gymnax does not say that it needs six.
 $(GYMNAX): $(READY)
 	$(PYTHON) -m venv .venv-gymnax
 	.venv-gymnax/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > .venv-gymnax/place
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> "$$(cat .venv-gymnax/place)/outer.pth"
-	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1
+	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1 six
 	@touch $@
 
 downstream: $(GYMNAX)
