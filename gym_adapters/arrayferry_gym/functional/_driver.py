@@ -67,6 +67,7 @@ class Driver:
         self._validate = validate
         self._differentiable = differentiable
         self._out: Any = None
+        self._host = af.converter("numpy")
         self._begun = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,7 +163,7 @@ class Driver:
         """Do the same as `step`, for a single environment."""
         action = _batched(action, self._env.action_space)
         observation, reward, terminated, truncated, infos = self.step(action)
-        host = af.converter("numpy")
+        host = self._host
         reward = (
             self._first(reward)
             if reward.ndim > 1 or self._differentiable
@@ -320,6 +321,8 @@ def served_space(space: Space[Any], libraries: Libraries | None, observed: bool)
 
 def _batched(action: Any, space: Space[Any]) -> Any:
     """Return an action for a batch of one environment."""
+    if isinstance(action, (int, np.integer)):  # which a driver knows again, unlike a list
+        return np.asarray([action])
     if isinstance(space, spaces.Dict) and isinstance(action, dict):
         return {
             key: _batched(part, space.spaces[key]) if key in space.spaces else part

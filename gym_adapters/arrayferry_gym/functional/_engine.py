@@ -113,7 +113,7 @@ class Engine:
 
 def first_row(tree: Any) -> Any:
     """Return the first row of each array in a tree."""
-    return _map(lambda x: x[0, ...], tree)
+    return tree[0, ...] if isinstance(tree, np.ndarray) else _map(lambda x: x[0, ...], tree)
 
 
 def _map(function: Callable[[Any], Any], tree: Any) -> Any:
