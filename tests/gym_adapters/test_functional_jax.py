@@ -14,6 +14,7 @@ import equinox
 import flax.linen
 import gymnasium as gym
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -284,7 +285,7 @@ def test_flags_of_jax(flag):
     context = {
         "jax_disable_jit": jax.disable_jit,
         "jax_debug_nans": lambda: jax.debug_nans(True),
-        "jax_enable_x64": lambda: jax.enable_x64(True),
+        "jax_enable_x64": lambda: getattr(jax, "enable_x64", jax.experimental.enable_x64)(True),
         "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
     }[flag]
     for env in (CartPole(), Counter()):
@@ -529,6 +530,13 @@ def test_environments_spread_over_devices():
         import jax, jax.numpy as jnp, numpy as np
         from jax.sharding import Mesh, PartitionSpec as P
         from arrayferry_gym.functional import CartPole, rollout
+        try:
+            from jax import shard_map
+            unchecked = {"check_vma": False}
+            jax.jit(shard_map(lambda x: x, mesh=Mesh(np.array(jax.devices()), ("i",)), in_specs=P(), out_specs=P(), **unchecked))
+        except (ImportError, TypeError):  # before JAX 0.7
+            from jax.experimental.shard_map import shard_map
+            unchecked = {"check_rep": False}
 
         assert len(jax.devices()) == 4
         def policy(params, observation, key):
@@ -538,7 +546,7 @@ def test_environments_spread_over_devices():
             return transitions.observation[None]
         mesh = Mesh(np.array(jax.devices()), ("i",))
         keys = jax.random.split(jax.random.key(0), 4)
-        spread = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False))(keys)
+        spread = jax.jit(shard_map(run, mesh=mesh, in_specs=P("i"), out_specs=P("i"), **unchecked))(keys)
         assert len(spread.sharding.device_set) == 4
         alone = np.stack([run(keys[i:i + 1])[0] for i in range(4)])
         assert np.allclose(spread, alone, atol=1e-6)

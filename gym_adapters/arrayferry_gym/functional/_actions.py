@@ -183,7 +183,7 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
     if low.ndim == 0:
         low, high = low.item(), high.item()
     else:
-        low, high = (xp.asarray(edge.astype(kind), device=x.device) for edge in (low, high))
+        low, high = (af.convert(edge.astype(kind), like=x) for edge in (low, high))
     return xp.clip(x, low, high)
 
 
