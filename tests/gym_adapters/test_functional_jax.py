@@ -282,10 +282,12 @@ def test_gradients():
     "flag", ["jax_disable_jit", "jax_debug_nans", "jax_enable_x64", "jax_numpy_rank_promotion"]
 )
 def test_flags_of_jax(flag):
+    # it moved after JAX 0.6
+    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     context = {
         "jax_disable_jit": jax.disable_jit,
         "jax_debug_nans": lambda: jax.debug_nans(True),
-        "jax_enable_x64": lambda: getattr(jax, "enable_x64", jax.experimental.enable_x64)(True),
+        "jax_enable_x64": lambda: enable_x64(True),
         "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
     }[flag]
     for env in (CartPole(), Counter()):
