@@ -16,6 +16,8 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 
+from ._dtypes import held_dtype, plain_name
+
 __all__ = ["Fitter", "LibraryFitter", "range_test"]
 
 _SHAPED = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -277,7 +279,7 @@ class LibraryFitter(Fitter):
             self._check_shape(x.shape, x, space, path, batched)
         elif any(length != 1 for length in x.shape):
             raise self.unfit(x, space, path, "it takes one whole number")
-        name = _dtype_name(x)
+        name = plain_name(x.dtype)
         if not name.startswith(("bool", "int", "uint", "float", "bfloat")):
             raise self.unfit(x, space, path, "its dtype is of another kind")
         if "float" in name and not isinstance(space, spaces.Box):
@@ -285,8 +287,8 @@ class LibraryFitter(Fitter):
 
     def _formed(self, x: Any, space: Any, batched: bool) -> Any:
         """Give an array the shape and the kind of dtype that its space has in the library."""
-        name = _dtype_name(x)
-        wanted = af.fit_dtype(np.zeros((), space.dtype), self.backend, "allow").dtype.name
+        name = plain_name(x.dtype)
+        wanted = held_dtype(space.dtype, self.backend)
         # bool and uint8 are masks when they index
         number = name.startswith(("int", "uint")) and name != "uint8"
         if name != wanted and (isinstance(space, spaces.Box) or not number):
@@ -354,10 +356,6 @@ _FEW = 4_096
 """Valid actions of a space that are remembered at most."""
 _SHORT = 256
 """Numbers up to which looking each up in a table is faster than comparing all."""
-
-
-def _dtype_name(x: Any) -> str:
-    return str(x.dtype).rpartition(".")[2]
 
 
 def _culprit(x: Any, wrong: Any) -> str:

@@ -17,6 +17,8 @@ import numpy as np
 import arrayferry as af
 from arrayferry import Backend, Conversion
 
+from ._dtypes import plain_name
+
 __all__ = ["Libraries", "Target", "device_text", "dtype_name"]
 
 Target = str | ModuleType | Backend
@@ -244,7 +246,7 @@ def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
         try:
             name = np.dtype(dtype).name
         except (TypeError, ValueError):  # such as torch.float32
-            name = str(dtype).rpartition(".")[2]
+            name = plain_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
             f"reward_dtype={dtype!r} is no dtype of numbers",

@@ -9,9 +9,9 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry_gym._actions import Fitter
+from arrayferry_gym._dtypes import held_dtype, plain_name
 
 from ._bound import bounds, namespace, portable
-from ._dtypes import dtype_name, held_dtype
 
 __all__ = ["Actions"]
 
@@ -116,7 +116,7 @@ class Actions:
         wanted = (self._n, *space.shape)
         if tuple(x.shape) != wanted:
             raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
-        kind = dtype_name(x.dtype)
+        kind = plain_name(x.dtype)
         whole = kind.startswith(("bool", "int", "uint"))
         if not whole and not (space.dtype.kind == "f" and "float" in kind):
             numbers = "numbers" if space.dtype.kind == "f" else "whole numbers"

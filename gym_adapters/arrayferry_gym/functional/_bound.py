@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_gym._dtypes import held_dtype
 
 from ._base import FunctionalEnv
-from ._dtypes import held_dtype
 from ._errors import EnvResultError
 from ._trees import Layout, split
 
@@ -99,24 +99,14 @@ class Bound:
                 remedy="Return a tree of arrays that begin with the axis of environments.",
             )
         if self.layout is None:
-            for path, leaf in zip(layout.paths, leaves, strict=True):
-                if tuple(leaf.shape)[:1] != (n,):
-                    raise EnvResultError(
-                        f"{self.name}.reset() gave the shape {tuple(leaf.shape)} for state{path}, with "
-                        f"{n} environments",
-                        remedy="Let each array begin with the axis of environments.",
-                    )
-            self.adopt(state)
+            self.layout = layout
         self._same(leaves, layout, f"{self.name}.reset()", n)
         return state
 
     def adopt(self, state: Any) -> None:
         """Take the structure and the dtypes of states as those that all others must have."""
         leaves, self.layout = split(state)
-        self._learn(leaves)
-
-    def _learn(self, leaves: list[Any]) -> None:
-        self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
+        self._same(leaves, self.layout, "the state", self.n)
 
     def check(self, state: Any) -> None:
         """Check that states from elsewhere fit.
@@ -155,7 +145,7 @@ class Bound:
                 remedy="Return states of the same structure.",
             )
         if not self.forms:
-            self._learn(leaves)
+            self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
         for path, leaf, (dtype, rest) in zip(layout.paths, leaves, self.forms, strict=True):
             found = af.registry.kind(leaf).backend
             if found is not None and found.name != self.backend.name:
@@ -170,7 +160,8 @@ class Bound:
                 )
             if tuple(leaf.shape) != (n, *rest):
                 raise EnvResultError(
-                    f"{source} gave the shape {tuple(leaf.shape)} for state{path}, not {(n, *rest)}",
+                    f"{source} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
+                    f"it must be {(n, *rest)}",
                     remedy="Let each array begin with the axis of environments, and keep its shape.",
                 )
 
@@ -253,7 +244,7 @@ class Bound:
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():
-            for leaf in split(value, _anything)[0]:
+            for leaf in split(value, everything=True)[0]:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(
                         f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
@@ -281,10 +272,6 @@ def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: A
 def portable(backend: af.Backend) -> str | af.Backend:
     """Return what another process finds a backend by: its name if it is registered."""
     return backend.name if af.registry.backends().get(backend.name) is backend else backend
-
-
-def _anything(_: Any) -> bool:
-    return True
 
 
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
@@ -325,9 +312,14 @@ def _clip(xp: Any, backend: af.Backend, device: Any, space: Any) -> Callable[[An
     low, high = bounds(space, dtype)
     if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):
         return lambda x: x + 0
-    if low.ndim and backend.name != "numpy":
+    if backend.name == "numpy":
+        maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
+        return lambda x: minimum(maximum(x, low), high)
+    if low.ndim:
         low, high = (backend.from_numpy(edge, device) for edge in (low, high))
-    return _between(xp, backend, low, high)
+    elif backend.name != "jax":
+        low, high = low.item(), high.item()
+    return lambda x: xp.clip(x, low, high)
 
 
 def bounds(space: Any, dtype: Any) -> tuple[Any, Any]:
@@ -350,12 +342,3 @@ def bounds(space: Any, dtype: Any) -> tuple[Any, Any]:
         edges.append(np.asarray(edge, dtype))
     low, high = np.broadcast_arrays(*edges)
     return low.copy(), high.copy()
-
-
-def _between(xp: Any, backend: af.Backend, low: Any, high: Any) -> Callable[[Any], Any]:
-    if backend.name == "numpy":
-        maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
-        return lambda x: minimum(maximum(x, low), high)
-    if isinstance(low, np.ndarray) and backend.name != "jax":
-        low, high = low.item(), high.item()
-    return lambda x: xp.clip(x, low, high)

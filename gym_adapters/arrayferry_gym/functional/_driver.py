@@ -11,13 +11,13 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._libraries import Libraries
+from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._spaces import converted_space
 
 from ._actions import Actions
-from ._base import FunctionalEnv
+from ._base import FunctionalEnv, check_functional
 from ._bound import Bound, portable
-from ._engine import Engine, first_row, make_engine
+from ._engine import Engine, make_engine
 from ._limits import limit_of
 from ._params import Params, prepare
 
@@ -42,9 +42,9 @@ class Driver:
         env: FunctionalEnv,
         n: int,
         mode: AutoresetMode,
+        *,
         max_episode_steps: Any,
         params: Any,
-        *,
         render_mode: str | None,
         validate: bool,
         differentiable: bool,
@@ -157,7 +157,7 @@ class Driver:
     def reset_one(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Do the same as `reset`, for a single environment."""
         observation, info = self.reset(seed, options)
-        return self._first(observation), self._one_info(info)
+        return self.engine.first(observation), self._one_info(info)
 
     def step_one(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Do the same as `step`, for a single environment."""
@@ -165,26 +165,21 @@ class Driver:
         observation, reward, terminated, truncated, infos = self.step(action)
         host = self._host
         reward = (
-            self._first(reward)
+            self.engine.first(reward)
             if reward.ndim > 1 or self._differentiable
             else float(host(reward)[0])
         )
         return (
-            self._first(observation),
+            self.engine.first(observation),
             reward,
             bool(host(terminated)[0]),
             bool(host(truncated)[0]),
             self._one_info(infos),
         )
 
-    def _first(self, tree: Any) -> Any:
-        if self._out is not None or self.served.name == "numpy":
-            return first_row(tree)
-        return self.engine.first(tree)
-
     def _one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
         return (
-            self._first({key: value for key, value in infos.items() if key[:1] != "_"})
+            self.engine.first({key: value for key, value in infos.items() if key[:1] != "_"})
             if infos
             else infos
         )
@@ -222,8 +217,26 @@ class Served:
 
     functional: FunctionalEnv
     metadata: dict[str, Any]
+    render_mode: str | None
     _driver: Driver
     _spec: Any = None
+
+    def _set_up(
+        self,
+        env: FunctionalEnv | type[FunctionalEnv],
+        n: int,
+        mode: AutoresetMode,
+        xp: Target,
+        device: Any,
+        render_mode: str | None,
+        **options: Any,
+    ) -> None:
+        """Make the driver. The options are those of `Driver`."""
+        self.functional = check_functional(env)
+        self.metadata = dict(self.functional.metadata)
+        self.render_mode = render_mode
+        self._driver = Driver(self.functional, n, mode, render_mode=render_mode, **options)
+        self._serve(af.registry.backend(xp), device)
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         raise NotImplementedError

@@ -23,7 +23,6 @@ __all__ = [
     "Outcome",
     "Running",
     "advance",
-    "first_row",
     "make_engine",
     "masked",
     "restart",
@@ -75,6 +74,8 @@ class Engine:
         mode: when episodes that have ended are reset.
     """
 
+    rng: Any
+    """The random numbers."""
     running: Any
     """The environments as `Running`, None before the first reset."""
 
@@ -108,12 +109,7 @@ class Engine:
 
     def first(self, tree: Any) -> Any:
         """Return the first environment's part of each array in a tree."""
-        return first_row(tree)
-
-
-def first_row(tree: Any) -> Any:
-    """Return the first row of each array in a tree."""
-    return tree[0, ...] if isinstance(tree, np.ndarray) else _map(lambda x: x[0, ...], tree)
+        return tree[0, ...] if isinstance(tree, np.ndarray) else _map(lambda x: x[0, ...], tree)
 
 
 def _map(function: Callable[[Any], Any], tree: Any) -> Any:

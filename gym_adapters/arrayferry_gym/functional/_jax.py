@@ -106,35 +106,32 @@ class JaxEngine(Engine):
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
-        self._rng: Any = self.bound.backend.random(seed, self.bound.device)
-        self._keys = tuple(jax.random.key_data(self._rng.key()) for _ in range(2))
+        super().seed(seed)
+        self._keys = tuple(jax.random.key_data(self.rng.key()) for _ in range(2))
 
-    def _program(self, params: Params) -> tuple[Any, Any, Any]:
-        """Return the compiled functions for the static parameters."""
-        frame = params.frame, params.any_batched
-        found = self._programs.get(frame)
-        if found is None:
-            while len(self._programs) >= self.PROGRAMS:
-                self._programs.pop(next(iter(self._programs)))
-            found = self._programs[frame] = _compiled(self.bound, self.mode, *frame)
-        return found
+    def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any, Any]]:
+        """Return the parameters that are values, as arrays, and the compiled functions for the static ones.
 
-    def _values(self, params: Params) -> tuple[Any, ...]:
-        """Return the parameters that are values, as arrays, which enter compiled code faster than numbers."""
+        Arrays enter compiled code faster than numbers.
+        """
         if self._current is None or self._current[0] is not params:
             values = tuple(map(jnp.asarray, params.values))
             if self.bound.device is not None:
                 values = af.convert(values, "jax", device=self.bound.device)
-            self._current = params, values, self._program(params)[2]
+            static = params.frame, params.any_batched
+            if static not in self._programs:
+                while len(self._programs) >= self.PROGRAMS:
+                    self._programs.pop(next(iter(self._programs)))
+                self._programs[static] = _compiled(self.bound, self.mode, *static)
+            self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
 
     def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
-        values = self._values(params)
-        start, again, _ = self._program(params)
+        values, (start, again, _) = self._prepared(params)
         if mask is None or not self._leaves:
-            self._leaves, observation, info = start(self._rng.key(), values)
+            self._leaves, observation, info = start(self.rng.key(), values)
         else:
-            self._leaves, observation, info = again(self._leaves, self._rng.key(), mask, values)
+            self._leaves, observation, info = again(self._leaves, self.rng.key(), mask, values)
         return observation, info
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -142,11 +139,7 @@ class JaxEngine(Engine):
             raise gym.error.ResetNeeded(
                 "Call reset(): the step before failed, and the states are lost."
             )
-        current = self._current
-        if current is None or current[0] is not params:
-            self._values(params)
-            current = self._current
-        _, values, program = current
+        values, (_, _, program) = self._prepared(params)
         try:
             self._leaves, self._keys, result = program(self._leaves, self._keys, action, values)
         except BaseException:

@@ -10,7 +10,7 @@ import arrayferry as af
 
 from ._base import FunctionalEnv
 
-__all__ = ["UNSET", "Unset", "limit_of", "mode_of"]
+__all__ = ["UNSET", "Unset", "check_count", "limit_of", "mode_of"]
 
 
 class Unset:
@@ -26,12 +26,19 @@ UNSET = Unset()
 def limit_of(env: FunctionalEnv, given: Any) -> int | None:
     """Return the limit of steps: as given, or else that of the environment."""
     limit = env.max_episode_steps if isinstance(given, Unset) else given
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise af.OptionError(
-            f"max_episode_steps={limit!r} is not valid",
-            remedy="Pass a whole number from 1 on, or None for no limit.",
-        )
+    if limit is not None:
+        check_count("max_episode_steps", limit, "a whole number from 1 on, or None for no limit")
     return limit
+
+
+def check_count(name: str, number: Any, wanted: str = "a whole number from 1 on") -> None:
+    """Check that an option is a whole number from 1 on.
+
+    Raises:
+        arrayferry.OptionError: it is not.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise af.OptionError(f"{name}={number!r:.80} is not valid", remedy=f"Pass {wanted}.")
 
 
 def mode_of(given: Any) -> AutoresetMode:

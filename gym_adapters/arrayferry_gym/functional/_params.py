@@ -3,48 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
+from arrayferry_gym._dtypes import held_dtype, plain_name
 
-from ._dtypes import dtype_name, held_dtype
-from ._trees import Layout, split
+from ._bound import select
+from ._trees import is_array, split
 
-__all__ = ["Frame", "Params", "prepare"]
+__all__ = ["VALUE", "Frame", "Params", "prepare"]
 
 
 class Frame:
-    """The static part of parameters: their layout, and the values that may choose branches. It can be hashed."""
+    """The static part of a tree: its structure, and the leaves that are static. It can be hashed.
 
-    __slots__ = ("_layout", "_static")
+    Args:
+        leaves: the leaves, with `VALUE` in place of those that are values.
+        structure: what the tree is made of.
+        build: makes a tree of all leaves.
+    """
 
-    def __init__(self, layout: Layout, static: tuple[Any, ...]) -> None:
-        self._layout = layout
-        self._static = static
+    __slots__ = ("_build", "_leaves", "_structure")
 
-    def join(self, values: Any) -> Any:
-        """Put the parameters together around their values."""
+    def __init__(self, leaves: tuple[Any, ...], structure: Any, build: Any) -> None:
+        self._leaves = leaves
+        self._structure = structure
+        self._build = build
+
+    def join(self, values: Iterable[Any]) -> Any:
+        """Put the tree together around its values."""
         rest = iter(values)
-        return self._layout.join(
-            next(rest) if static is _VALUE else static for static in self._static
-        )
+        return self._build([next(rest) if leaf is VALUE else leaf for leaf in self._leaves])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
             return NotImplemented
         return self is other or (
-            self._layout == other._layout
+            self._structure == other._structure
             and all(
                 type(a) is type(b) and a == b
-                for a, b in zip(self._static, other._static, strict=True)
+                for a, b in zip(self._leaves, other._leaves, strict=True)
             )
         )
 
     def __hash__(self) -> int:
-        return hash((self._layout, self._static))
+        return hash((self._structure, self._leaves))
 
 
 class _Value:
@@ -52,10 +58,11 @@ class _Value:
         return "value"
 
     def __reduce__(self) -> str:
-        return "_VALUE"
+        return "VALUE"
 
 
-_VALUE = _Value()
+VALUE = _Value()
+"""Stands for a leaf that is a value."""
 
 
 class Params:
@@ -66,19 +73,17 @@ class Params:
         frame: the static part.
         values: the others, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
-        paths: for each value, how it is reached.
+        any_batched: whether one of them has.
+        arrays: those that are arrays.
     """
 
-    def __init__(
-        self, frame: Frame, values: list[Any], batched: list[bool], paths: list[str]
-    ) -> None:
+    def __init__(self, frame: Frame, values: Iterable[Any], batched: Iterable[bool]) -> None:
         self.frame = frame
         self.values = tuple(values)
         self.batched = tuple(batched)
-        self.paths = tuple(paths)
-        self.tree = frame.join(values)
-        self.any_batched = any(batched)
-        self.arrays = [value for value in values if hasattr(value, "dtype")]
+        self.tree = frame.join(self.values)
+        self.any_batched = any(self.batched)
+        self.arrays = [value for value in self.values if hasattr(value, "dtype")]
 
     def rows(self, index: Any) -> Any:
         """Return the tree for some of the environments."""
@@ -107,10 +112,9 @@ class Params:
                 batched.append(olds)
                 continue
             new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
-            wide = xp.reshape(mask, (-1,) + (1,) * (new.ndim - 1))
-            values.append(xp.where(wide, new, old))
+            values.append(select(xp, mask, new, old))
             batched.append(True)
-        return Params(self.frame, values, batched, list(self.paths))
+        return Params(self.frame, values, batched)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -141,8 +145,8 @@ def prepare(
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
     given = _completed(given, defaults if base is None else base)
-    wanted, layout = split(defaults, _anything, prefix="params")
-    found, own = split(given, _anything, prefix="params")
+    wanted, layout = split(defaults, everything=True, prefix="params")
+    found, own = split(given, everything=True, prefix="params")
     if type(given) is not type(defaults) or own.paths != layout.paths:
         raise af.OptionError(
             f"the parameters are {own!r}, but their defaults are {layout!r}",
@@ -153,7 +157,6 @@ def prepare(
     static: list[Any] = []
     values: list[Any] = []
     batched: list[bool] = []
-    paths: list[str] = []
     for path, default, value in zip(layout.paths, wanted, found, strict=True):
         if _is_value(default):
             value = _value(path, default, value, convert, backend)
@@ -163,25 +166,16 @@ def prepare(
                     f"{path} has the shape {tuple(shape)}",
                     remedy=f"Pass {single} for all environments, or {(n, *single)} for each of {n} its own.",
                 )
-            static.append(_VALUE)
+            static.append(VALUE)
             values.append(value)
             batched.append(shape != single)
-            paths.append(path)
         else:
             static.append(_static(path, default, value))
-    return Params(Frame(own, tuple(static)), values, batched, paths)
-
-
-def _anything(_: Any) -> bool:
-    return True
+    return Params(Frame(tuple(static), own, own.join), values, batched)
 
 
 def _is_value(default: Any) -> bool:
-    return type(default) in (float, complex) or af.registry.kind(default).what in (
-        "array",
-        "objects",
-        "scalar",
-    )
+    return type(default) in (float, complex) or is_array(default)
 
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
@@ -196,7 +190,7 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
                 ) from None
         dtype = "float32" if type(default) is float else "complex64"
     else:
-        dtype = held_dtype(dtype_name(default.dtype), backend)
+        dtype = held_dtype(plain_name(default.dtype), backend)
         if isinstance(value, (bool, int, float, complex)):
             value = np.asarray(value)
     try:

@@ -13,10 +13,11 @@ import numpy as np
 import arrayferry as af
 
 from ._base import FunctionalEnv, check_functional, identity
+from ._bound import select
 from ._engine import Running
 from ._jax import Functions, checked_key
-from ._limits import UNSET, limit_of
-from ._params import Params, prepare
+from ._limits import UNSET, check_count, limit_of
+from ._params import VALUE, Frame, Params, prepare
 
 __all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
 
@@ -124,7 +125,7 @@ def rollout(
         (10, 4)
         >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
     """
-    _check_count("num_steps", num_steps)
+    check_count("num_steps", num_steps)
     static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
     if carry is not None and not isinstance(carry, Carry):
         raise af.OptionError(
@@ -220,7 +221,7 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
         running, outcome = functions.step(stepping, running, action, env_params)
 
         def kept(old: Any, new: Any) -> Any:
-            return jnp.where(over.reshape((-1,) + (1,) * (new.ndim - 1)), old, new)
+            return select(jnp, over, old, new)
 
         found = Episode(
             kept(found.total, found.total + outcome.reward),
@@ -251,17 +252,21 @@ def _prepared(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into what is static and what are values."""
     env = check_functional(env)
-    _check_count("num_envs", num_envs)
-    values, static = _divided((env, policy, policy_params))
+    check_count("num_envs", num_envs)
+    held = _Env(env) if jax.tree_util.all_leaves([env]) else env  # else it is a pytree, with arrays
+    values, frame = _divided((held, policy, policy_params))
     params = prepare(env_params, env.default_params, num_envs, af.registry.backend("jax"), None)
-    about = params.frame, params.batched, params.paths
-    return (static, about, limit_of(env, limit), num_envs), (values, params.values)
+    static = frame, params.frame, params.batched, limit_of(env, limit), num_envs
+    return static, (values, params.values)
 
 
-def _united(static: _Static, about: Any, values: Any, env_values: Any) -> tuple[Any, Any, Any, Any]:
+def _united(
+    frame: Frame, env_frame: Frame, batched: Any, values: Any, env_values: Any
+) -> tuple[Any, Any, Any, Any]:
     """Return the environment, the policy and the parameters of both."""
-    frame, batched, paths = about
-    return *static.join(values), Params(frame, env_values, batched, paths)
+    env, policy, policy_params = frame.join(values)
+    env = env.env if type(env) is _Env else env
+    return env, policy, policy_params, Params(env_frame, env_values, batched)
 
 
 def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
@@ -273,45 +278,6 @@ def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any
             remedy="Return (action, extras); extras may be None.",
         )
     return result
-
-
-def _check_count(name: str, number: Any) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise af.OptionError(
-            f"{name}={number!r:.80} is not valid", remedy="Pass a whole number from 1 on."
-        )
-
-
-class _Static:
-    """What is static in a pytree: its structure, and all leaves but arrays and floats. It can be hashed."""
-
-    def __init__(self, structure: Any, leaves: tuple[Any, ...]) -> None:
-        self._structure = structure
-        self._leaves = leaves
-
-    def join(self, values: Any) -> Any:
-        rest = iter(values)
-        leaves = [
-            next(rest) if leaf is _VALUE else leaf.env if type(leaf) is _Env else leaf
-            for leaf in self._leaves
-        ]
-        return jax.tree.unflatten(self._structure, leaves)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Static)
-            and self._structure == other._structure
-            and all(
-                type(a) is type(b) and a == b
-                for a, b in zip(self._leaves, other._leaves, strict=True)
-            )
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._structure, self._leaves))
-
-
-_VALUE = object()
 
 
 class _Env:
@@ -331,17 +297,14 @@ class _Env:
         return hash((type(self.env), identity(self.env)))
 
 
-def _divided(tree: Any) -> tuple[list[Any], _Static]:
+def _divided(tree: Any) -> tuple[list[Any], Frame]:
     """Return the arrays and floats of a pytree, and the rest."""
     leaves, structure = jax.tree.flatten(tree)
     values, static = [], []
     for leaf in leaves:
         if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, complex)):
             values.append(leaf)
-            static.append(_VALUE)
-            continue
-        if isinstance(leaf, FunctionalEnv):
-            static.append(_Env(leaf))
+            static.append(VALUE)
             continue
         try:
             hash(leaf)
@@ -351,4 +314,4 @@ def _divided(tree: Any) -> tuple[list[Any], _Static]:
                 remedy="Pass arrays, numbers, and functions or texts.",
             ) from None
         static.append(leaf)
-    return values, _Static(structure, tuple(static))
+    return values, Frame(tuple(static), structure, structure.unflatten)

@@ -7,11 +7,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-import arrayferry as af
 from arrayferry_gym._libraries import Libraries, Target
 
-from ._base import FunctionalEnv, check_functional
-from ._driver import Driver, Served, served_space
+from ._base import FunctionalEnv
+from ._driver import Served, served_space
 from ._limits import UNSET
 
 __all__ = ["FunctionalSingleEnv"]
@@ -58,14 +57,11 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
         validate: bool = False,
         differentiable: bool = False,
     ) -> None:
-        self.functional = check_functional(env)
-        self.metadata = dict(self.functional.metadata)
-        self.render_mode = render_mode
-        self._driver = Driver(
-            self.functional, 1, AutoresetMode.DISABLED, max_episode_steps, params,
-            render_mode=render_mode, validate=validate, differentiable=differentiable,
+        self._set_up(
+            env, 1, AutoresetMode.DISABLED, xp, device, render_mode,
+            max_episode_steps=max_episode_steps, params=params, validate=validate,
+            differentiable=differentiable,
         )  # fmt: skip
-        self._serve(af.registry.backend(xp), device)
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import arrayferry as af
 
-__all__ = ["Layout", "split"]
+__all__ = ["Layout", "is_array", "split"]
 
 
 class Layout:
@@ -54,15 +54,18 @@ class Layout:
         return f"<Layout {_written(self._key)}>"
 
 
-def split(
-    value: Any, is_leaf: Callable[[Any], bool] | None = None, *, prefix: str = ""
-) -> tuple[list[Any], Layout]:
+def is_array(value: Any) -> bool:
+    """Tell whether a value is an array, or a number of NumPy's."""
+    return af.registry.kind(value).what in ("array", "objects", "scalar")
+
+
+def split(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
     """Take a tree apart into its leaves, in order, and its layout.
 
     Args:
         value: an array or a tree.
-        is_leaf: tells for a value that is neither array nor container whether it is a leaf. What is
-            none belongs to the layout. None for arrays only.
+        everything: whether what is neither array nor container is a leaf too. If not, it belongs to the
+            layout.
         prefix: what the paths begin with.
 
     Raises:
@@ -70,12 +73,8 @@ def split(
     """
     leaves: list[Any] = []
     paths: list[str] = []
-    node, key = _split(value, is_leaf or _never, prefix, leaves, paths, ())
+    node, key = _split(value, everything, prefix, leaves, paths, ())
     return leaves, Layout(node, key, paths)
-
-
-def _never(_: Any) -> bool:
-    return False
 
 
 class _Leaf:
@@ -120,12 +119,17 @@ def _flat_type(node: Any) -> Any:
 
 
 def _split(
-    value: Any, is_leaf: Any, path: str, leaves: list[Any], paths: list[str], above: tuple[int, ...]
+    value: Any,
+    everything: bool,
+    path: str,
+    leaves: list[Any],
+    paths: list[str],
+    above: tuple[int, ...],
 ) -> tuple[Any, Any]:
     kind = af.registry.kind(value)
     container = kind.container if kind.what == "container" else None
     if container is None:
-        if kind.what not in ("array", "objects", "scalar") and not is_leaf(value):
+        if not everything and not is_array(value):
             return _Kept(value), (type(value), _hashable(value))
         leaves.append(value)
         paths.append(path)
@@ -138,7 +142,7 @@ def _split(
     inside, steps = list(container.children(value)), list(container.steps(value))
     above = (*above, id(value))
     parts = [
-        _split(child, is_leaf, path + step, leaves, paths, above)
+        _split(child, everything, path + step, leaves, paths, above)
         for child, step in zip(inside, steps, strict=True)
     ]
     hollow = container.rebuild(value, [None] * len(inside)) if inside else value

@@ -7,12 +7,11 @@ from typing import Any
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-import arrayferry as af
 from arrayferry_gym._libraries import Libraries, Target
 
-from ._base import FunctionalEnv, check_functional
-from ._driver import Driver, Served, served_space
-from ._limits import UNSET, mode_of
+from ._base import FunctionalEnv
+from ._driver import Served, served_space
+from ._limits import UNSET, check_count, mode_of
 
 __all__ = ["FunctionalVectorEnv"]
 
@@ -68,20 +67,15 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
         validate: bool = False,
         differentiable: bool = False,
     ) -> None:
-        if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
-            raise af.OptionError(
-                f"num_envs={num_envs!r} is not valid", remedy="Pass a whole number from 1 on."
-            )
-        self.functional = check_functional(env)
+        check_count("num_envs", num_envs)
         self.num_envs = num_envs
         self.autoreset_mode = mode_of(autoreset_mode)
-        self.metadata = {**self.functional.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = render_mode
-        self._driver = Driver(
-            self.functional, num_envs, self.autoreset_mode, max_episode_steps, params,
-            render_mode=render_mode, validate=validate, differentiable=differentiable,
+        self._set_up(
+            env, num_envs, self.autoreset_mode, xp, device, render_mode,
+            max_episode_steps=max_episode_steps, params=params, validate=validate,
+            differentiable=differentiable,
         )  # fmt: skip
-        self._serve(af.registry.backend(xp), device)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional

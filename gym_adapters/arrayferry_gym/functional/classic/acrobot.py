@@ -128,7 +128,7 @@ class Acrobot(FunctionalEnv):
 
     def render(self, state: AcrobotState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("AcrobotEnv", np.array([float(x[index]) for x in state]))
+        return drawn("AcrobotEnv", state, index)
 
 
 def _slope(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:

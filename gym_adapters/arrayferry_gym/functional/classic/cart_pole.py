@@ -113,4 +113,4 @@ class CartPole(FunctionalEnv):
 
     def render(self, state: CartPoleState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("CartPoleEnv", np.array([float(x[index]) for x in state]))
+        return drawn("CartPoleEnv", state, index)

@@ -106,7 +106,7 @@ class MountainCar(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("MountainCarEnv", np.array([float(x[index]) for x in state]))
+        return drawn("MountainCarEnv", state, index)
 
 
 class MountainCarContinuous(_MountainCar):
@@ -138,4 +138,4 @@ class MountainCarContinuous(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("Continuous_MountainCarEnv", np.array([float(x[index]) for x in state]))
+        return drawn("Continuous_MountainCarEnv", state, index)

@@ -95,5 +95,4 @@ class Pendulum(FunctionalEnv):
 
     def render(self, state: PendulumState, index: int) -> Any:
         """Draw it as Gymnasium does, without the arrow of the torque. This needs pygame."""
-        numbers = np.array([float(x[index]) for x in state])
-        return drawn("PendulumEnv", numbers, last_u=None)
+        return drawn("PendulumEnv", state, index, last_u=None)

@@ -8,11 +8,11 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = ["dtype_name", "held_dtype"]
+__all__ = ["held_dtype", "plain_name"]
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library."""
+def plain_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library, without that of the library."""
     return str(dtype).rpartition(".")[2]
 
 
