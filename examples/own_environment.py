@@ -1,14 +1,17 @@
 """An environment of one's own, written once, and three agents that learn in it: in NumPy, PyTorch and JAX.
 
-Run it with `python examples/own_environment.py`.
+Run it with `python examples/own_environment.py`. It saves the learning curves as a picture.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from report import bars, draw
 
 from arrayferry_gym.functional import FunctionalEnv
 
@@ -42,16 +45,23 @@ class Hover(FunctionalEnv):
 
 
 # An agent is a linear policy: action = observation @ weights + bias. A score is the mean of all rewards.
+# Each function returns the score of each update, and calls `show` with the number of updates and the score.
 
-COUNT, STEPS = 32, 50
+COUNT, STEPS, UPDATES = 32, 50, 60
+
+Show = Callable[[Any, Any], None]
 
 
-def numpy_agent(updates: int = 60) -> tuple[float, float]:
-    """Learn in NumPy, by random search. Return the score before and after.
+def quiet(done: Any, score: Any) -> None:
+    """Show nothing."""
+
+
+def numpy_agent(show: Show = quiet) -> list[float]:
+    """Learn in NumPy, by random search.
 
     Example:
-        >>> before, after = numpy_agent()
-        >>> after > 0.1 * before
+        >>> scores = numpy_agent()
+        >>> scores[-1] > 0.1 * scores[0]
         True
     """
     envs = Hover().make_vec(COUNT)
@@ -67,20 +77,23 @@ def numpy_agent(updates: int = 60) -> tuple[float, float]:
         return float(np.mean(rewards))
 
     weights = np.zeros(3, np.float32)
-    first = best = score(weights)
-    for _ in range(updates):
+    scores = [score(weights)]
+    for update in range(1, UPDATES + 1):
         tried = weights + rng.normal(0, 0.3, 3).astype(np.float32)
-        if (reached := score(tried)) > best:
-            weights, best = tried, reached
-    return first, best
+        reached = score(tried)
+        if reached > scores[-1]:
+            weights = tried
+        scores.append(max(scores[-1], reached))
+        show(update, scores[-1])
+    return scores
 
 
-def torch_agent(updates: int = 40) -> tuple[float, float]:
-    """Learn in PyTorch, by the gradient through the environment. Return the score before and after.
+def torch_agent(show: Show = quiet) -> list[float]:
+    """Learn in PyTorch, by the gradient through the environment.
 
     Example:
-        >>> before, after = torch_agent()
-        >>> after > 0.1 * before
+        >>> scores = torch_agent()
+        >>> scores[-1] > 0.1 * scores[0]
         True
     """
     import torch
@@ -91,7 +104,7 @@ def torch_agent(updates: int = 40) -> tuple[float, float]:
     torch.nn.init.zeros_(policy.bias)
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
     scores = []
-    for _ in range(updates):
+    for update in range(1, UPDATES + 1):
         observation, _ = envs.reset(seed=0)
         rewards = []
         for _ in range(STEPS):
@@ -102,15 +115,16 @@ def torch_agent(updates: int = 40) -> tuple[float, float]:
         (-score).backward()
         optimiser.step()
         scores.append(score.item())
-    return scores[0], scores[-1]
+        show(update, scores[-1])
+    return scores
 
 
-def jax_agent(updates: int = 40) -> tuple[float, float]:
-    """Learn in JAX: environment, gradient and optimiser in one compiled call. Return the score before and after.
+def jax_agent(show: Show = quiet) -> list[float]:
+    """Learn in JAX: environment, gradient and optimiser in one compiled call.
 
     Example:
-        >>> before, after = jax_agent()
-        >>> after > 0.1 * before
+        >>> scores = jax_agent()
+        >>> scores[-1] > 0.1 * scores[0]
         True
     """
     import jax
@@ -130,24 +144,32 @@ def jax_agent(updates: int = 40) -> tuple[float, float]:
 
     @jax.jit
     def train(weights: Any, key: Any) -> Any:
-        def update(carry: Any, key: Any) -> Any:
+        def update(carry: Any, now: Any) -> Any:
             weights, state = carry
+            number, key = now
             value, gradient = jax.value_and_grad(loss)(weights, key)
             change, state = optimiser.update(gradient, state)
+            jax.debug.callback(show, number, -value)
             return (optax.apply_updates(weights, change), state), -value
 
-        keys = jax.random.split(key, updates)
-        return jax.lax.scan(update, (weights, optimiser.init(weights)), keys)[1]
+        updates = jnp.arange(1, UPDATES + 1), jax.random.split(key, UPDATES)
+        return jax.lax.scan(update, (weights, optimiser.init(weights)), updates)[1]
 
     scores = train(jnp.zeros(3), jax.random.key(0))
-    return float(scores[0]), float(scores[-1])
+    jax.effects_barrier()
+    return scores.tolist()
 
 
 def main() -> None:
-    """Let each agent learn, and print its scores."""
-    for name, agent in {"NumPy": numpy_agent, "PyTorch": torch_agent, "JAX": jax_agent}.items():
-        before, after = agent()
-        print(f"{name}: {before:.2f} -> {after:.2f}")
+    """Let each agent learn, and draw the learning curves."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--picture", default="own_environment.png")
+    given = parser.parse_args()
+    curves = {}
+    with bars() as add:
+        for name, agent in {"NumPy": numpy_agent, "PyTorch": torch_agent, "JAX": jax_agent}.items():
+            curves[name] = [agent(add(f"{name} agent", UPDATES))]
+    draw(given.picture, curves, "updates")
 
 
 if __name__ == "__main__":

@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from ._api import device_like, first_array, kept_conversion
+from ._api import device_like, first_array, flatten, kept_conversion
 from ._conversion.conversion import Conversion
-from ._errors import OptionError
+from ._crossing import Call, Expected, entry_by_numpy, name_of
+from ._errors import OptionError, TracedValueError
 from ._options import Options
-from ._plugin.backend import Target
+from ._plugin.autodiff import Differentiable, Flat, FlatFunction
+from ._plugin.backend import Backend, Target
 from ._registry.registry import default_registry
+from ._tree.layout import Layout
 
 __all__ = ["agnostic"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Function = Callable[..., Any]
+
+MAX_KEPT = 64
+"""Structures of arguments that a differentiable function is kept ready for."""
 
 
-def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def agnostic(
+    to: Target, *, differentiable: bool = False, result_like: Any = None, **options: Any
+) -> Callable[[Function], Function]:
     """Make a function that is written for one library work for callers of any library.
 
     All arrays among the arguments are converted to the library of the function, and all arrays in its
     result to the library and device of the first array among the arguments. A call without an array
     returns arrays of the function's own library.
 
+    With `differentiable=True`, gradients cross too: PyTorch differentiates through a function in JAX, and JAX
+    through one in PyTorch, by all arrays of floating-point or complex dtype among the arguments. The caller
+    is then the first other library among the arguments that has gradients.
+
     Args:
         to: the library that the function is written for, as `convert` takes it.
+        differentiable: whether gradients cross.
+        result_like: what the function returns, for calls from traced code such as `jax.jit`, where that must be
+            known before it runs: an example, a tree of `jax.ShapeDtypeStruct`, or a function that makes one
+            of the arguments. Python numbers stand for 0-d arrays.
         **options: those of `convert`, for the arguments.
 
     Raises:
         UnknownBackendError: there is no such library.
-        OptionError: an option is unknown or has an invalid value.
+        OptionError: an option is unknown or has an invalid value, or the library has no gradients.
 
     Example:
         >>> import arrayferry as af
@@ -43,6 +58,19 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
         ...     return x / np.linalg.norm(x)
         >>> normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
+        >>> import jax
+        >>> @af.agnostic("jax", differentiable=True)
+        ... def energy(x):
+        ...     return (x**2).sum()
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> energy(x).backward()
+        >>> x.grad
+        tensor([2., 4.])
+        >>> @af.agnostic("numpy", result_like=lambda x: x)
+        ... def sort(x):
+        ...     return np.sort(x)
+        >>> jax.jit(sort)(jax.numpy.array([3.0, 1.0]))
+        Array([1., 3.], dtype=float32)
     """
     registry = default_registry()
     if callable(to):
@@ -50,34 +78,56 @@ def agnostic(to: Target, **options: Any) -> Callable[[Callable[P, R]], Callable[
             "agnostic was given a function instead of a library",
             remedy='Name the library that it is written for: @agnostic("numpy").',
         )
-    registry.backend(to)
+    own = registry.backend(to)
     try:
         chosen = Options(**options)
     except TypeError as error:
+        names = ", ".join((*Options._fields, "differentiable", "result_like"))
         raise OptionError(
-            f"agnostic has no such option ({error})",
-            remedy=f"The options are {', '.join(Options._fields)}.",
+            f"agnostic has no such option ({error})", remedy=f"The options are {names}."
         ) from None
-    inside: Any = Conversion(to, chosen, registry)
+    inside = Conversion(to, chosen, registry)
+    if differentiable and own.autodiff is None:
+        having = [name for name, backend in registry.backends().items() if backend.autodiff]
+        raise OptionError(
+            f"differentiable=True, but {own.name} has no gradients",
+            remedy=f"Write the function for one of {', '.join(having)}.",
+        )
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Function) -> Function:
+        plain = _plain(function, inside, result_like)
+        call = _differentiable(function, plain, inside, result_like) if differentiable else plain
+
+        for backend in registry.backends().values():
+            call = backend.uncompiled(call)
+
         @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            array, backend = _first_argument(args, kwargs)
-            call: Any = function
-            if kwargs:
-                given, named = inside((args, kwargs))
-                result: R = call(*given, **named)
-            else:
-                result = call(*inside(args))
-            if backend is None:
-                return result
-            back: R = kept_conversion(backend, device_like(array, backend))(result)
-            return back
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return call(args, kwargs)
 
         return wrapper
 
     return decorate
+
+
+Caller = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _plain(function: Function, inside: Conversion, result_like: Any) -> Caller:
+    """Convert the arguments, call the function, and convert its result."""
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        array, backend = _first_argument(args, kwargs)
+        try:
+            given, named = inside((args, kwargs)) if kwargs else (inside(args), kwargs)
+        except TracedValueError as error:
+            return _from_traced(function, inside, result_like, args, kwargs, error)
+        result = function(*given, **named)
+        if backend is None:
+            return result
+        return kept_conversion(backend, device_like(array, backend))(result)
+
+    return call
 
 
 def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -87,3 +137,140 @@ def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         if found[1] is not None:
             return found
     return None, None
+
+
+def _from_traced(
+    function: Function,
+    inside: Conversion,
+    result_like: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: TracedValueError,
+) -> Any:
+    """Call a function from traced code, at the time when that runs."""
+    registry, name = default_registry(), name_of(function)
+    arrays, layout = flatten((args, kwargs))
+    kinds = [registry.kind(array).backend for array in arrays]
+    caller = next(
+        backend
+        for backend, array in zip(kinds, arrays, strict=True)
+        if backend is not None and backend.is_traced(array)
+    )
+    if type(caller).callback is Backend.callback:
+        raise error
+    expected = _expected(result_like, args, kwargs, name, caller, error)
+
+    def run(values: list[Any]) -> list[Any]:
+        given, named = inside(layout.unflatten(values))
+        return expected.take(function(*given, **named))
+
+    arrays = kept_conversion(caller)(arrays)
+    return expected.build(caller.callback(run, arrays, expected.shapes, name=name))
+
+
+def _expected(
+    result_like: Any,
+    args: Any,
+    kwargs: Any,
+    name: str,
+    caller: Backend,
+    cause: BaseException | None = None,
+) -> Expected:
+    """Find out what a function returns."""
+    if result_like is None:
+        raise TracedValueError(
+            f"{name} is called from a traced function, and what it returns must be known before it runs",
+            remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
+            "one of the arguments.",
+        ) from cause
+    example = result_like(*args, **kwargs) if callable(result_like) else result_like
+    return Expected(example, name, caller)
+
+
+def _differentiable(
+    function: Function, plain: Caller, inside: Conversion, result_like: Any
+) -> Caller:
+    """Do the same, with gradients."""
+    registry, name = default_registry(), name_of(function)
+    by_numpy = entry_by_numpy(inside)
+    kept: dict[Any, Differentiable] = {}
+
+    def ready(own: Backend, layout: Layout | int, foreign: tuple[int, ...]) -> Differentiable:
+        """Return the function of the arrays alone: those of the caller, then all others."""
+        key = own, layout, foreign
+        found = kept.get(key)
+        if found is not None:
+            return found
+        autodiff: Any = own.autodiff
+        flat = _flat(function, inside, layout, foreign)
+        if isinstance(layout, Layout) and layout.has_numbers:  # which may be others in each call
+            return autodiff.function(flat, None)  # type: ignore[no-any-return]
+        made: Differentiable = autodiff.function(flat, function)
+        if len(kept) >= MAX_KEPT:
+            kept.clear()
+        kept[key] = made
+        return made
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        own, layout = inside.target, None
+        arrays: Sequence[Any]
+        arrays, kinds = args, [registry.kind(value) for value in args]
+        if kwargs or any(kind.what != "array" for kind in kinds):
+            arrays, layout = flatten((args, kwargs))
+            kinds = [registry.kind(array) for array in arrays]
+        backends = [kind.backend for kind in kinds]
+        caller = next((b for b in backends if b is not None and b.autodiff and b is not own), None)
+        if caller is None or caller.autodiff is None:
+            return plain(args, kwargs)
+        foreign = tuple(index for index, backend in enumerate(backends) if backend is caller)
+        given = [arrays[index] for index in foreign]
+        others = [x for index, x in enumerate(arrays) if index not in foreign]
+        made = ready(own, len(args) if layout is None else layout, foreign)
+        device = device_like(given[0], caller)
+        crossing = Call(
+            made,
+            caller,
+            by_numpy if made.takes_numpy and device == "cpu" else inside,
+            kept_conversion(caller, device),
+            name,
+            expect=lambda _: _expected(result_like, args, kwargs, name, caller),
+            path_of=lambda index: _path(layout, foreign[index]),
+            fixed=inside(others) if others else others,
+            place=len(foreign),
+        )
+        return crossing.build(caller.autodiff.call(crossing, given))
+
+    return call
+
+
+def _path(layout: Layout | None, index: int) -> str:
+    """Return where an argument is: `[0]['x']` in the first one, `[1]['x']` in that named x, if there are any."""
+    return f"[{index}]" if layout is None else layout.paths[index].removeprefix("[0]")
+
+
+def _flat(
+    function: Function, inside: Conversion, layout: Layout | int, foreign: tuple[int, ...]
+) -> FlatFunction:
+    """Make a function of arrays alone: first the foreign ones, then all others.
+
+    Args:
+        function: the function.
+        inside: converts its arguments.
+        layout: of its arguments, or how many arrays it takes.
+        foreign: the places of the foreign ones.
+    """
+    count = layout if isinstance(layout, int) else len(layout.paths)
+    places = (*foreign, *(index for index in range(count) if index not in foreign))
+
+    def flat(arrays: list[Any]) -> Flat:
+        ordered: list[Any] = [None] * count
+        for place, array in zip(places, arrays, strict=True):
+            ordered[place] = array
+        if isinstance(layout, int):
+            return Flat(*flatten(function(*ordered)))
+        args, kwargs = layout.unflatten(ordered)
+        if inside.options.scalars == "convert":
+            args, kwargs = inside((args, kwargs))
+        return Flat(*flatten(function(*args, **kwargs)))
+
+    return flat

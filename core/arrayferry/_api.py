@@ -14,6 +14,8 @@ from ._plugin.call import call_backend
 from ._registry.registry import default_registry
 from ._route.devices import resolve_device
 from ._route.route import Route, describe_route
+from ._tree.layout import Layout
+from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree, holds_objects
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "converter",
     "device_like",
     "first_array",
+    "flatten",
     "kept_conversion",
     "namespace_of",
     "route",
@@ -274,6 +277,34 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     if not tree.arrays:
         return None, None
     return tree.arrays[0], tree.kinds[0].backend or registry.backend("numpy")  # a NumPy scalar
+
+
+def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
+    """Take a tree apart into its arrays and its layout.
+
+    Args:
+        value: an array, a tree, or anything.
+        everything: whether what is neither array nor container counts as a leaf too. If not, it belongs to
+            the layout.
+        prefix: what the paths of the layout begin with.
+
+    Returns:
+        The arrays in order, and the layout, which puts others in their places. Layouts can be compared
+        and hashed.
+
+    Raises:
+        StructureError: the tree contains itself.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> arrays, layout = af.flatten({"speed": np.ones(1), "name": "cart"})
+        >>> layout.paths
+        ["['speed']"]
+        >>> layout.unflatten([x + 1 for x in arrays])
+        {'speed': array([2.]), 'name': 'cart'}
+    """
+    return flatten_tree(value, default_registry().kind, everything=everything, prefix=prefix)
 
 
 def backends() -> Any:

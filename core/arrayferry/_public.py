@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from ._agnostic import agnostic
-from ._api import backend_of, backends, convert, converter, first_array, namespace_of, route
+from ._api import (
+    backend_of,
+    backends,
+    convert,
+    converter,
+    first_array,
+    flatten,
+    namespace_of,
+    route,
+)
 from ._conversion.conversion import Conversion
 from ._errors import (
     ArrayFerryError,
@@ -22,6 +31,7 @@ from ._errors import (
     UnsupportedDtypeError,
 )
 from ._options import Options
+from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
 from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
@@ -30,10 +40,12 @@ from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
 from ._route.dtypes import fit_dtype
 from ._route.route import Route
+from ._tree.layout import Layout
 
 __all__ = [
     "STANDARD_DTYPES",
     "ArrayFerryError",
+    "Autodiff",
     "Backend",
     "BackendUnavailableError",
     "Container",
@@ -41,8 +53,12 @@ __all__ = [
     "ConversionError",
     "Converter",
     "CopyRequiredError",
+    "Crossing",
     "DeviceError",
+    "Differentiable",
+    "Flat",
     "Inline",
+    "Layout",
     "NarrowingError",
     "NotAnArrayError",
     "OptionError",
@@ -63,6 +79,7 @@ __all__ = [
     "converter",
     "first_array",
     "fit_dtype",
+    "flatten",
     "hookimpl",
     "namespace_of",
     "registry",

@@ -148,7 +148,7 @@ class Adapter(RecordConstructorArgs):
                         and converted.shape == quick.shape
                         and (quick.test is None or quick.test(action, converted))
                     ):
-                        return converted
+                        return converted if quick.wider is None else converted.astype(quick.wider)
                 elif quick.given is None or action.dtype == quick.given:
                     value = action if cls is int else action.item()
                     if type(value) is int and value in quick.valid:
@@ -173,7 +173,7 @@ class Adapter(RecordConstructorArgs):
             if "cannot be one of the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        self._quick = find_quick(action, fitted, space, fitter, libraries)
+        self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
         return fitted
 
     def __getstate__(self) -> dict[str, Any]:

@@ -31,9 +31,10 @@ class Quick:
         dtype: otherwise, the dtype that the converted action must have.
         shape: its shape.
         test: another condition, on the action as passed and as converted; None if there is none.
+        wider: the dtype that the converted action is cast to, which holds all its numbers; None for none.
     """
 
-    __slots__ = ("cls", "dtype", "given", "number", "shape", "space", "test", "valid")
+    __slots__ = ("cls", "dtype", "given", "number", "shape", "space", "test", "valid", "wider")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Quick:
         dtype: Any = None,
         shape: Any = None,
         test: Callable[[Any, Any], bool] | None = None,
+        wider: Any = None,
     ) -> None:
         self.cls = cls
         self.space = space
@@ -55,18 +57,25 @@ class Quick:
         self.dtype = dtype
         self.shape = shape
         self.test = test
+        self.wider = wider
 
 
 NOT_QUICK = Quick(None)
 
 
 def find_quick(
-    action: Any, fitted: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
+    action: Any,
+    converted: Any,
+    fitted: Any,
+    space: Space[Any],
+    fitter: Fitter,
+    libraries: Libraries,
 ) -> Quick:
     """Find the quick way for actions like one that was fitted.
 
     Args:
         action: the action as the agent passed it.
+        converted: the same in the library of the environment.
         fitted: the same, as the environment expects it.
         space: the action space.
         fitter: what fitted it.
@@ -83,12 +92,17 @@ def find_quick(
         return Quick(cls, space, valid=valid, number=space.dtype.type, given=given)
     if not item or not hasattr(fitted, "dtype"):
         return NOT_QUICK
-    test = _test(action, space, fitter, libraries)
-    return Quick(cls, space, dtype=fitted.dtype, shape=fitted.shape, test=test)
+    dtype, wider = fitted.dtype, None
+    if libraries.env_backend.name == "numpy" and converted.dtype != dtype:
+        if fitter.bounds or not np.can_cast(converted.dtype, dtype, "safe"):
+            return NOT_QUICK
+        dtype, wider = converted.dtype, dtype
+    test = _test(action, dtype, space, fitter, libraries)
+    return Quick(cls, space, dtype=dtype, shape=fitted.shape, test=test, wider=wider)
 
 
 def _test(
-    action: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
+    action: Any, dtype: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
 ) -> Callable[[Any, Any], bool] | None:
     """Return a test of an action, as passed and as converted, beyond dtype and shape; None if there is no need."""
 
@@ -100,7 +114,7 @@ def _test(
     if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return None
     if libraries.env_backend.name == "numpy" and isinstance(space, spaces.MultiDiscrete):
-        return range_test(space, np.dtype(space.dtype)) or complete
+        return range_test(space, dtype) or complete
     array, backend = af.first_array(action)
     if backend is None or backend.is_traced(array) or backend.device_of(array) != "cpu":
         return None  # it has no values, or reading them would wait for the GPU

@@ -6,7 +6,7 @@ later in another thread, as it does for large arrays even if it is told to copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from arrayferry import (
     fit_dtype,
     hookimpl,
 )
+
+from ._jax_functions import JaxAutodiff, call_host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +46,7 @@ class JaxBackend(Backend):
     to_numpy_shares = True
     from_numpy_shares = False
     dlpack_devices = ("cuda",)
+    autodiff = JaxAutodiff()
 
     def to_numpy(self, x: Any) -> Any:
         import jax
@@ -157,6 +160,17 @@ class JaxBackend(Backend):
         import jax
 
         return isinstance(x, jax.core.Tracer)
+
+    def callback(
+        self,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arrays: Sequence[Any],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        *,
+        name: str,
+        ordered: bool = False,
+    ) -> list[Any]:
+        return call_host(function, arrays, results, name=name, ordered=ordered)
 
     def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
         """Return random numbers from a seed, or from a key, which may be traced."""

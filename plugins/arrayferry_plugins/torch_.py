@@ -19,6 +19,8 @@ from arrayferry import (
     hookimpl,
 )
 
+from ._torch_functions import TorchAutodiff, uncompiled
+
 __all__ = [
     "NumpyToTorch",
     "TorchBackend",
@@ -40,6 +42,7 @@ class TorchBackend(Backend):
     to_numpy_shares = True
     from_numpy_shares = True
     dlpack_devices = ("cuda",)
+    autodiff = TorchAutodiff()
 
     def to_numpy(self, x: Any) -> Any:
         if self.is_traced(x):
@@ -118,6 +121,9 @@ class TorchBackend(Backend):
         y = torch.from_dlpack(x)
         return y if device is None else y.to(device)
 
+    def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return uncompiled(function)
+
     def is_out_of_memory(self, error: Exception) -> bool:
         import torch
 
@@ -136,7 +142,10 @@ class TorchBackend(Backend):
     def is_traced(self, x: Any) -> bool:
         import torch
 
-        if torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x):
+        functorch = torch._C._functorch
+        if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
+            return True
+        if torch._is_functional_tensor(x):
             return True
         fake = sys.modules.get("torch._subclasses.fake_tensor")
         return fake is not None and isinstance(x, fake.FakeTensor)

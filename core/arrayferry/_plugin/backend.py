@@ -11,13 +11,14 @@ import importlib
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
 
+from .autodiff import Autodiff
 from .random import HostRandom, Random, Seed
 from .types import resolve_types
 
@@ -67,6 +68,7 @@ class Backend(ABC):
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends that this one replaces, if both are installed.
+        autodiff: how the library differentiates, None if gradients cannot cross.
 
     Example:
         >>> import arrayferry as af
@@ -96,6 +98,7 @@ class Backend(ABC):
     dlpack_devices: tuple[str, ...] = ()
     item_types: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
+    autodiff: Autodiff | None = None
 
     # Required.
 
@@ -220,6 +223,36 @@ class Backend(ABC):
     def is_traced(self, x: Any) -> bool:
         """Tell whether an array is a traced value, which has no values yet, as inside `jit`."""
         return False
+
+    def callback(
+        self,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arrays: Sequence[Any],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        *,
+        name: str,
+        ordered: bool = False,
+    ) -> list[Any]:
+        """Call a Python function from a traced one, with the values that there are when it runs.
+
+        Args:
+            function: takes NumPy arrays, and returns NumPy arrays as `results` says.
+            arrays: arrays of this library, some of them traced.
+            results: the shape and the dtype of each result.
+            name: what errors call the function.
+            ordered: whether it has effects: then it is called once for each call, in order.
+
+        Returns:
+            Arrays of this library.
+
+        Raises:
+            NotImplementedError: the library has no such calls.
+        """
+        raise NotImplementedError(f"{self.name} has no calls from traced functions")
+
+    def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that a compiler of the library does not look into, but calls as it is."""
+        return function
 
     def is_out_of_memory(self, error: Exception) -> bool:
         """Tell whether an error of the library means that memory ran out. It is then raised as it is."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arrayferry._errors import PluginError
+from arrayferry._plugin.autodiff import Autodiff
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import COSTS, Converter
@@ -56,6 +57,11 @@ _RULES: dict[type, tuple[_Rule, ...]] = {
         ),
         ("to_numpy_shares", _one_of(True, False, None), "True, False or None"),
         ("from_numpy_shares", _one_of(True, False, None), "True, False or None"),
+        (
+            "autodiff",
+            lambda value: value is None or isinstance(value, Autodiff),
+            "None or an object of a subclass of Autodiff",
+        ),
     ),
     Converter: (
         ("source", _is_text, "a string"),

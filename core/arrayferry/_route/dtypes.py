@@ -18,7 +18,15 @@ from arrayferry._plugin.call import call_backend
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["dtype_named", "fit_dtype", "kind_of", "limits_of", "number_array", "target_dtype"]
+__all__ = [
+    "cast_checked",
+    "dtype_named",
+    "fit_dtype",
+    "kind_of",
+    "limits_of",
+    "number_array",
+    "target_dtype",
+]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _WHAT = {
@@ -165,6 +173,32 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
             narrowed=dtype.name,
         )
     return narrowed
+
+
+def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], what: str) -> Any:
+    """Cast a NumPy array to a dtype of the same kind.
+
+    Args:
+        x: the array.
+        dtype: the dtype.
+        what: what messages call the array.
+
+    Raises:
+        NarrowingError: a number does not fit.
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        cast = x.astype(dtype)
+    lost = _changed(x, cast) if kind_of(dtype) in ("int", "uint") else _overflowed(x, cast)
+    if lost is not None:
+        raise NarrowingError(
+            f"{what} holds {lost}, which does not fit {dtype.name}",
+            remedy="Ask for a wider dtype.",
+            dtype=x.dtype.name,
+            narrowed=dtype.name,
+        )
+    return cast
 
 
 def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._base import FunctionalEnv
 from ._engine import Outcome, Running
-from ._errors import EnvResultError, ImpureError
+from ._errors import EnvResultError, ImpureError, StaleStateError
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
 from .classic import (
@@ -23,6 +23,7 @@ from .classic import (
 from .registration import register
 
 if TYPE_CHECKING:
+    from ._host import HostFunctions
     from ._jax import Functions
     from ._rollout import Episode, Transition, episode, rollout
 
@@ -37,6 +38,7 @@ __all__ = [
     "FunctionalSingleEnv",
     "FunctionalVectorEnv",
     "Functions",
+    "HostFunctions",
     "ImpureError",
     "MountainCar",
     "MountainCarContinuous",
@@ -45,6 +47,7 @@ __all__ = [
     "Pendulum",
     "PendulumParams",
     "Running",
+    "StaleStateError",
     "Transition",
     "episode",
     "register",
@@ -53,6 +56,7 @@ __all__ = [
 
 _JAX = {
     "Functions": "_jax",
+    "HostFunctions": "_host",
     "Episode": "_rollout",
     "Transition": "_rollout",
     "episode": "_rollout",

@@ -13,7 +13,6 @@ from arrayferry_gym._dtypes import held_dtype
 
 from ._base import FunctionalEnv
 from ._errors import EnvResultError
-from ._trees import Layout, split
 
 __all__ = ["Bound", "bounds", "namespace", "portable", "select"]
 
@@ -54,7 +53,7 @@ class Bound:
                     f"xp={backend.name!r}: environments need the Array API standard, but there is no {function}",
                     remedy='Use another library, such as "numpy".',
                 )
-        self.layout: Layout | None = None
+        self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = type(env).info is not FunctionalEnv.info
         self._bool = self._dtype("bool")
@@ -92,7 +91,7 @@ class Bound:
         state = self.env.reset(self.xp, rng, n, params)
         if checked:
             return state
-        leaves, layout = split(state)
+        leaves, layout = af.flatten(state)
         if not leaves:
             raise EnvResultError(
                 f"{self.name}.reset() returned {state!r:.80}, which holds no array",
@@ -105,7 +104,7 @@ class Bound:
 
     def adopt(self, state: Any) -> None:
         """Take the structure and the dtypes of states as those that all others must have."""
-        leaves, self.layout = split(state)
+        leaves, self.layout = af.flatten(state)
         self._same(leaves, self.layout, "the state", self.n)
 
     def check(self, state: Any) -> None:
@@ -114,7 +113,7 @@ class Bound:
         Raises:
             EnvResultError: they do not.
         """
-        leaves, layout = split(state)
+        leaves, layout = af.flatten(state)
         self._same(leaves, layout, "the state that was set,", self.n)
 
     def step(
@@ -133,11 +132,11 @@ class Bound:
                 remedy="Return the state, the reward and whether it has terminated.",
             ) from None
         if not checked:
-            leaves, layout = split(state)
+            leaves, layout = af.flatten(state)
             self._same(leaves, layout, f"{self.name}.step()", self.n)
         return state, self._reward(reward), self._terminated(terminated)
 
-    def _same(self, leaves: list[Any], layout: Layout, source: str, n: int) -> None:
+    def _same(self, leaves: list[Any], layout: af.Layout, source: str, n: int) -> None:
         """Check that states have the structure and the dtypes of the first, and begin with `n` environments."""
         if layout != self.layout:
             raise EnvResultError(
@@ -244,7 +243,7 @@ class Bound:
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():
-            for leaf in split(value, everything=True)[0]:
+            for leaf in af.flatten(value, everything=True)[0]:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(
                         f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
@@ -255,12 +254,12 @@ class Bound:
     def leaves(self, state: Any) -> list[Any]:
         """Return the arrays of states."""
         assert self.layout is not None
-        return self.layout.take(state)
+        return list(state) if self.layout.is_of(type(state)) else af.flatten(state)[0]
 
     def join(self, leaves: Any) -> Any:
         """Return states around arrays."""
         assert self.layout is not None
-        return self.layout.join(leaves)
+        return self.layout.unflatten(leaves)
 
 
 def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any) -> Bound:

@@ -16,7 +16,6 @@ import arrayferry as af
 
 from ._bound import Bound, select
 from ._params import Params
-from ._trees import split
 
 __all__ = [
     "Engine",
@@ -113,8 +112,8 @@ class Engine:
 
 
 def _map(function: Callable[[Any], Any], tree: Any) -> Any:
-    leaves, layout = split(tree)
-    return layout.join(map(function, leaves))
+    leaves, layout = af.flatten(tree)
+    return layout.unflatten(map(function, leaves))
 
 
 class NumpyEngine(Engine):

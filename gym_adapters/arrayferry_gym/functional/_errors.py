@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arrayferry import ArrayFerryError
 
-__all__ = ["EnvResultError", "ImpureError"]
+__all__ = ["EnvResultError", "ImpureError", "StaleStateError"]
 
 
 class ImpureError(ArrayFerryError, AttributeError):
@@ -13,3 +13,7 @@ class ImpureError(ArrayFerryError, AttributeError):
 
 class EnvResultError(ArrayFerryError, TypeError):
     """A method of an environment returned what it must not return."""
+
+
+class StaleStateError(ArrayFerryError, ValueError):
+    """A step was taken from a state that is not the newest of an ordinary environment."""

@@ -18,7 +18,6 @@ from ._bound import Bound, select
 from ._engine import Engine, Outcome, Running, advance, masked, restart, served
 from ._limits import UNSET, limit_of, mode_of
 from ._params import Frame, Params, prepare
-from ._trees import Layout, split
 
 __all__ = ["Functions", "JaxEngine", "Packed"]
 
@@ -160,13 +159,13 @@ class JaxEngine(Engine):
     @property
     def state(self) -> Any:
         """A copy of the states, since the next step takes their memory."""
-        leaves, layout = split(self.running.state)
-        return layout.join([jnp.array(leaf, copy=True) for leaf in leaves])
+        leaves, layout = af.flatten(self.running.state)
+        return layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
 
     @state.setter
     def state(self, state: Any) -> None:
-        leaves, layout = split(state)
-        state = layout.join([jnp.array(leaf, copy=True) for leaf in leaves])
+        leaves, layout = af.flatten(state)
+        state = layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
         self.running = self.running._replace(state=state)
 
     def first(self, tree: Any) -> Any:
@@ -248,14 +247,14 @@ class Packed:
         layout: what they are arranged in.
     """
 
-    def __init__(self, leaves: Sequence[Any], layout: Layout) -> None:
+    def __init__(self, leaves: Sequence[Any], layout: af.Layout) -> None:
         self.leaves = tuple(leaves)
         self.layout = layout
 
     @property
     def tree(self) -> Any:
         """The states as the environment returned them."""
-        return self.layout.join(self.leaves)
+        return self.layout.unflatten(self.leaves)
 
     def __repr__(self) -> str:
         return f"Packed({self.tree!r})"
@@ -270,7 +269,7 @@ jax.tree_util.register_pytree_node(
 
 def pack(state: Any) -> Any:
     """Return states as a pytree of arrays."""
-    leaves, layout = split(state)
+    leaves, layout = af.flatten(state)
     known = jax.tree.leaves(state)
     if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
         return jax.tree.map(_strong, state)

@@ -12,7 +12,6 @@ import arrayferry as af
 from arrayferry_gym._dtypes import held_dtype, plain_name
 
 from ._bound import select
-from ._trees import is_array, split
 
 __all__ = ["VALUE", "Frame", "Params", "prepare"]
 
@@ -117,6 +116,10 @@ class Params:
         return Params(self.frame, values, batched)
 
 
+def _is_array(value: Any) -> bool:
+    return af.registry.kind(value).what in ("array", "objects", "scalar")
+
+
 def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) is float and a == b
 
@@ -145,8 +148,8 @@ def prepare(
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
     given = _completed(given, defaults if base is None else base)
-    wanted, layout = split(defaults, everything=True, prefix="params")
-    found, own = split(given, everything=True, prefix="params")
+    wanted, layout = af.flatten(defaults, everything=True, prefix="params")
+    found, own = af.flatten(given, everything=True, prefix="params")
     if type(given) is not type(defaults) or own.paths != layout.paths:
         raise af.OptionError(
             f"the parameters are {own!r}, but their defaults are {layout!r}",
@@ -171,11 +174,11 @@ def prepare(
             batched.append(shape != single)
         else:
             static.append(_static(path, default, value))
-    return Params(Frame(tuple(static), own, own.join), values, batched)
+    return Params(Frame(tuple(static), own, own.unflatten), values, batched)
 
 
 def _is_value(default: Any) -> bool:
-    return type(default) in (float, complex) or is_array(default)
+    return type(default) in (float, complex) or _is_array(default)
 
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:

@@ -1,14 +1,16 @@
-"""Trees of arrays: states, parameters, observations and infos, taken apart and put together again."""
+"""Layouts: what a tree is made of, without its leaves. Unlike a `Tree`, they can be compared and hashed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import arrayferry as af
+from arrayferry._errors import StructureError
 
-__all__ = ["Layout", "is_array", "split"]
+from .kind import Kind
+
+__all__ = ["Layout", "flatten", "is_array"]
 
 
 class Layout:
@@ -16,9 +18,10 @@ class Layout:
 
     Attributes:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
+        has_numbers: whether there are Python numbers in it, other than truth values.
     """
 
-    __slots__ = ("_flat", "_hash", "_key", "_node", "paths")
+    __slots__ = ("_flat", "_hash", "_key", "_node", "has_numbers", "paths")
 
     def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
         self._node = node
@@ -26,16 +29,17 @@ class Layout:
         self.paths = paths
         self._hash: int | None = None
         self._flat = _flat_type(node)
+        self.has_numbers = _has_numbers(node)
 
-    def join(self, leaves: Iterable[Any]) -> Any:
-        """Put a tree together around other leaves."""
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """Put a tree together around other leaves, as many as it has paths."""
         if self._flat is not None:
             return self._flat._make(leaves)
         return _join(self._node, iter(leaves))
 
-    def take(self, value: Any) -> list[Any]:
-        """Return the leaves of a tree that is known to have this layout."""
-        return list(value) if type(value) is self._flat else split(value)[0]
+    def is_of(self, cls: type) -> bool:
+        """Tell whether this is a named tuple of this class whose elements are all leaves."""
+        return self._flat is cls
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (self._node, self._key, self.paths)
@@ -54,26 +58,29 @@ class Layout:
         return f"<Layout {_written(self._key)}>"
 
 
-def is_array(value: Any) -> bool:
-    """Tell whether a value is an array, or a number of NumPy's."""
-    return af.registry.kind(value).what in ("array", "objects", "scalar")
+def is_array(kind: Kind) -> bool:
+    """Tell whether a value of this kind is an array, or a number of NumPy's."""
+    return kind.what in ("array", "objects", "scalar")
 
 
-def split(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
+def flatten(
+    value: Any, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
+) -> tuple[list[Any], Layout]:
     """Take a tree apart into its leaves, in order, and its layout.
 
     Args:
         value: an array or a tree.
+        kind_of: tells what a value is.
         everything: whether what is neither array nor container is a leaf too. If not, it belongs to the
             layout.
         prefix: what the paths begin with.
 
     Raises:
-        arrayferry.StructureError: the tree contains itself.
+        StructureError: the tree contains itself.
     """
     leaves: list[Any] = []
     paths: list[str] = []
-    node, key = _split(value, everything, prefix, leaves, paths, ())
+    node, key = _split(value, kind_of, everything, prefix, leaves, paths, ())
     return leaves, Layout(node, key, paths)
 
 
@@ -107,6 +114,12 @@ class _Inner:
         self.children = children
 
 
+def _has_numbers(node: Any) -> bool:
+    if type(node) is _Inner:
+        return any(map(_has_numbers, node.children))
+    return type(node) is _Kept and type(node.value) in (int, float, complex)
+
+
 def _flat_type(node: Any) -> Any:
     """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
     if type(node) is not _Inner or any(child is not _LEAF for child in node.children):
@@ -120,29 +133,30 @@ def _flat_type(node: Any) -> Any:
 
 def _split(
     value: Any,
+    kind_of: Callable[[Any], Kind],
     everything: bool,
     path: str,
     leaves: list[Any],
     paths: list[str],
     above: tuple[int, ...],
 ) -> tuple[Any, Any]:
-    kind = af.registry.kind(value)
+    kind = kind_of(value)
     container = kind.container if kind.what == "container" else None
     if container is None:
-        if not everything and not is_array(value):
+        if not everything and not is_array(kind):
             return _Kept(value), (type(value), _hashable(value))
         leaves.append(value)
         paths.append(path)
         return _LEAF, "*"
     if id(value) in above:
-        raise af.StructureError(
+        raise StructureError(
             f"the {type(value).__name__} at {path or 'the top'} contains itself",
             remedy="Remove the cycle: a tree cannot contain itself.",
         )
     inside, steps = list(container.children(value)), list(container.steps(value))
     above = (*above, id(value))
     parts = [
-        _split(child, everything, path + step, leaves, paths, above)
+        _split(child, kind_of, everything, path + step, leaves, paths, above)
         for child, step in zip(inside, steps, strict=True)
     ]
     hollow = container.rebuild(value, [None] * len(inside)) if inside else value

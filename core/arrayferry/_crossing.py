@@ -1,0 +1,302 @@
+"""Calls of functions across libraries: from traced code, and with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._api import flatten, kept_conversion
+from ._conversion.conversion import Conversion
+from ._errors import ConversionError, OptionError
+from ._options import Options
+from ._plugin.autodiff import Differentiable, Flat
+from ._plugin.backend import Backend
+from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
+
+__all__ = ["Call", "Expected", "entry_by_numpy", "name_of"]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what errors call a function."""
+    found = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(found).rpartition("<locals>.")[2]
+
+
+class Expected:
+    """What a function returns when it is called from traced code.
+
+    Args:
+        example: a tree of arrays, or of anything with `shape` and `dtype`; Python numbers stand for 0-d
+            arrays. Everything else is returned as it is.
+        name: what errors call the function.
+        caller: the library of the results, for the dtypes that it has.
+
+    Attributes:
+        shapes: the shape and the dtype of each array.
+
+    Raises:
+        OptionError: the example holds no array.
+    """
+
+    def __init__(self, example: Any, name: str, caller: Backend) -> None:
+        self._name = name
+        leaves, self._layout = flatten(example, everything=True, prefix="result")
+        self._others = {}
+        self.shapes: list[tuple[tuple[int, ...], str]] = []
+        for index, leaf in enumerate(leaves):
+            found = _shape_of(leaf, caller)
+            if found is None:
+                self._others[index] = leaf
+            else:
+                self.shapes.append(found)
+        if not self.shapes:
+            raise OptionError(
+                f"result_like={example!r:.80} holds no array",
+                remedy="Pass an example of what the function returns, or a tree of jax.ShapeDtypeStruct.",
+            )
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        """Put the result together around its arrays."""
+        rest = iter(arrays)
+        count = len(self._layout.paths)
+        others = self._others
+        return self._layout.unflatten(
+            [others[index] if index in others else next(rest) for index in range(count)]
+        )
+
+    def take(self, result: Any) -> list[Any]:
+        """Return the arrays of a result as NumPy arrays of the shapes and dtypes expected.
+
+        Raises:
+            ConversionError: it is of another structure, shape or kind.
+            NarrowingError: a number does not fit the dtype.
+        """
+        leaves, layout = flatten(result, everything=True, prefix="result")
+        if layout != self._layout:
+            raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+        arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
+        paths = [path for index, path in enumerate(layout.paths) if index not in self._others]
+        found = kept_conversion("numpy", scalars="convert")(arrays)
+        return [
+            self._fit(array, shape, dtype, path)
+            for array, (shape, dtype), path in zip(found, self.shapes, paths, strict=True)
+        ]
+
+    def _fit(self, x: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+        if getattr(x, "shape", None) != shape:
+            raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
+        if x.dtype.name == dtype:
+            return x
+        wanted = dtype_named(dtype)
+        if wanted is None or kind_of(x.dtype) != kind_of(wanted):
+            raise self._differs(f"the dtype {x.dtype}", dtype, path)
+        return cast_checked(x, wanted, self._name)
+
+    def _differs(self, found: str, expected: str, path: str = "") -> ConversionError:
+        return ConversionError(
+            f"{self._name} returned {found}, where result_like says {expected}",
+            remedy="Pass an example of what it returns as result_like.",
+            path=path,
+        )
+
+
+def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
+    """Return the shape of an example, and the dtype that the caller's library has for it."""
+    if isinstance(leaf, (bool, int, float, complex)):
+        return (), caller.number_dtype(type(leaf).__name__)
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    found = dtype_named(name)
+    if found is None:
+        raise OptionError(f"result_like names the dtype {dtype}, which is not known")
+    return tuple(map(int, shape)), target_dtype(found, caller, "checked")[0].name
+
+
+def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
+    """Return what converts a list of arrays for a function that takes NumPy arrays.
+
+    Args:
+        inside: converts to the library of the function.
+    """
+    narrowing = inside.options.narrowing
+    if inside.options != Options(narrowing=narrowing):
+        return inside
+    to_numpy = kept_conversion("numpy", copy=True)
+
+    def enter(arrays: list[Any]) -> list[Any]:
+        own, found = inside.target, to_numpy(arrays)
+        for index, x in enumerate(found):
+            try:
+                found[index] = fit_dtype(x, own, narrowing)
+            except ConversionError as error:
+                raise error.locate(path=f"[{index}]", target=own.name) from None
+        return found  # type: ignore[no-any-return]
+
+    return enter
+
+
+class Pullback:
+    """The product of cotangents with the Jacobian of a call.
+
+    Args:
+        own: the same in the library of the function.
+        inward: converts a list of arrays for the function.
+        outward: converts to the library of the caller.
+    """
+
+    def __init__(
+        self,
+        own: Callable[[list[Any]], list[Any]],
+        inward: Callable[[list[Any]], list[Any]],
+        outward: Conversion,
+    ) -> None:
+        self._own = own
+        self._inward = inward
+        self._outward = outward
+
+    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
+        return self._outward(self.raw(cotangents))  # type: ignore[no-any-return]
+
+    def raw(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return arrays of the library of the function."""
+        return self._own(self._inward(list(cotangents)))
+
+
+class Call:
+    """One call of a function of another library. All arrays are those of the caller's library.
+
+    Args:
+        function: the function, of the caller's arrays and the fixed ones.
+        caller: the library of the caller.
+        inward: converts a list of arrays for the function.
+        outward: converts to the library of the caller.
+        name: what errors call the function.
+        expect: says what the function returns for arguments that are traced, None if that is not known.
+        path_of: tells where an argument is, for errors.
+        fixed: arguments that have no gradient, in the library of the function.
+        place: how many of the caller's arrays come before them.
+        seen: is told how to put the results in their places.
+    """
+
+    def __init__(
+        self,
+        function: Differentiable,
+        caller: Backend,
+        inward: Callable[[list[Any]], list[Any]],
+        outward: Conversion,
+        name: str,
+        *,
+        expect: Callable[[Sequence[Any]], Expected],
+        path_of: Callable[[int], str] | None = None,
+        fixed: Sequence[Any] = (),
+        place: int = 0,
+        seen: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self._function = function
+        self._caller = caller
+        self._inward = inward
+        self._outward = outward
+        self._expect = expect
+        self._path_of = path_of
+        self._fixed = list(fixed)
+        self._place = place
+        self._seen = {} if seen is None else seen
+        self._pullback: Pullback | None = None
+        self._given = 0
+        self._expected: Expected | None = None
+
+    def build(self, results: Sequence[Any]) -> Any:
+        """Put the results of the last call in their places."""
+        return self._seen["build"](results)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether `run` uses what was computed before."""
+        return self._pullback is not None
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Call the function with values. What it returns has no gradient."""
+        if self._pullback is not None:
+            return self._pullback(arrays[self._given :])
+        return self._returned(self._function(self._entered(arrays)))
+
+    def vjp(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[list[Any], Pullback]:
+        """Call the function, and prepare the product of cotangents with its Jacobian."""
+        numbers = tuple(map(self._number, wanted))
+        flat, pullback = self._function.vjp(self._entered(arrays), numbers)
+        return self._returned(flat), Pullback(pullback, self._inward, self._outward)
+
+    def transposed(
+        self,
+        count: int,
+        wanted: tuple[int, ...],
+        pullback: Pullback | None = None,
+    ) -> Call:
+        """Return the call from `count` arguments and cotangents to cotangents."""
+        function = self._function.transposed(*self._numbers(count, wanted))
+        call = self._derived(function, f"the gradient of {self.name}")
+        call._expect = lambda arrays: Expected(
+            [arrays[index] for index in wanted], call.name, self._caller
+        )
+        call._pullback, call._given = pullback, count
+        return call
+
+    def pushed(self, count: int, wanted: tuple[int, ...]) -> Call:
+        """Return the call from `count` arguments and tangents to tangents."""
+        function = self._function.pushed(*self._numbers(count, wanted))
+        return self._derived(function, f"the tangent of {self.name}")
+
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> Call:
+        """Return the call that maps over an axis of its arguments."""
+        every = (*axes[: self._place], *[None] * len(self._fixed), *axes[self._place :])
+        call = self._derived(self._function.mapped(every, size), self.name)
+        call._seen = self._seen
+        return call
+
+    def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
+        """Return the shapes and dtypes of the results, where the arguments are traced."""
+        self._expected = self._expect(arrays)
+        self._seen["build"] = self._expected.build
+        return self._expected.shapes
+
+    def on_host(self, arrays: Sequence[Any]) -> list[Any]:
+        """Call the function with NumPy arrays, and return NumPy arrays as `shapes` told."""
+        assert self._expected is not None
+        if self._pullback is not None:
+            return self._expected.take(self._pullback.raw(arrays[self._given :]))
+        flat = self._function(self._entered(arrays))
+        result = flat.arrays if flat.layout is None else flat.layout.unflatten(flat.arrays)
+        return self._expected.take(result)
+
+    def _derived(self, function: Differentiable, name: str) -> Call:
+        return Call(
+            function, self._caller, self._inward, self._outward, name, expect=self._expect,
+            fixed=self._fixed, place=self._place,
+        )  # fmt: skip
+
+    def _numbers(self, count: int, wanted: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        return count + len(self._fixed), tuple(map(self._number, wanted))
+
+    def _number(self, index: int) -> int:
+        """Return the number that the function knows an array of the caller by."""
+        return index if index < self._place else index + len(self._fixed)
+
+    def _entered(self, arrays: Sequence[Any]) -> list[Any]:
+        """Convert arguments to the library of the function."""
+        try:
+            found = self._inward(list(arrays))
+        except ConversionError as error:
+            if self._path_of is not None and error.path:
+                error.path = self._path_of(int(error.path[1:-1]))
+            raise
+        return [*found[: self._place], *self._fixed, *found[self._place :]]
+
+    def _returned(self, flat: Flat) -> list[Any]:
+        """Convert results to the library of the caller."""
+        if flat.layout is not None:
+            self._seen["build"] = flat.layout.unflatten
+        found: list[Any] = self._outward(flat.arrays)
+        return found

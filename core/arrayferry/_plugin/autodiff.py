@@ -1,0 +1,177 @@
+"""`Autodiff`: what a plugin says about gradients, so that they cross between libraries.
+
+A plugin has two roles. A function of its library can be differentiated for callers of others
+(`Differentiable`), and a call of a function of another library can take part in its own
+differentiation (`Autodiff.call`).
+
+Cotangents of complex numbers follow one convention: for a real loss L of z = x + iy, the cotangent of z
+is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["Autodiff", "Crossing", "Differentiable", "Flat", "FlatFunction"]
+
+
+class Flat(NamedTuple):
+    """The results of a function.
+
+    Attributes:
+        arrays: the arrays, in order.
+        layout: what puts them in their places, None where there is just the list. It can be hashed.
+    """
+
+    arrays: list[Any]
+    layout: Any = None
+
+
+FlatFunction = Callable[[list[Any]], Flat]
+"""A function of a list of arrays."""
+
+
+class Differentiable(ABC):
+    """A function of one library, ready to be differentiated. A plugin subclasses it.
+
+    Arrays are numbered in their order. Only arrays of floating-point or complex dtype have tangents and
+    cotangents; lists of these leave out all others.
+
+    Attributes:
+        takes_numpy: whether it takes NumPy arrays in place of its library's, of dtypes that the library has,
+            in memory that nobody else holds, and that is cheaper than to convert them.
+    """
+
+    takes_numpy: bool = False
+
+    @abstractmethod
+    def __call__(self, arrays: list[Any]) -> Flat:
+        """Call the function."""
+
+    @abstractmethod
+    def vjp(
+        self, arrays: list[Any], wanted: tuple[int, ...]
+    ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
+        """Call the function, and prepare the product of cotangents with its Jacobian.
+
+        Args:
+            arrays: the arguments.
+            wanted: the numbers of the arguments to differentiate by.
+
+        Returns:
+            The results, and a function from the cotangents of the results to those of the arguments wanted.
+            It may be called several times.
+        """
+
+    def transposed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
+        """Return the function from `count` arguments and cotangents of the results to cotangents.
+
+        With it, there are second and higher derivatives. It returns those of the arguments wanted.
+        """
+        raise NotImplementedError("second derivatives")
+
+    def pushed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
+        """Return the function from `count` arguments and tangents of those wanted to tangents of the results.
+
+        With it, there is forward mode.
+        """
+        raise NotImplementedError("forward mode")
+
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
+        """Return the function that maps over an axis of its arguments, and stacks its results along axis 0.
+
+        Args:
+            axes: the axis of each argument, None for those that are the same for all.
+            size: the length of the axis.
+        """
+        raise NotImplementedError("vmap")
+
+
+class Crossing(Protocol):
+    """One call of a function of another library. All arrays are those of the caller's library.
+
+    Attributes:
+        name: what errors call the function.
+    """
+
+    name: str
+
+    @property
+    def prepared(self) -> bool:
+        """Whether `run` uses what was computed before, so that `vjp` would cost more."""
+        ...
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Call the function with values. What it returns has no gradient."""
+        ...
+
+    def vjp(
+        self, arrays: Sequence[Any], wanted: tuple[int, ...]
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+        """Do the same as `Differentiable.vjp`."""
+        ...
+
+    def transposed(
+        self,
+        count: int,
+        wanted: tuple[int, ...],
+        pullback: Any = None,
+    ) -> Crossing:
+        """Return the call from `count` arguments and cotangents to cotangents.
+
+        Args:
+            count: how many arguments there are.
+            wanted: as for `vjp`.
+            pullback: what `vjp` returned for the same arguments, so that nothing is computed again.
+        """
+        ...
+
+    def pushed(self, count: int, wanted: tuple[int, ...]) -> Crossing:
+        """Return the call from `count` arguments and tangents to tangents."""
+        ...
+
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
+        """Return the call that maps over an axis of its arguments."""
+        ...
+
+    def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
+        """Return the shapes and dtypes of the results, where the arguments are traced.
+
+        Raises:
+            TracedValueError: they are not known.
+        """
+        ...
+
+    def on_host(self, arrays: Sequence[Any]) -> list[Any]:
+        """Call the function with NumPy arrays, and return NumPy arrays as `shapes` told."""
+        ...
+
+
+class Autodiff(ABC):
+    """How a library differentiates. A backend holds one as `autodiff`."""
+
+    @abstractmethod
+    def function(
+        self, function: FlatFunction, original: Callable[..., Any] | None
+    ) -> Differentiable:
+        """Make a function of this library ready to be differentiated for callers of others.
+
+        Args:
+            function: the function of a list of arrays of this library.
+            original: the function that the user wrote, if the other one is kept for further calls, and so
+                may be compiled if the user's is; else None.
+        """
+
+    @abstractmethod
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
+        """Call a function of another library, so that this library can differentiate through the call.
+
+        Args:
+            crossing: the call.
+            arrays: arrays of this library.
+
+        Returns:
+            Arrays of this library, which carry gradients as the arguments do.
+        """

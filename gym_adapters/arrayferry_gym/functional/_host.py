@@ -1,0 +1,515 @@
+"""Ordinary environments of Gymnasium inside `jit`, by callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry_gym import vector
+from arrayferry_gym._dtypes import held_dtype
+from arrayferry_gym._env import ArrayConversion
+
+from ._engine import Outcome
+from ._errors import EnvResultError, StaleStateError
+
+__all__ = ["HostFunctions"]
+
+Shape = tuple[tuple[int, ...], Any]
+"""The shape and the dtype of an array."""
+
+
+class HostFunctions:
+    """An ordinary environment as functions for `jit` and `scan`: single or vector, of any library but JAX.
+
+    Compiled code calls the environment on the host, by callbacks in order. That is for convenience: it saves no
+    time over a loop in Python, and the environment steps as fast as it does there.
+
+    A state is the number of calls so far. The environment has one state only, the newest, and a call with
+    another one is an error.
+
+    An environment that has no batch is reset when its episode ends, in the same step. A vector environment does
+    what its autoreset mode says.
+
+    Args:
+        env: the environment. It may use NumPy, PyTorch or any other library, but not JAX, which must not be
+            called by a callback.
+        reward_like: an example of its rewards, if they have dimensions. The default is a `reward_space` of
+            the environment, or one number for each environment.
+        info_like: an example of what to return of its infos, a dict. All else in them is left out, and what is
+            missing in an info is zero.
+
+    Raises:
+        arrayferry.OptionError: a space has no fixed shape, or the environment computes in JAX.
+        TypeError: `env` is no environment.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> import jax
+        >>> from arrayferry_gym.functional import HostFunctions
+        >>> envs = HostFunctions(gym.make_vec("CartPole-v1", num_envs=2))
+        >>> @jax.jit
+        ... def collect(key):
+        ...     def one(carry, key):
+        ...         state, observation = carry
+        ...         action = jax.random.randint(key, (2,), 0, 2)
+        ...         state, outcome = envs.step(state, action)
+        ...         return (state, outcome.observation), outcome.reward
+        ...     start = envs.reset(seed=1)[:2]
+        ...     return jax.lax.scan(one, start, jax.random.split(key, 100))[1]
+        >>> with envs.errors():
+        ...     rewards = collect(jax.random.key(0))
+        >>> rewards.shape
+        (100, 2)
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
+        *,
+        reward_like: Any = None,
+        info_like: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(env, (gym.Env, VectorEnv)):
+            raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv")
+        self.name = _name(env)
+        if (env.metadata or {}).get("jax"):
+            raise af.OptionError(
+                f"{self.name} computes in JAX, which must not be called by a callback from inside jit",
+                remedy="Call its own functions: for an environment that belongs to no library "
+                "arrayferry_gym.functional.Functions, for one of Gymnasium's FuncEnv its methods.",
+            )
+        self.env = env
+        self.num_envs: int | None = env.num_envs if isinstance(env, VectorEnv) else None
+        numpy: Any
+        if isinstance(env, VectorEnv):
+            numpy = vector.ArrayConversion(env, target_xp="numpy", stack_final=True)
+            self._resets = numpy.autoreset_mode == AutoresetMode.SAME_STEP
+        else:
+            numpy = ArrayConversion(env, target_xp="numpy")
+            self._resets = True
+        self._numpy = numpy
+        batch = () if self.num_envs is None else (self.num_envs,)
+        self._observations = _Parts(env.observation_space, f"the observation space of {self.name}")
+        self._actions = _Parts(env.action_space, f"the action space of {self.name}")
+        if reward_like is None:
+            space = getattr(env.unwrapped, "reward_space", None)
+            shape = (*batch, *getattr(space, "shape", ()))
+        else:
+            shape = np.shape(reward_like)
+        self._reward: Shape = shape, _jax_dtype(np.float64)
+        self._flag: Shape = batch, np.dtype(bool)
+        self._infos = _Infos(info_like or {})
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._open = True
+        self._error: BaseException | None = None
+
+    # In traced code.
+
+    def reset(
+        self, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Reset the environment.
+
+        Args:
+            seed: as Gymnasium's `reset` takes it, or an integer array, or a key of JAX; these may be traced.
+            options: as Gymnasium's `reset` takes them. Arrays among them may be traced.
+
+        Returns:
+            The state, the observation, and what `info_like` names of the infos.
+        """
+        given, layout = af.flatten((_seed_of(seed), options))
+        results = self._call(
+            _Callback(self, "_reset", layout),
+            given,
+            [*self._observations.shapes, *self._infos.shapes],
+            "reset",
+        )
+        rest = iter(results[1:])
+        return results[0], self._observations.build(rest), self._infos.build(rest)
+
+    def step(self, state: Any, action: Any) -> tuple[Any, Outcome]:
+        """Take a step.
+
+        Args:
+            state: what the last `reset` or `step` returned first.
+            action: an action of the action space, which is checked before the environment gets it.
+
+        Returns:
+            The state, and the outcome. Its `final_observation` is the observation before any reset, and its
+            `info` what `info_like` names.
+
+        Raises:
+            arrayferry.ConversionError: an action is not of the structure or shape of its space.
+        """
+        if not hasattr(state, "dtype") or getattr(state, "shape", None) != ():
+            raise af.OptionError(
+                f"{state!r:.60} is no state of {self.name}",
+                remedy="Pass what reset or step returned first.",
+            )
+        observations = self._observations
+        final = observations.shapes if self._resets else []
+        given = [jnp.asarray(part) for part in self._actions.take(action, "an action")]
+        results = self._call(
+            _Callback(self, "_step"),
+            [state, *given],
+            [
+                *observations.shapes,
+                self._reward,
+                self._flag,
+                self._flag,
+                *final,
+                *self._infos.shapes,
+            ],
+            "step",
+        )
+        rest = iter(results[1:])
+        observation = observations.build(rest)
+        reward, terminated, truncated = next(rest), next(rest), next(rest)
+        last = observations.build(rest) if self._resets else observation
+        info = self._infos.build(rest)
+        outcome = Outcome(observation, reward, terminated, truncated, last, info, None)
+        return results[0], outcome
+
+    def _call(
+        self, function: Callable[..., Any], given: Sequence[Any], shapes: list[Shape], what: str
+    ) -> list[Any]:
+        backend = af.registry.backend("jax")
+        arrays = [jnp.asarray(x) for x in given]
+        return backend.callback(
+            function, arrays, [_STATE, *shapes], name=f"the {what} of {self.name}", ordered=True
+        )
+
+    # On the host.
+
+    def _reset(self, values: list[Any], layout: af.Layout) -> list[Any]:
+        seed, options = layout.unflatten(values)
+        if isinstance(seed, np.ndarray):
+            seed = seed.tolist()
+        observation, info = self._numpy.reset(seed=seed, options=options)
+        self._calls = (self._calls + 1) % 2**31
+        return [*self._observations.arrays(observation), *self._infos.arrays(info)]
+
+    def _step(self, values: list[Any]) -> list[Any]:
+        state = int(values[0])
+        if state != self._calls:
+            raise StaleStateError(
+                f"the state {state} of {self.name} is not its newest, which is {self._calls}",
+                remedy="An ordinary environment has one state only: pass on what reset or step returned "
+                "last, and take one step from it.",
+            )
+        env, observations = self._numpy, self._observations
+        action = self._actions.build(iter(values[1:]))
+        observation, reward, terminated, truncated, info = env.step(action)
+        self._calls = (self._calls + 1) % 2**31
+        found = observations.arrays(observation)
+        final = found if self._resets else []
+        if self.num_envs is None:
+            if terminated or truncated:
+                final = [np.array(part) for part in found]
+                found = observations.arrays(env.reset()[0])
+        elif self._resets and "final_obs" in info:
+            over = np.logical_or(terminated, truncated)
+            final = [
+                np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
+                for part, last in zip(found, observations.arrays(info["final_obs"]), strict=True)
+            ]
+        reward = _fitted(reward, *self._reward, f"the reward of {self.name}")
+        ended = (terminated, truncated)
+        flags = [_fitted(flag, *self._flag, f"an end of {self.name}") for flag in ended]
+        return [*found, reward, *flags, *final, *self._infos.arrays(info)]
+
+    def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
+        """Call a method on the host, and keep its error for `errors`."""
+        with self._lock:
+            try:
+                if not self._open:
+                    raise gym.error.ClosedEnvironmentError(
+                        f"{self.name} is closed, but compiled code calls its {method[1:]}"
+                    )
+                results = getattr(self, method)(values, *args)
+            except BaseException as error:
+                self._error = error
+                if isinstance(error, Exception):
+                    raise
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            return [np.asarray(self._calls, _STATE[1]), *results]
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the exceptions of the environment as they are.
+
+        JAX raises a `JaxRuntimeError` with their traceback in its text. In this context, and in a function
+        that is decorated by `@envs.errors()`, the exception itself is raised; at its end, what compiled code
+        still does is waited for. The next call works again.
+
+        Example:
+            >>> import gymnasium as gym
+            >>> import jax
+            >>> from arrayferry_gym.functional import HostFunctions
+            >>> env = HostFunctions(gym.make("CartPole-v1"))
+            >>> with env.errors():
+            ...     state, observation, info = env.reset(seed=0)
+            ...     env.step(state, 7)
+            Traceback (most recent call last):
+            ...
+            arrayferry.ConversionError: an action of shape () and dtype int32 with the values [7] cannot be one of the space Discrete(2), since it takes 0 to 1. Pass an action as the space samples it.
+            >>> env.close()
+        """
+        self._error = None
+        try:
+            yield
+            jax.effects_barrier()
+        except jax.errors.JaxRuntimeError:
+            error, self._error = self._error, None
+            if error is None:
+                raise
+            raise error from None
+
+    def close(self) -> None:
+        """Wait for what compiled code still does, and close the environment. It may be called again."""
+        if not self._open:
+            return
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.effects_barrier()
+        with self._lock:
+            self._open = False
+            self.env.close()
+
+    def __enter__(self) -> HostFunctions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<HostFunctions of {self.name}>"
+
+
+_STATE: Shape = (), np.dtype(np.int32)
+
+
+class _Callback:
+    """What compiled code calls. It does not keep the environment alive, since JAX keeps compiled code."""
+
+    def __init__(self, functions: HostFunctions, method: str, *args: Any) -> None:
+        self._functions = weakref.ref(functions)
+        self._name = functions.name
+        self._method = method
+        self._args = args
+
+    def __call__(self, values: list[Any]) -> list[Any]:
+        functions = self._functions()
+        if functions is None:
+            raise gym.error.ClosedEnvironmentError(
+                f"{self._name} is gone: keep its HostFunctions as long as compiled code calls it"
+            )
+        return functions._run(self._method, values, *self._args)
+
+
+def _jax_dtype(dtype: Any) -> Any:
+    """Return the dtype that JAX has for one of NumPy."""
+    return np.dtype(held_dtype(dtype, af.registry.backend("jax")))
+
+
+def _name(env: Any) -> str:
+    spec = getattr(env, "spec", None)
+    return spec.id if spec is not None else type(env.unwrapped).__name__
+
+
+def _seed_of(seed: Any) -> Any:
+    """Return a seed for the callback: an integer array, or what it is."""
+    if seed is None or isinstance(seed, int):
+        return seed
+    if isinstance(seed, (list, tuple)):
+        return list(seed)
+    if jax.dtypes.issubdtype(getattr(seed, "dtype", None), jax.dtypes.prng_key):
+        return (jax.random.bits(seed, dtype="uint32") >> 1).astype("int32")
+    return seed
+
+
+class _Parts:
+    """The arrays of a space whose shapes are fixed.
+
+    Args:
+        space: the space.
+        what: what messages call it.
+
+    Attributes:
+        shapes: the shape of each array, and the dtype that JAX has for it.
+    """
+
+    def __init__(self, space: Space[Any], what: str) -> None:
+        self._space = space
+        self._what = what
+        self.shapes: list[Shape] = []
+        for inner, path in self._leaves(space, ""):
+            if inner.shape is None or inner.dtype is None or inner.dtype.kind not in "biufc":
+                raise af.OptionError(
+                    f"{what} has no fixed shape, since {inner} has none"
+                    + (f", at {path}" if path else ""),
+                    remedy="Flatten it or pad it by a wrapper: inside jit, shapes are fixed.",
+                )
+            self.shapes.append((tuple(inner.shape), _jax_dtype(inner.dtype)))
+
+    def _leaves(self, space: Any, path: str) -> Iterator[tuple[Any, str]]:
+        if isinstance(space, spaces.Dict):
+            for key, inner in space.spaces.items():
+                yield from self._leaves(inner, f"{path}[{key!r}]")
+        elif isinstance(space, spaces.Tuple):
+            for index, inner in enumerate(space.spaces):
+                yield from self._leaves(inner, f"{path}[{index}]")
+        else:
+            yield space, path
+
+    def build(self, arrays: Iterable[Any]) -> Any:
+        """Put arrays together to a value of the space."""
+        return _built(self._space, iter(arrays))
+
+    def take(self, value: Any, noun: str) -> list[Any]:
+        """Return the arrays of a value, and check their shapes, which may be traced.
+
+        Raises:
+            arrayferry.ConversionError: it is not of the structure or shape of the space.
+        """
+        parts: list[Any] = []
+        try:
+            _taken(self._space, value, parts)
+        except (TypeError, KeyError, IndexError, ValueError) as error:
+            raise af.ConversionError(
+                f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}",
+                remedy=f"Pass {noun} as the space samples it.",
+            ) from error
+        for part, (shape, _), (_, path) in zip(
+            parts, self.shapes, self._leaves(self._space, ""), strict=True
+        ):
+            if np.shape(part) != shape:
+                raise af.ConversionError(
+                    f"{noun} has the shape {np.shape(part)}, where {self._what} has {shape}",
+                    remedy=f"Pass {noun} as the space samples it.",
+                    path=path,
+                )
+        return parts
+
+    def arrays(self, value: Any) -> list[Any]:
+        """Return the arrays of a value of NumPy, of the shapes and dtypes of the space."""
+        parts: list[Any] = []
+        try:
+            _taken(self._space, value, parts)
+        except (TypeError, KeyError, IndexError, ValueError) as error:
+            raise EnvResultError(
+                f"{value!r:.80} is not of the structure of {self._what}, {self._space}"
+            ) from error
+        return [
+            _fitted(part, shape, dtype, self._what)
+            for part, (shape, dtype) in zip(parts, self.shapes, strict=True)
+        ]
+
+
+def _built(space: Any, arrays: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _built(inner, arrays) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_built(inner, arrays) for inner in space.spaces)
+    return next(arrays)
+
+
+def _taken(space: Any, value: Any, parts: list[Any]) -> None:
+    if isinstance(space, spaces.Dict):
+        if value.keys() != space.spaces.keys():
+            raise KeyError(*value.keys())
+        for key, inner in space.spaces.items():
+            _taken(inner, value[key], parts)
+    elif isinstance(space, spaces.Tuple):
+        for inner, part in zip(space.spaces, value, strict=True):
+            _taken(inner, part, parts)
+    else:
+        parts.append(value)
+
+
+def _fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:
+    """Return an array or a scalar of a shape and a dtype, if no number is lost."""
+    cls = type(value)
+    if cls is bool and dtype.kind == "b" and not shape:
+        return value
+    if cls is float and dtype.kind == "f" and not shape and -_SAFE < value < _SAFE:
+        return dtype.type(value)
+    x = value
+    if cls is not np.ndarray:
+        known = isinstance(value, (np.ndarray, np.generic, bool, float, int, list, tuple))
+        x = np.asarray(value if known else af.convert(value, "numpy"))
+    if x.shape != shape:
+        raise EnvResultError(
+            f"an array of the shape {x.shape} was returned, where {what} has {shape}"
+        )
+    if x.dtype == dtype:
+        return x
+    if x.dtype.kind in "biufc":
+        with np.errstate(all="ignore"):
+            cast = x.astype(dtype)
+        if x.dtype.kind == cast.dtype.kind == "f":
+            finite = np.isfinite(cast)
+            fits = finite.all() or (finite | ~np.isfinite(x)).all()
+        else:
+            fits = (cast == x).all()
+        if fits:
+            return cast
+    raise EnvResultError(
+        f"an array of dtype {x.dtype} was returned, whose values do not fit {dtype}, the dtype of {what} in JAX"
+    )
+
+
+_SAFE = 1e4
+"""Python numbers below fit every floating-point dtype."""
+
+
+class _Infos:
+    """What is returned of infos.
+
+    Args:
+        example: an example of it.
+    """
+
+    def __init__(self, example: dict[str, Any]) -> None:
+        leaves, self._layout = af.flatten(example, everything=True)
+        arrays = [np.asarray(af.convert(leaf, "numpy")) for leaf in leaves]
+        for x, path in zip(arrays, self._layout.paths, strict=True):
+            if x.dtype.kind not in "biufc":
+                raise af.OptionError(
+                    f"info_like{path} is no array of numbers", remedy="Leave it out."
+                )
+        self.shapes: list[Shape] = [(x.shape, _jax_dtype(x.dtype)) for x in arrays]
+        self._names = list(example) if isinstance(example, dict) else []
+
+    def build(self, arrays: Iterable[Any]) -> Any:
+        """Put arrays together to an info."""
+        return self._layout.unflatten(list(arrays))
+
+    def arrays(self, info: dict[str, Any]) -> list[Any]:
+        """Return the arrays of an info, zeros for those that are missing."""
+        if not self.shapes:
+            return []
+        found = dict(zip(*_paths(info), strict=True))
+        return [
+            np.zeros(shape, dtype)
+            if path not in found
+            else _fitted(found[path], shape, dtype, f"info_like{path}")
+            for path, (shape, dtype) in zip(self._layout.paths, self.shapes, strict=True)
+        ]
+
+
+def _paths(info: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    leaves, layout = af.flatten(info, everything=True)
+    return layout.paths, leaves

@@ -1,0 +1,382 @@
+"""Functions that cross to and from JAX: calls from traced code, and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
+
+__all__ = ["JaxAutodiff", "call_host"]
+
+PIECE = 64 * 1024
+"""Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
+and waits for ever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
+each costs 30 microseconds."""
+
+
+def call_host(
+    function: Callable[[list[Any]], Sequence[Any]],
+    arrays: Sequence[Any],
+    results: Sequence[tuple[tuple[int, ...], str]],
+    *,
+    name: str,
+    ordered: bool = False,
+) -> list[Any]:
+    """Call a function from a traced one. See `arrayferry.Backend.callback`."""
+    import jax
+    import numpy as np
+    from jax.experimental import io_callback
+
+    for x in arrays:
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise ConversionError(
+                f"a JAX PRNG key array cannot be passed to {name}",
+                remedy="Call jax.random.key_data(x) first.",
+            )
+    guarded = _guard()(name, ordered, list(arrays))
+    groups = _grouped(guarded)
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+
+    placed = _placed(guarded, groups)
+
+    def host(pieces: list[list[Any]]) -> Sequence[Any]:
+        # copies, since the memory is reused after the call
+        buffers = [
+            np.array(found[0])
+            if len(found) == 1
+            else np.concatenate([np.asarray(x) for x in found])
+            for found in pieces
+        ]
+        return function(
+            [
+                buffers[group][part].view(dtype).reshape(shape)
+                for group, part, dtype, shape in placed
+            ]
+        )
+
+    pieces = [parts for _, parts in groups]
+    if ordered:
+        return list(io_callback(host, shapes, pieces, ordered=True))
+    return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
+
+
+def _placed(arrays: Sequence[Any], groups: Sequence[Any]) -> list[tuple[int, slice, Any, Any]]:
+    """Return for each array its group, its part of that, its dtype and its shape."""
+    found: list[Any] = [None] * len(arrays)
+    for group, (places, pieces) in enumerate(groups):
+        start = 0
+        for place in places:
+            x = arrays[place]
+            end = start + x.size * x.dtype.itemsize // pieces[0].dtype.itemsize
+            found[place] = group, slice(start, end), x.dtype, x.shape
+            start = end
+    return found
+
+
+def _grouped(arrays: Sequence[Any]) -> list[tuple[list[int], list[Any]]]:
+    """Join arrays whose numbers are of the same size, and cut them into pieces that are small enough.
+
+    Returns:
+        For each group, the places of its arrays, and its pieces.
+    """
+    import jax.numpy as jnp
+
+    places: dict[Any, list[int]] = {}
+    words = [_as_words(x) for x in arrays]
+    for index, x in enumerate(words):
+        places.setdefault(x.dtype, []).append(index)
+    groups = []
+    for dtype, members in places.items():
+        joined = jnp.concatenate([words[index] for index in members])
+        step = PIECE // dtype.itemsize
+        pieces = [joined[start : start + step] for start in range(0, joined.size, step)]
+        groups.append((members, pieces or [joined]))
+    return groups
+
+
+def _as_words(x: Any) -> Any:
+    """Return the numbers of an array as unsigned ones of the same size, or as they are where that is not possible."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = x.dtype
+    if dtype == jnp.bool_:
+        return x.astype("uint8").ravel()
+    if dtype.kind == "c":
+        x = jnp.stack([x.real, x.imag], -1)
+    if x.dtype.name in _SUB_BYTE:
+        return x.ravel()
+    return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").ravel()
+
+
+_SUB_BYTE = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
+
+
+@cache
+def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
+    """Return a function that returns its arrays, and refuses gradients, and `vmap` where there are effects."""
+    import jax
+
+    @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+    def guard(name: str, ordered: bool, arrays: list[Any]) -> list[Any]:
+        if not ordered:
+            return arrays
+        passed = jax.custom_batching.custom_vmap(lambda arrays: arrays)
+
+        @passed.def_vmap  # type: ignore[untyped-decorator]
+        def refuse(size: int, batched: Any, arrays: Any) -> Any:
+            raise TracedValueError(
+                f"{name} cannot be batched by vmap, since it has effects",
+                remedy="Call it outside of vmap; for several environments, use a vector environment.",
+            )
+
+        return passed(arrays)  # type: ignore[no-any-return]
+
+    @guard.defjvp  # type: ignore[untyped-decorator]
+    def refuse(name: str, ordered: bool, arrays: Any, tangents: Any) -> Any:
+        remedy = "Apply jax.lax.stop_gradient to its arguments"
+        if not ordered:
+            remedy += ", or write it for a library with gradients, and pass differentiable=True"
+        raise TracedValueError(
+            f"{name} runs outside of JAX, so JAX cannot differentiate it", remedy=f"{remedy}."
+        )
+
+    return guard  # type: ignore[no-any-return]
+
+
+class JaxAutodiff(Autodiff):
+    """Differentiates functions of JAX for others, and takes calls of others into `jax.grad`."""
+
+    def function(
+        self, function: Callable[[list[Any]], Flat], original: Callable[..., Any] | None
+    ) -> Differentiable:
+        import jax
+
+        compiled = original is not None and isinstance(original, jax.stages.Wrapped)
+        return JaxFunction(function, compiled)
+
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
+        if not any(map(_is_traced, arrays)):
+            return crossing.run(arrays)
+        return _reversible(crossing, list(arrays))
+
+
+class JaxFunction(Differentiable):
+    """A function of JAX.
+
+    Args:
+        function: the function.
+        compiled: whether it, and what is derived from it, is compiled.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
+        self._function = function
+        self._compiled = self.takes_numpy = compiled
+        self._made: dict[Any, Any] = {}
+
+    def _make(self, make: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function makes of this one, the same for the same arguments."""
+        key = make, args
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make(*args)
+        return found
+
+    def __call__(self, arrays: list[Any]) -> Flat:
+        return Flat(*self._make(self._runner)(arrays))
+
+    def _runner(self) -> Any:
+        return self._jitted(lambda arrays: _Packed(*self._function(arrays)))
+
+    def _jitted(self, function: Any) -> Any:
+        import jax
+
+        return jax.jit(function) if self._compiled else function
+
+    def vjp(
+        self, arrays: list[Any], wanted: tuple[int, ...]
+    ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
+
+        packed, pullback = self._make(self._forward, wanted)(arrays)
+        backward = _backward() if self._compiled else _pull
+        return Flat(*packed), partial(backward, pullback)
+
+    def _forward(self, wanted: tuple[int, ...]) -> Any:
+        import jax
+
+        def forward(arrays: list[Any]) -> Any:
+            chosen = [arrays[index] for index in wanted]
+            _, pullback, packed = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
+            return packed, pullback
+
+        return self._jitted(forward)
+
+    def _part(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
+        """Return the function of the arguments wanted, with all results besides those of inexact dtype."""
+
+        def part(*chosen: Any) -> Any:
+            every = list(arrays)
+            for index, x in zip(wanted, chosen, strict=True):
+                every[index] = x
+            flat = self._function(every)
+            return [y for y in flat.arrays if _is_inexact(y)], _Packed(*flat)
+
+        return part
+
+    def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
+        return self._make(self._transposed, count, wanted)  # type: ignore[no-any-return]
+
+    def _transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
+        import jax
+
+        def transposed(values: list[Any]) -> Flat:
+            arrays, cotangents = values[:count], values[count:]
+            chosen = [arrays[index] for index in wanted]
+            _, pullback, _ = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
+            return Flat(_pull(pullback, cotangents))
+
+        return JaxFunction(transposed, self._compiled)
+
+    def pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
+        return self._make(self._pushed, count, wanted)  # type: ignore[no-any-return]
+
+    def _pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
+        import jax
+
+        def pushed(values: list[Any]) -> Flat:
+            arrays, tangents = values[:count], values[count:]
+            chosen = [arrays[index] for index in wanted]
+            _, found, _ = jax.jvp(self._part(arrays, wanted), chosen, tangents, has_aux=True)
+            return Flat(found)
+
+        return JaxFunction(pushed, self._compiled)
+
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
+        return self._make(self._mapped, axes, size)  # type: ignore[no-any-return]
+
+    def _mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
+        import jax
+
+        mapped = jax.vmap(
+            lambda arrays: _Packed(*self._function(arrays)), (list(axes),), axis_size=size
+        )
+        return JaxFunction(lambda arrays: Flat(*mapped(arrays)), self._compiled)
+
+
+class _Packed:
+    """Results, as a pytree whose layout is static, so that they pass through `jit` and `vmap`."""
+
+    def __init__(self, arrays: list[Any], layout: Any = None) -> None:
+        _register()
+        self.arrays = arrays
+        self.layout = layout
+
+    def __iter__(self) -> Any:
+        return iter((self.arrays, self.layout))
+
+
+@cache
+def _register() -> None:
+    from jax.tree_util import register_pytree_node
+
+    register_pytree_node(
+        _Packed,
+        lambda packed: (packed.arrays, packed.layout),
+        lambda layout, arrays: _Packed(list(arrays), layout),
+    )
+    register_pytree_node(_Held, lambda held: ((), held), lambda held, _: held)
+
+
+def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
+    """Call a pullback of JAX, whose cotangents of complex numbers are conjugates of ours."""
+    return [_conjugate(x) for x in pullback([_conjugate(x) for x in cotangents])]
+
+
+@cache
+def _backward() -> Any:
+    import jax
+
+    return jax.jit(_pull)
+
+
+def _conjugate(x: Any) -> Any:
+    return x.conj() if x.dtype.kind == "c" else x
+
+
+def _is_inexact(x: Any) -> bool:
+    import jax.numpy as jnp
+
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def _is_traced(x: Any) -> bool:
+    import jax
+
+    return isinstance(x, jax.core.Tracer)
+
+
+class _Held:
+    """A pullback that goes from the forward to the backward pass as it is."""
+
+    def __init__(self, pullback: Any) -> None:
+        self.pullback = pullback
+
+
+def _reversible(crossing: Crossing, arrays: list[Any]) -> list[Any]:
+    """Call a crossing with traced arrays."""
+    try:
+        return _crossed()(crossing, arrays)  # type: ignore[no-any-return]
+    except TypeError as error:
+        if "custom_vjp" not in str(error) or isinstance(error, TracedValueError):
+            raise
+        raise TracedValueError(
+            f"{crossing.name} cannot be differentiated in forward mode (jvp, jacfwd, linearize, hessian)",
+            remedy="Use reverse mode: jax.grad, jax.vjp or jax.jacrev; for second derivatives, twice.",
+        ) from error
+
+
+@cache
+def _crossed() -> Any:
+    """Return the function that calls a crossing, with its rule for `jax.grad`."""
+    import jax
+
+    def values(crossing: Crossing, arrays: list[Any]) -> list[Any]:
+        if not any(map(_is_traced, arrays)):
+            return crossing.run(arrays)
+        results = crossing.shapes(arrays)
+        return call_host(crossing.on_host, arrays, results, name=crossing.name)
+
+    crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
+
+    def forward(crossing: Crossing, arrays: list[Any]) -> Any:
+        _register()
+        if any(map(_is_traced, arrays)):
+            return crossed(crossing, arrays), (None, arrays)
+        if crossing.prepared:
+            return crossing.run(arrays), (None, arrays)
+        results, pullback = crossing.vjp(arrays, _inexact_places(arrays))
+        return results, (_Held(pullback), arrays)
+
+    def backward(crossing: Crossing, kept: Any, cotangents: list[Any]) -> Any:
+        held, arrays = kept
+        wanted = _inexact_places(arrays)
+        given = [_conjugate(x) for x in cotangents if x.dtype != jax.dtypes.float0]
+        pullback = held.pullback if held is not None else None
+        if pullback is not None and not any(map(_is_traced, given)):
+            found = pullback(given)
+        else:
+            transposed = crossing.transposed(len(arrays), wanted, pullback)
+            found = _reversible(transposed, [*arrays, *given])
+        gradients: list[Any] = [None] * len(arrays)
+        for index, x in zip(wanted, found, strict=True):
+            gradients[index] = _conjugate(x).astype(arrays[index].dtype)
+        return (gradients,)
+
+    crossed.defvjp(forward, backward)
+    return crossed
+
+
+def _inexact_places(arrays: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(index for index, x in enumerate(arrays) if _is_inexact(x))

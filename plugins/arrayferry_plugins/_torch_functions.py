@@ -1,0 +1,245 @@
+"""Functions that cross to and from PyTorch with gradients."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from arrayferry import Autodiff, Crossing, Differentiable, Flat
+
+__all__ = ["TorchAutodiff", "uncompiled"]
+
+
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that `torch.compile` does not look into. See `arrayferry.Backend.uncompiled`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args)
+        from torch._C._dynamo.eval_frame import set_eval_frame
+
+        before = set_eval_frame(None)  # what torch.compiler.disable does too
+        try:
+            return function(*args)
+        finally:
+            set_eval_frame(before)
+
+    wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
+    return wrapper
+
+
+class TorchAutodiff(Autodiff):
+    """Differentiates functions of PyTorch for others, and takes calls of others into its graphs."""
+
+    def function(
+        self, function: Callable[[list[Any]], Flat], original: Callable[..., Any] | None
+    ) -> Differentiable:
+        return TorchFunction(function)
+
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
+        import torch
+
+        transformed = torch._C._are_functorch_transforms_active()
+        wanted: tuple[int, ...] = ()
+        if torch.is_grad_enabled():
+            wanted = tuple(
+                index
+                for index, x in enumerate(arrays)
+                if x.requires_grad or (transformed and _is_inexact(x))
+            )
+        function = _crossed()[transformed]
+        return list(function.apply(_Pass(self, crossing, wanted), *arrays))
+
+
+class TorchFunction(Differentiable):
+    """A function of PyTorch.
+
+    Args:
+        function: the function.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Flat]) -> None:
+        self._function = function
+
+    def __call__(self, arrays: list[Any]) -> Flat:
+        return self._function(arrays)
+
+    def vjp(
+        self, arrays: list[Any], wanted: tuple[int, ...]
+    ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
+        flat, chosen = self._forward(arrays, wanted)
+
+        def pull(cotangents: list[Any]) -> list[Any]:
+            return _gradients(flat, chosen, cotangents, again=True)
+
+        return flat, pull
+
+    def _forward(self, arrays: list[Any], wanted: tuple[int, ...]) -> tuple[Flat, list[Any]]:
+        """Call the function. Return its results, and the arguments wanted, which they depend on."""
+        import torch
+
+        arrays = list(arrays)
+        for index in wanted:
+            if not arrays[index].requires_grad:
+                arrays[index] = arrays[index].detach().requires_grad_()
+        with torch.enable_grad():
+            return self._function(arrays), [arrays[index] for index in wanted]
+
+    def transposed(self, count: int, wanted: tuple[int, ...]) -> TorchFunction:
+        def transposed(values: list[Any]) -> Flat:
+            further = any(x.requires_grad for x in values)
+            flat, chosen = self._forward(values[:count], wanted)
+            return Flat(_gradients(flat, chosen, values[count:], further=further))
+
+        return TorchFunction(transposed)
+
+
+def _gradients(
+    flat: Flat,
+    chosen: list[Any],
+    cotangents: list[Any],
+    *,
+    again: bool = False,
+    further: bool = False,
+) -> list[Any]:
+    """Differentiate results.
+
+    Args:
+        flat: the results.
+        chosen: by what.
+        cotangents: of the results of inexact dtype.
+        again: whether that will be done again.
+        further: whether the gradients will be differentiated.
+    """
+    import torch
+
+    inexact = [y for y in flat.arrays if _is_inexact(y)]
+    pairs = [(y, x) for y, x in zip(inexact, cotangents, strict=True) if y.requires_grad]
+    if not pairs or not chosen:
+        return [torch.zeros_like(x) for x in chosen]
+    with torch.set_grad_enabled(further):
+        found = torch.autograd.grad(
+            [y for y, _ in pairs],
+            chosen,
+            [x for _, x in pairs],
+            retain_graph=again or further,
+            create_graph=further,
+            allow_unused=True,
+        )
+    return [
+        torch.zeros_like(x) if gradient is None else gradient
+        for x, gradient in zip(chosen, found, strict=True)
+    ]
+
+
+def _is_inexact(x: Any) -> bool:
+    import torch
+
+    return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+
+
+class _Pass:
+    """A call of a crossing, from its forward to its backward pass.
+
+    Args:
+        autodiff: what calls crossings.
+        crossing: the crossing.
+        wanted: the numbers of the arguments whose gradients are wanted.
+    """
+
+    def __init__(
+        self, autodiff: TorchAutodiff, crossing: Crossing, wanted: tuple[int, ...]
+    ) -> None:
+        self.autodiff = autodiff
+        self.crossing = crossing
+        self.wanted = wanted
+        self.pullback: Any = None
+
+    def forward(self, arrays: Sequence[Any]) -> list[Any]:
+        if not self.wanted or self.crossing.prepared:
+            return self.crossing.run(arrays)
+        results, self.pullback = self.crossing.vjp(arrays, self.wanted)
+        return results
+
+    def backward(self, arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Return the gradients of all arguments, None for those that have none."""
+        import torch
+
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+        if self.pullback is None or torch.is_grad_enabled() or any(map(wrapped, cotangents)):
+            transposed = self.crossing.transposed(len(arrays), self.wanted, self.pullback)
+            found = self.autodiff.call(transposed, [*arrays, *cotangents])
+        else:
+            found = self.pullback(cotangents)
+        gradients: list[Any] = [None] * len(arrays)
+        for index, x in zip(self.wanted, found, strict=True):
+            dtype = arrays[index].dtype
+            gradients[index] = x if x.dtype == dtype else x.to(dtype)
+        return gradients
+
+    def push(self, arrays: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """Return the tangents of all results of inexact dtype. Arguments may have none."""
+        wanted = tuple(index for index, x in enumerate(tangents) if x is not None)
+        pushed = self.crossing.pushed(len(arrays), wanted)
+        given = [tangents[index].to(arrays[index].dtype) for index in wanted]
+        return self.autodiff.call(pushed, [*arrays, *given])
+
+
+@cache
+def _crossed() -> tuple[Any, Any]:
+    """Return the function of PyTorch's autograd that calls a crossing, and the one for `torch.func`.
+
+    PyTorch calls the second kind more slowly, since it binds the arguments to the signature each time.
+    """
+    import torch
+
+    class Crossed(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, state: _Pass, *arrays: Any) -> Any:
+            results = tuple(state.forward(arrays))
+            _keep(ctx, state, arrays, results)
+            return results
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            given = [x for x, inexact in zip(cotangents, ctx.inexact, strict=True) if inexact]
+            return None, *ctx.state.backward(ctx.saved_tensors, given)
+
+        @staticmethod
+        def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+            found = iter(ctx.state.push(ctx.saved_tensors, tangents))
+            return tuple(next(found) if inexact else None for inexact in ctx.inexact)
+
+    class Transformed(Crossed):
+        @staticmethod
+        def forward(state: _Pass, *arrays: Any) -> Any:  # type: ignore[override]
+            return tuple(state.forward(arrays))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            state, *arrays = inputs
+            _keep(ctx, state, arrays, output)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, state: _Pass, *arrays: Any) -> Any:
+            mapped = state.crossing.mapped(tuple(in_dims[1:]), info.batch_size)
+            results = state.autodiff.call(mapped, arrays)
+            return tuple(results), tuple(0 for _ in results)
+
+    return Crossed, Transformed
+
+
+def _keep(ctx: Any, state: _Pass, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+    """Keep what the other passes need."""
+    ctx.state = state
+    ctx.save_for_backward(*arrays)
+    ctx.save_for_forward(*arrays)
+    ctx.inexact = [_is_inexact(y) for y in results]
+    if not all(ctx.inexact):
+        ctx.mark_non_differentiable(
+            *[y for y, inexact in zip(results, ctx.inexact, strict=True) if not inexact]
+        )

@@ -1,0 +1,525 @@
+"""Functions that cross: calls from traced code, and gradients between PyTorch and JAX."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+# PyTorch warns of what it uses itself, and gradcheck's loops are its own.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+RNG = np.random.default_rng(0)
+X, W = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 2))
+
+
+@pytest.fixture
+def x64():
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def layer(x, w, power=2):
+    return jnp.tanh(x @ w) ** power
+
+
+def torch_layer(x, w, power=2):
+    return torch.tanh(x @ w) ** power
+
+
+def leaves(*arrays, dtype=torch.float64):
+    return [torch.tensor(x, dtype=dtype, requires_grad=True) for x in arrays]
+
+
+def everything(x, w):
+    """Trees, integers, texts and numbers in and out."""
+    y = jnp.tanh(x["x"] @ w[0]) * x["scale"]
+    return {"y": y, "index": jnp.argmax(y, axis=-1), "name": x["name"], "pair": (y.sum(), None)}
+
+
+FUNCTIONS = {
+    "plain": af.agnostic("jax", differentiable=True)(layer),
+    "jitted": af.agnostic("jax", differentiable=True)(jax.jit(layer, static_argnames="power")),
+    "tree": lambda x, w: af.agnostic("jax", differentiable=True)(everything)(
+        {"x": x, "scale": 3.0, "name": "cart"}, (w,)
+    )["y"],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torch_through_jax(x64, name):
+    """PyTorch's own checks: first and second derivatives, in both modes, and those mixed."""
+    function, inputs = FUNCTIONS[name], leaves(X, W)
+    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True)
+
+
+def test_trees_integers_and_others_cross(x64):
+    x, w = leaves(X, W)
+    found = af.agnostic("jax", differentiable=True)(everything)(
+        {"x": x, "scale": 2.0, "name": "cart"}, w=[w]
+    )
+    assert found["name"] == "cart"
+    assert found["pair"][1] is None
+    assert found["index"].dtype == torch.int64
+    assert not found["index"].requires_grad
+    expected = torch.tanh(x @ w) * 2.0
+    for got, wanted in zip(
+        torch.autograd.grad(found["y"].sum() + found["pair"][0], (x, w)),
+        torch.autograd.grad(2 * expected.sum(), (x, w)),
+        strict=True,
+    ):
+        assert torch.allclose(got, wanted)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torch_func(x64, name):
+    function = FUNCTIONS[name]
+    x, w = torch.tensor(X), torch.tensor(W)
+    scale = {"tree": 3.0}.get(name, 1.0)
+    power = {"tree": 1}.get(name, 2)
+
+    def ours(x):
+        return function(x, w)
+
+    def native(x):
+        return scale * torch_layer(x, w, power)
+
+    f = torch.func
+    for change in (
+        lambda g: f.grad(lambda x: g(x).sum()),
+        f.vmap,
+        lambda g: f.vmap(f.grad(lambda x: g(x).sum())),
+        f.jacrev,
+        f.jacfwd,
+        lambda g: f.hessian(lambda x: g(x).sum()),
+        lambda g: f.jacrev(f.jacrev(lambda x: g(x).sum())),
+        lambda g: lambda x: f.vmap(f.vmap(g))(x.reshape(3, 1, 4).expand(3, 2, 4)),
+        lambda g: lambda x: f.vmap(g, in_dims=1, out_dims=1)(x.expand(5, 3, 4).transpose(0, 1)),
+        lambda g: lambda x: f.jvp(g, (x,), (x,))[1],
+        lambda g: lambda x: f.vjp(g, x)[1](torch.ones(3, 2, dtype=x.dtype))[0],
+    ):
+        assert torch.allclose(change(ours)(x), change(native)(x), atol=1e-10)
+
+
+def test_what_is_saved_is_not_computed_again():
+    calls = []
+
+    @af.agnostic("jax", differentiable=True)
+    def function(x):
+        calls.append(1)
+        return jnp.sin(x)
+
+    x = torch.ones(3, requires_grad=True)
+    y = function(x).sum()
+    torch.autograd.grad(y, x, retain_graph=True)
+    torch.autograd.grad(y, x, retain_graph=True)
+    torch.autograd.grad(y, x, create_graph=True)
+    assert len(calls) == 1
+    torch.func.grad(lambda x: function(x).sum())(x.detach())
+    assert len(calls) == 2
+    with torch.no_grad():
+        assert not function(x).requires_grad
+    assert not function(x.detach()).requires_grad
+    assert len(calls) == 4
+
+
+def test_compiled_functions_compile_once():
+    traces = []
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def function(x, y):
+        traces.append(1)
+        return (x * y).sum()
+
+    x = torch.ones(3, requires_grad=True)
+    for step in range(5):
+        (gradient,) = torch.autograd.grad(function(x, step * torch.ones(3)), x, create_graph=True)
+        assert gradient.tolist() == [step] * 3
+    before = len(traces)
+    for _ in range(20):
+        torch.autograd.grad(function(x, x), x)
+        torch.autograd.grad(function(x, torch.ones(3)), x, create_graph=True)
+    assert len(traces) <= before + 2
+
+
+def test_numbers_that_change_are_not_remembered():
+    """Also 0.0 and -0.0, which are equal, and 1 and True."""
+    function = af.agnostic("jax", differentiable=True)(
+        jax.jit(lambda x, k: x * jnp.copysign(1.0, k), static_argnames=())
+    )
+    x = torch.ones(2, requires_grad=True)
+    for k in (0.0, -0.0, 0.0, 3.0, -3, True):
+        (gradient,) = torch.autograd.grad(function(x, k).sum(), x)
+        assert gradient.tolist() == [float(np.copysign(1.0, k))] * 2
+
+
+def test_broadcast_and_strided_cotangents():
+    function = af.agnostic("jax", differentiable=True)(lambda x: jnp.sin(x))
+    x = torch.linspace(0, 1, 12).reshape(3, 4).t().requires_grad_()
+    expanded = torch.ones(()).expand(4, 3)
+    (ours,) = torch.autograd.grad(function(x), x, expanded)
+    assert torch.allclose(ours, x.cos())
+    (ours,) = torch.autograd.grad(function(x).mean(), x)
+    assert torch.allclose(ours, x.cos() / 12)
+    (ours,) = torch.autograd.grad(function(x).t()[1:].sum(), x)
+    assert torch.allclose(ours[:, 1:], x.cos()[:, 1:])
+    assert (ours[:, 0] == 0).all()
+
+
+def test_dtypes_of_gradients():
+    """The gradient has the dtype of its argument, also where JAX narrows it."""
+    function = af.agnostic("jax", differentiable=True)(lambda x: (x * 2).sum())
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        x = torch.ones(2, dtype=dtype, requires_grad=True)
+        function(x).backward()
+        assert x.grad.dtype == dtype
+        assert x.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(af.NarrowingError, match="1e\\+300 does not fit float32, at \\[0\\]"):
+        function(torch.tensor([1e300], dtype=torch.float64, requires_grad=True))
+    jitted = af.agnostic("jax", differentiable=True)(jax.jit(lambda d: d["a"][1].sum()))
+    bad = {"a": [torch.ones(1), torch.tensor([2**40])]}
+    with pytest.raises(af.NarrowingError, match=r"1099511627776 .* at \[0\]\['a'\]\[1\]"):
+        jitted({**bad, "b": torch.ones(2, requires_grad=True)})
+
+
+def complex_loss(z, xp):
+    return (xp.abs(z * z * (1 + 2j)) ** 2 + z.real * z.imag**3).sum()
+
+
+def test_complex_numbers(x64):
+    """PyTorch and JAX have opposite conventions, which must not show."""
+    z = np.array([1 + 2j, 3 - 1j, -0.5j])
+    ours = torch.tensor(z, requires_grad=True)
+    function = af.agnostic("jax", differentiable=True)(lambda z: complex_loss(z, jnp))
+    (gradient,) = torch.autograd.grad(function(ours), ours)
+    (expected,) = torch.autograd.grad(complex_loss(ours, torch), ours)
+    assert torch.allclose(gradient, expected)
+    assert torch.autograd.gradcheck(
+        af.agnostic("jax", differentiable=True)(lambda z: jnp.sin(z) * z.conj()), ours
+    )
+    there = af.agnostic("torch", differentiable=True)(lambda z: complex_loss(z, torch))
+    assert np.allclose(jax.grad(there)(z), jax.grad(lambda z: complex_loss(z, jnp))(z))
+    half = af.agnostic("torch", differentiable=True)(lambda z: z * z * (1 + 2j))
+    for change in (jax.grad, lambda f: jax.grad(lambda z: jnp.abs(jax.grad(f)(z)).sum())):
+        got = change(lambda z: (jnp.abs(half(z)) ** 2).sum())(z)
+        assert np.allclose(got, change(lambda z: (jnp.abs(z * z * (1 + 2j)) ** 2).sum())(z))
+
+
+CALLED = af.agnostic(
+    "torch", differentiable=True, result_like=lambda x, w, power=2: jax.eval_shape(layer, x, w)
+)(torch_layer)
+UNTOLD = af.agnostic("torch", differentiable=True)(torch_layer)
+
+
+def _total(f):
+    return lambda x, w: f(x, w).sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param(lambda f: f, False, id="call"),
+        pytest.param(lambda f: jax.grad(_total(f), (0, 1)), False, id="grad"),
+        pytest.param(lambda f: jax.jacrev(f, 1), False, id="jacrev"),
+        pytest.param(
+            lambda f: jax.grad(lambda x, w: jax.grad(_total(f))(x, w).sum(), 1),
+            False,
+            id="grad-grad",
+        ),
+        pytest.param(lambda f: lambda x, w: jax.vjp(f, x, w)[1](jnp.ones((3, 2))), False, id="vjp"),
+        pytest.param(jax.jit, True, id="jit"),
+        pytest.param(lambda f: jax.jit(jax.grad(_total(f), (0, 1))), True, id="jit-grad"),
+        pytest.param(lambda f: jax.grad(jax.jit(_total(f)), (0, 1)), True, id="grad-jit"),
+        pytest.param(
+            lambda f: jax.jit(jax.grad(lambda x, w: jax.grad(_total(f))(x, w).sum())),
+            True,
+            id="jit-2",
+        ),
+        pytest.param(lambda f: jax.vmap(f, (0, None)), True, id="vmap"),
+        pytest.param(lambda f: jax.vmap(jax.grad(_total(f)), (0, None)), True, id="vmap-grad"),
+        pytest.param(
+            lambda f: jax.grad(lambda x, w: jax.vmap(f, (0, None))(x, w).sum()),
+            True,
+            id="grad-vmap",
+        ),
+        pytest.param(lambda f: jax.jacrev(jax.jacrev(f)), True, id="hessian"),
+        pytest.param(lambda f: jax.grad(jax.checkpoint(_total(f))), True, id="checkpoint"),
+        pytest.param(
+            lambda f: (
+                lambda x, w: jax.lax.scan(
+                    lambda c, _: (jnp.tile(f(c, w), 2), None), x, None, length=4
+                )[0]
+            ),
+            True,
+            id="scan",
+        ),
+    ],
+)
+def test_jax_through_torch(change, told):
+    x, w = jnp.asarray(X, jnp.float32), jnp.asarray(W, jnp.float32)
+    function = CALLED if told else UNTOLD
+    found, expected = change(function)(x, w), change(layer)(x, w)
+    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert isinstance(got, jax.Array)
+        assert np.allclose(got, wanted, atol=1e-4)
+
+
+def test_jax_keeps_the_graph_of_torch():
+    calls = []
+
+    @af.agnostic("torch", differentiable=True)
+    def function(x):
+        calls.append(x)
+        return x.sin()
+
+    jax.grad(lambda x: function(x).sum())(jnp.ones(3))
+    assert len(calls) == 1
+    jax.jacrev(function)(jnp.ones(3))
+    assert len(calls) == 2
+
+
+def test_integer_arguments_have_no_gradient_in_jax():
+    @af.agnostic("torch", differentiable=True, result_like=lambda x, i: (jnp.zeros(2), 0))
+    def function(x, index):
+        return x[index], index.sum()
+
+    def loss(x, index):
+        y, count = function(x, index)
+        return y.sum() * count
+
+    x, index = jnp.arange(4.0), jnp.array([1, 3])
+    for change in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+        assert change(loss)(x, index).tolist() == [0.0, 4.0, 0.0, 4.0]
+
+
+def test_forward_mode_in_jax_is_refused_in_words():
+    x, w = jnp.asarray(X), jnp.asarray(W)
+    for call in (
+        lambda: jax.jvp(lambda x: UNTOLD(x, w), (x,), (x,)),
+        lambda: jax.jacfwd(lambda x: CALLED(x, w))(x),
+        lambda: jax.hessian(lambda x: CALLED(x, w).sum())(x),
+    ):
+        with pytest.raises(af.TracedValueError, match=r"torch_layer cannot .* forward mode"):
+            call()
+
+
+def test_several_libraries_among_the_arguments():
+    """NumPy arrays have no gradient; those of the function's own library are passed as they are."""
+    seen = []
+
+    @af.agnostic("jax", differentiable=True)
+    def function(a, b, c):
+        seen.append(b)
+        return a * b * c
+
+    x, own = torch.full((2,), 3.0, requires_grad=True), jnp.full(2, 5.0)
+    y = function(np.full(2, 2.0, np.float32), own, x)
+    assert isinstance(y, torch.Tensor)
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [10.0, 10.0]
+    (gradient,) = torch.autograd.grad(function(x, own, x).sum(), x, create_graph=True)
+    assert gradient.tolist() == [30.0, 30.0]
+    assert torch.autograd.grad(gradient.sum(), x)[0].tolist() == [10.0, 10.0]
+    assert seen[0] is own
+    assert torch.func.vmap(lambda x: function(x, own[0], x))(x.detach()).tolist() == [45.0, 45.0]
+    assert isinstance(function(np.ones(2), np.ones(2), 1.0), np.ndarray)
+    assert isinstance(jax.grad(lambda a: function(a, a, a).sum())(own), jax.Array)
+
+
+def test_options_of_agnostic():
+    with pytest.raises(af.OptionError, match=r"numpy has no gradients. .* jax, torch"):
+        af.agnostic("numpy", differentiable=True)
+    with pytest.raises(af.OptionError, match="differentiable, result_like"):
+        af.agnostic("jax", differentiabel=True)
+    with pytest.raises(af.OptionError, match=r"result_like=\(\) holds no array"):
+        jax.jit(af.agnostic("numpy", result_like=())(np.sort))(jnp.ones(3))
+    narrow = af.agnostic("jax", differentiable=True, narrowing="forbid")(jax.jit(lambda x: x))
+    with pytest.raises(af.NarrowingError, match="forbidden"):
+        narrow(torch.ones(2, dtype=torch.float64, requires_grad=True))
+    numbers = af.agnostic("jax", differentiable=True, scalars="convert")(lambda x, k: x * k.sum())
+    x = torch.ones(2, requires_grad=True)
+    assert torch.autograd.grad(numbers(x, 3.0).sum(), x)[0].tolist() == [3.0, 3.0]
+
+
+# Calls from traced code.
+
+
+@af.agnostic("numpy", result_like=lambda x: x)
+def ordered(x):
+    assert isinstance(x, np.ndarray)
+    return np.sort(x)
+
+
+def test_numpy_inside_jit():
+    x = jnp.array([3.0, 1.0, 2.0])
+    assert jax.jit(ordered)(x).tolist() == [1.0, 2.0, 3.0]
+    assert jax.jit(jax.vmap(ordered))(jnp.stack([x, -x])).tolist() == [[1, 2, 3], [-3, -2, -1]]
+    total = jax.jit(lambda x: jax.lax.scan(lambda c, y: (c + ordered(y), None), x, x[None])[0])(x)
+    assert total.tolist() == [4.0, 3.0, 5.0]
+    with pytest.raises(af.TracedValueError, match=r"ordered runs outside of JAX.*stop_gradient"):
+        jax.grad(lambda x: ordered(x).sum())(x)
+
+
+@pytest.mark.parametrize("size", [10, 20_000, 100_000, 1_000_003])
+def test_large_arrays_in_callbacks(size):
+    x = jnp.arange(size, dtype=jnp.float32)
+    assert (jax.jit(ordered)(-x) == -x[::-1]).all()
+
+
+def test_callbacks_on_one_core(run_python):
+    """JAX waits for ever for arguments of over 100 kB, if its only thread is busy with the callback."""
+    out = run_python(
+        "import os\n"
+        "if hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "import jax, jax.numpy as jnp, numpy as np, arrayferry as af\n"
+        "slow = jax.jit(lambda k: jax.lax.fori_loop(0, 9, lambda i, a: jnp.tanh(a @ a), k).sum())\n"
+        "f = jax.jit(lambda s: double(jnp.ones(500_000) * s).sum())\n"
+        "double = af.agnostic('numpy', result_like=lambda x: x)(lambda x: 2 * x)\n"
+        "for _ in range(4):\n"
+        "    found = f(slow(jnp.ones((700, 700))) * 0 + 1)\n"
+        "print(float(found))"
+    )
+    assert float(out) == 1_000_000
+
+
+def test_results_of_callbacks():
+    example = {
+        "a": jax.ShapeDtypeStruct((3,), "float32"),
+        "b": 1.0,
+        "c": "text",
+        "d": [np.zeros(2)],
+    }
+
+    @af.agnostic("numpy", result_like=example)
+    def function(x, count, **names):
+        wide = np.array([count, count], np.float32)
+        return {"a": x.astype(np.float64), "b": x.sum(), "c": "text", "d": [wide]}
+
+    @jax.jit
+    def inside(x):
+        found = function(x, 3, k={"z": x})
+        assert found.pop("c") == "text"
+        return found
+
+    found = inside(jnp.ones(3))
+    assert found["d"][0].tolist() == [3.0, 3.0]
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("result_like", "returned", "words"),
+    [
+        (jax.ShapeDtypeStruct((2,), "float32"), np.ones(3, "f4"), r"returned the shape \(3,\)"),
+        (jax.ShapeDtypeStruct((3,), "int32"), np.ones(3, "f4"), "returned the dtype float32"),
+        ((np.ones(3, "f4"),), np.ones(3, "f4"), "returned the structure"),
+        (np.ones(3, "f4"), np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
+        (np.ones(3, "f4"), "text", "returned the shape None"),
+    ],
+)
+def test_wrong_results_of_callbacks(result_like, returned, words):
+    function = af.agnostic("numpy", result_like=result_like)(lambda x: returned)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=words):
+        jax.block_until_ready(jax.jit(function)(jnp.ones(3)))
+    assert jax.jit(ordered)(jnp.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_what_cannot_be_called_from_traced_code():
+    with pytest.raises(af.TracedValueError, match=r"sort is called .* Pass result_like="):
+        jax.jit(af.agnostic("numpy")(np.sort))(jnp.ones(3))
+    with pytest.raises(af.TracedValueError, match="torch_layer is called"):
+        jax.jit(UNTOLD)(jnp.ones((3, 4)), jnp.ones((4, 2)))
+    with pytest.raises(af.ConversionError, match=r"PRNG key .*key_data"):
+        jax.jit(af.agnostic("numpy", result_like=0.0)(lambda key: 0.0))(jax.random.key(0))
+    with pytest.raises(af.TracedValueError, match="traced torch value"):
+        torch.func.vmap(ordered)(torch.ones(2, 3))
+    energy = af.agnostic("jax", differentiable=True)(lambda x: x * 2)
+    with pytest.raises(af.TracedValueError, match="traced torch value"):
+        torch.autograd.functional.jacobian(energy, torch.ones(3), vectorize=True)
+
+
+def test_errors_are_the_functions_own():
+    @af.agnostic("jax", differentiable=True)
+    def function(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        function(torch.ones(1, requires_grad=True))
+    there = af.agnostic("torch", differentiable=True)(function.__wrapped__)
+    with pytest.raises(KeyError, match="mine"):
+        jax.grad(lambda x: there(x).sum())(jnp.ones(1))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_compile():
+    """Called as it is, between compiled parts; a graph that may not break is refused by PyTorch, in words."""
+    function = af.agnostic("jax", differentiable=True)(jax.jit(lambda x: jnp.sin(x).sum()))
+    compiled = torch.compile(lambda x: function(x * 2) + 1, backend="eager")
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(compiled(x), x)
+    assert torch.allclose(gradient, 2 * torch.cos(2 * x))
+    whole = torch.compile(lambda x: function(x * 2), backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"torch\.compiler\.disable"):
+        whole(x)
+
+
+def test_threads():
+    function = af.agnostic("jax", differentiable=True)(jax.jit(lambda x, k: jnp.sin(x) * k["k"]))
+    failures = []
+
+    def work(number):
+        for step in range(50):
+            x = torch.full((number + 2,), float(step), requires_grad=True)
+            k = {"k": torch.full((), float(number))}
+            (gradient,) = torch.autograd.grad(function(x, k).sum(), x)
+            if not torch.allclose(gradient, x.cos() * number):
+                failures.append((number, step))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_nothing_outlives_its_use():
+    """Neither graphs, nor functions that are decorated anew, nor structures that change."""
+
+    class Big:
+        pass
+
+    held = []
+
+    def once():
+        big = Big()
+        held.append(weakref.ref(big))
+
+        @af.agnostic("jax", differentiable=True)
+        @jax.jit
+        def function(x):
+            assert big is not None
+            return (x**2).sum()
+
+        x = torch.ones(3, requires_grad=True)
+        torch.autograd.grad(function(x), x)
+
+    for _ in range(3):
+        once()
+    gc.collect()
+    assert sum(ref() is not None for ref in held) <= 1
+
+    function = af.agnostic("jax", differentiable=True)(lambda x, name: x * 2)
+    for index in range(300):
+        function(torch.ones(1, requires_grad=True), {"name": f"n{index}"})
+    layouts = [x for x in gc.get_objects() if type(x) is af.Layout]
+    assert len(layouts) < 200
