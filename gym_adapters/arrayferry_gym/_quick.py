@@ -94,11 +94,17 @@ def find_quick(
         return NOT_QUICK
     dtype, wider = fitted.dtype, None
     if libraries.env_backend.name == "numpy" and converted.dtype != dtype:
-        if fitter.bounds or not np.can_cast(converted.dtype, dtype, "safe"):
+        if fitter.bounds or not _is_narrower(converted.dtype, dtype):
             return NOT_QUICK
         dtype, wider = converted.dtype, dtype
     test = _test(action, dtype, space, fitter, libraries)
     return Quick(cls, space, dtype=dtype, shape=fitted.shape, test=test, wider=wider)
+
+
+def _is_narrower(dtype: np.dtype[Any], wide: np.dtype[Any]) -> bool:
+    """Tell whether a dtype of the same kind holds all numbers of another one."""
+    whole = dtype.kind in "iu" and wide.kind in "iu"
+    return (whole or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
 
 
 def _test(

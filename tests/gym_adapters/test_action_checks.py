@@ -562,3 +562,34 @@ def test_the_quick_test_of_ranges(counts, start, dtype):
         whole = x.astype(object)
         valid = (whole >= space.start) & (whole < space.start.astype(object) + space.nvec)
         assert test(None, x) == valid.all(), x
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (spaces.MultiDiscrete([3] * 16), np.int32),
+        (spaces.MultiDiscrete([3] * 16), np.uint8),
+        (spaces.MultiDiscrete([300] * 2, dtype=np.int32), np.int16),
+        (spaces.Box(-1, 1, (4,), np.float64), np.float32),
+    ],
+)
+def test_narrower_dtypes_are_quick_too(space, dtype, monkeypatch):
+    """JAX's own integers have 32 bits, those of most spaces 64."""
+    env = ArrayConversion(Takes(space), target_xp="numpy")
+    fits = []
+    fit = type(env)._fit
+    monkeypatch.setattr(
+        type(env), "_fit", lambda self, action: (fits.append(1), fit(self, action))[1]
+    )
+    for _ in range(5):
+        env.step(np.ones(space.shape, dtype))
+        assert env.env.taken.dtype == space.dtype
+        assert (env.env.taken == 1).all()
+    assert len(fits) == 1
+    if dtype is not np.float32:
+        with pytest.raises(af.ConversionError, match="out of its range"):
+            env.step(
+                np.full(space.shape, np.iinfo(dtype).max if dtype is not np.int16 else 300, dtype)
+            )
+        env.step(np.ones(space.shape, dtype))
+        assert (env.env.taken == 1).all()

@@ -49,6 +49,12 @@ class HostFunctions:
         info_like: an example of what to return of its infos, a dict. All else in them is left out, and what is
             missing in an info is zero.
 
+    Attributes:
+        env: as given.
+        name: its id, or the name of its class.
+        num_envs: how many environments a vector environment has, None for a single one.
+        resets_in_same_step: whether an episode that ends is reset in the same step.
+
     Raises:
         arrayferry.OptionError: a space has no fixed shape, or the environment computes in JAX.
         TypeError: `env` is no environment.
@@ -95,10 +101,10 @@ class HostFunctions:
         numpy: Any
         if isinstance(env, VectorEnv):
             numpy = vector.ArrayConversion(env, target_xp="numpy", stack_final=True)
-            self._resets = numpy.autoreset_mode == AutoresetMode.SAME_STEP
+            self.resets_in_same_step = numpy.autoreset_mode == AutoresetMode.SAME_STEP
         else:
             numpy = ArrayConversion(env, target_xp="numpy")
-            self._resets = True
+            self.resets_in_same_step = True
         self._numpy = numpy
         batch = () if self.num_envs is None else (self.num_envs,)
         self._observations = _Parts(env.observation_space, f"the observation space of {self.name}")
@@ -111,6 +117,7 @@ class HostFunctions:
         self._reward: Shape = shape, _jax_dtype(np.float64)
         self._flag: Shape = batch, np.dtype(bool)
         self._infos = _Infos(info_like or {})
+        self._likes = reward_like, info_like
         self._lock = threading.Lock()
         self._calls = 0
         self._open = True
@@ -160,7 +167,7 @@ class HostFunctions:
                 remedy="Pass what reset or step returned first.",
             )
         observations = self._observations
-        final = observations.shapes if self._resets else []
+        final = observations.shapes if self.resets_in_same_step else []
         given = [jnp.asarray(part) for part in self._actions.take(action, "an action")]
         results = self._call(
             _Callback(self, "_step"),
@@ -178,7 +185,7 @@ class HostFunctions:
         rest = iter(results[1:])
         observation = observations.build(rest)
         reward, terminated, truncated = next(rest), next(rest), next(rest)
-        last = observations.build(rest) if self._resets else observation
+        last = observations.build(rest) if self.resets_in_same_step else observation
         info = self._infos.build(rest)
         outcome = Outcome(observation, reward, terminated, truncated, last, info, None)
         return results[0], outcome
@@ -215,12 +222,12 @@ class HostFunctions:
         observation, reward, terminated, truncated, info = env.step(action)
         self._calls = (self._calls + 1) % 2**31
         found = observations.arrays(observation)
-        final = found if self._resets else []
+        final = found if self.resets_in_same_step else []
         if self.num_envs is None:
             if terminated or truncated:
                 final = [np.array(part) for part in found]
                 found = observations.arrays(env.reset()[0])
-        elif self._resets and "final_obs" in info:
+        elif self.resets_in_same_step and "final_obs" in info:
             over = np.logical_or(terminated, truncated)
             final = [
                 np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
@@ -288,6 +295,9 @@ class HostFunctions:
             self._open = False
             self.env.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.env, *self._likes)
+
     def __enter__(self) -> HostFunctions:
         return self
 
@@ -299,6 +309,10 @@ class HostFunctions:
 
 
 _STATE: Shape = (), np.dtype(np.int32)
+
+
+def _restore(env: Any, reward_like: Any, info_like: Any) -> HostFunctions:
+    return HostFunctions(env, reward_like=reward_like, info_like=info_like)
 
 
 class _Callback:
@@ -387,7 +401,7 @@ class _Parts:
         parts: list[Any] = []
         try:
             _taken(self._space, value, parts)
-        except (TypeError, KeyError, IndexError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise af.ConversionError(
                 f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}",
                 remedy=f"Pass {noun} as the space samples it.",
@@ -408,7 +422,7 @@ class _Parts:
         parts: list[Any] = []
         try:
             _taken(self._space, value, parts)
-        except (TypeError, KeyError, IndexError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EnvResultError(
                 f"{value!r:.80} is not of the structure of {self._what}, {self._space}"
             ) from error
@@ -456,10 +470,10 @@ def _fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:
         )
     if x.dtype == dtype:
         return x
-    if x.dtype.kind in "biufc":
+    if x.dtype.kind in "biuf" or (x.dtype.kind == dtype.kind == "c"):
         with np.errstate(all="ignore"):
             cast = x.astype(dtype)
-        if x.dtype.kind == cast.dtype.kind == "f":
+        if x.dtype.kind == dtype.kind and dtype.kind in "fc":
             finite = np.isfinite(cast)
             fits = finite.all() or (finite | ~np.isfinite(x)).all()
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import arrayferry as af
 
 from ._base import FunctionalEnv, check_functional, identity
 from ._bound import select
-from ._engine import Running
+from ._host import HostFunctions
 from ._jax import Functions, checked_key
 from ._limits import UNSET, check_count, limit_of
 from ._params import VALUE, Frame, Params, prepare
@@ -51,11 +52,11 @@ class Carry(NamedTuple):
     """Where a rollout has stopped, to go on from there.
 
     Attributes:
-        running: the environments.
+        running: the environments; of an ordinary one, its state.
         observation: their observations, (n, ...).
     """
 
-    running: Running
+    running: Any
     observation: Any
 
 
@@ -76,12 +77,12 @@ class Episode(NamedTuple):
 
 
 def rollout(
-    env: FunctionalEnv,
+    env: FunctionalEnv | HostFunctions,
     policy: Policy,
     policy_params: Any,
     key: Any,
     num_steps: int,
-    num_envs: int,
+    num_envs: int | None = None,
     *,
     env_params: Any = None,
     carry: Carry | None = None,
@@ -96,13 +97,13 @@ def rollout(
     is compiled each time.
 
     Args:
-        env: the environment.
+        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
             else, such as the functions in an Equinox module, is static.
         key: a key of JAX, another one for each call.
         num_steps: how many steps to take in each environment.
-        num_envs: how many environments.
+        num_envs: how many environments. An ordinary vector environment has its own number.
         env_params: the parameters of the environment, or a dict of those that differ from the defaults.
         carry: where another rollout has stopped. None starts all environments anew.
         max_episode_steps: after how many steps an episode is truncated, None for never. The default is
@@ -126,14 +127,17 @@ def rollout(
         >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
     """
     check_count("num_steps", num_steps)
+    if isinstance(env, HostFunctions):
+        num_envs = _check_host(env, num_envs, env_params, max_episode_steps)
     static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
     if carry is not None and not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is no Carry", remedy="Pass what rollout returned first."
         )
-    if carry is not None and carry.running.elapsed.shape != (num_envs,):
+    elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
+    if elapsed is not None and elapsed.shape != (num_envs,):
         raise af.OptionError(
-            f"num_envs={num_envs}, but carry has {carry.running.elapsed.shape[0]} environments",
+            f"num_envs={num_envs}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
     return _rollout((*static, num_steps), values, checked_key(key), carry)  # type: ignore[no-any-return]
@@ -143,7 +147,8 @@ def rollout(
 def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
     *parts, limit, num_envs, num_steps = static
     env, policy, policy_params, env_params = _united(*parts, *values)
-    functions = Functions(env, max_episode_steps=limit)
+    hosted = isinstance(env, HostFunctions)
+    functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
     start, key = jax.random.split(key)
     if carry is None:
         carry = Carry(*functions.reset(start, num_envs, env_params))
@@ -251,13 +256,66 @@ def _prepared(
     env: Any, policy: Any, policy_params: Any, env_params: Any, num_envs: Any, limit: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into what is static and what are values."""
-    env = check_functional(env)
+    hosted = isinstance(env, HostFunctions)
+    env = env if hosted else check_functional(env)
     check_count("num_envs", num_envs)
-    held = _Env(env) if jax.tree_util.all_leaves([env]) else env  # else it is a pytree, with arrays
+    held: Any = _Weak(env) if hosted else env
+    if not hosted and jax.tree_util.all_leaves([env]):  # else it is a pytree, with arrays
+        held = _Env(env)
     values, frame = _divided((held, policy, policy_params))
-    params = prepare(env_params, env.default_params, num_envs, af.registry.backend("jax"), None)
-    static = frame, params.frame, params.batched, limit_of(env, limit), num_envs
+    defaults = {} if hosted else env.default_params
+    params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
+    limit = None if hosted else limit_of(env, limit)
+    static = frame, params.frame, params.batched, limit, num_envs
     return static, (values, params.values)
+
+
+def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
+    """Check the arguments for an ordinary environment, and return how many there are."""
+    if env.num_envs is None or not env.resets_in_same_step:
+        raise af.OptionError(
+            f"{env.name} is no vector environment that resets in the same step",
+            remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
+            "vector_kwargs={'autoreset_mode': 'SameStep'}).",
+        )
+    if num_envs not in (None, env.num_envs):
+        raise af.OptionError(
+            f"num_envs={num_envs!r}, but {env.name} has {env.num_envs}", remedy="Leave it out."
+        )
+    if env_params is not None or limit is not UNSET:
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
+            remedy="Leave out env_params and max_episode_steps.",
+        )
+    return env.num_envs
+
+
+class _Weak:
+    """A reference to the functions of an ordinary environment, which compiled code does not keep alive."""
+
+    def __init__(self, functions: HostFunctions) -> None:
+        self._hash = hash(functions)
+        self.functions = weakref.ref(functions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Weak) and self.functions == other.functions
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class _Hosted:
+    """The functions of an ordinary environment, with the signatures of `Functions`."""
+
+    def __init__(self, functions: HostFunctions) -> None:
+        self._functions = functions
+
+    def reset(self, key: Any, num_envs: int, params: Any) -> tuple[Any, Any]:
+        state, observation, _ = self._functions.reset(seed=key)
+        return state, observation
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any]:
+        return self._functions.step(state, action)
 
 
 def _united(
@@ -265,7 +323,8 @@ def _united(
 ) -> tuple[Any, Any, Any, Any]:
     """Return the environment, the policy and the parameters of both."""
     env, policy, policy_params = frame.join(values)
-    env = env.env if type(env) is _Env else env
+    if type(env) in (_Env, _Weak):
+        env = env.env if type(env) is _Env else env.functions()
     return env, policy, policy_params, Params(env_frame, env_values, batched)
 
 
