@@ -10,7 +10,7 @@ import torch
 import arrayferry as af
 from arrayferry_gym.functional import Functions, Pendulum
 
-STEPS, ENVS, STEP = 100, 3, 1e-3
+STEPS, ENVS, STEP = 100, 3, 3e-3
 
 
 @pytest.fixture
@@ -61,9 +61,8 @@ def test_pendulum_from_torch(x64):
                     with torch.no_grad():
                         ends.append(float(total(*moved)))
                 difference = (ends[0] - ends[1]) / (2 * STEP)
-                scale = float(gradient.norm() * direction.norm())
                 found = float((gradient * direction).sum())
-                assert found == pytest.approx(difference, rel=1e-2, abs=1e-3 * scale)
+                assert found == pytest.approx(difference, rel=1e-2, abs=0.15)
 
 
 def test_a_policy_in_torch_learns_through_an_environment_in_jax():
