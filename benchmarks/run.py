@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 
 import functional
+import functions
 import growth
 import pairs
 import registered
@@ -31,6 +32,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "functions": functions.functions_rows,
     "large": growth.large_rows,
     "leaves": growth.leaves_rows,
     "backends": registered.backends_rows,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from report import bars, draw
+from report import Line, bars, draw
 
 from arrayferry_gym.functional import FunctionalEnv
 
@@ -165,11 +165,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--picture", default="own_environment.png")
     given = parser.parse_args()
-    curves = {}
+    lines = []
     with bars() as add:
         for name, agent in {"NumPy": numpy_agent, "PyTorch": torch_agent, "JAX": jax_agent}.items():
-            curves[name] = [agent(add(f"{name} agent", UPDATES))]
-    draw(given.picture, curves, "updates")
+            lines.append(Line(name, 1, [agent(add(f"{name} agent", UPDATES))]))
+    draw(given.picture, lines, "updates")
 
 
 if __name__ == "__main__":

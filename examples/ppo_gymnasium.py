@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from ppo import NETWORKS, PPO, Settings
-from report import bars, draw, table
+from report import Line, bars, draw, table
 from stepwise import run
 
 from arrayferry_gym.functional import Transition
@@ -75,7 +75,7 @@ def main() -> None:
     with bars() as add:
         result = run("JAX agent, NumPy environment", agent, "numpy", given.seed, add)
     table([result])
-    draw(given.picture, {result.name: result.curves}, "steps", agent.settings.per_update)
+    draw(given.picture, [Line(result.name, agent.settings.per_update, result.curves)], "steps", 10)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from ppo import NETWORKS, PPO, Settings
-from report import Add, Result, bars, draw, table
+from report import Add, Line, Result, bars, draw, table
 
 from arrayferry_gym.functional import CartPole, Transition, episode, rollout
 
@@ -116,7 +116,7 @@ def main() -> None:
     table([result])
     for seed, score in zip(seeds, result.scores, strict=True):
         print(f"seed {seed}: {score:.1f}")
-    draw(given.picture, {result.name: result.curves}, "steps", agent.settings.per_update)
+    draw(given.picture, [Line(result.name, agent.settings.per_update, result.curves)], "steps", 10)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from ppo import ACTIONS, HIDDEN, OBSERVATION, Settings
-from report import bars, draw, table
+from report import Line, bars, draw, table
 from stepwise import run
 from torch.distributions import Categorical
 
@@ -118,7 +118,7 @@ def main() -> None:
     with bars() as add:
         result = run(name, agent, given.environment, given.seed, add)
     table([result])
-    draw(given.picture, {result.name: result.curves}, "steps", agent.settings.per_update)
+    draw(given.picture, [Line(result.name, agent.settings.per_update, result.curves)], "steps", 10)
 
 
 if __name__ == "__main__":

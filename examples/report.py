@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["Add", "Result", "Show", "bars", "draw", "table"]
+__all__ = ["Add", "Line", "Result", "Show", "bars", "draw", "table"]
 
 GOAL = 450.0
 """The score from which on an agent has learned CartPole. The highest is 500."""
@@ -48,6 +49,20 @@ class Result(NamedTuple):
     def learned(self) -> bool:
         """Whether all agents have learned."""
         return all(score >= GOAL for score in self.scores)
+
+
+class Line(NamedTuple):
+    """Learning curves to draw.
+
+    Attributes:
+        name: whose they are.
+        unit: how much of what is counted an update takes.
+        curves: the scores after each update.
+    """
+
+    name: str
+    unit: float
+    curves: Sequence[Sequence[float]]
 
 
 @contextmanager
@@ -97,27 +112,25 @@ def table(results: Sequence[Result]) -> None:
     Console().print(found)
 
 
-def draw(path: str, curves: dict[str, list[Sequence[float]]], xlabel: str, unit: int = 1) -> None:
+def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> None:
     """Save a picture of learning curves, those of one name in one colour.
 
     Args:
         path: where to save it.
-        curves: scores after each update, under a name for each group of agents.
+        lines: what to draw.
         xlabel: what is counted.
-        unit: how much of it an update takes.
+        mean_of: each point is the mean of so many scores, the last ones.
     """
     figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
     axes = figure.subplots()
-    for number, (name, group) in enumerate(curves.items()):
-        for index, scores in enumerate(group):
-            known = [(unit * i, y) for i, y in enumerate(scores, 1) if not math.isnan(y)]
-            axes.plot(
-                *zip(*known, strict=True),
-                color=f"C{number}",
-                linewidth=1,
-                label="" if index else name,
-            )
-    axes.set(xlabel=xlabel, ylabel="score")
+    for number, (name, unit, curves) in enumerate(lines):
+        for index, scores in enumerate(curves):
+            known = [(unit * update, y) for update, y in enumerate(scores, 1) if not math.isnan(y)]
+            x, y = zip(*known, strict=True)
+            means = [fmean(y[max(0, end - mean_of) : end]) for end in range(1, len(y) + 1)]
+            label = "" if index else name
+            axes.plot(x, means, color=f"C{number}", linewidth=1.2, alpha=0.8, label=label)
+    axes.set(xlabel=xlabel, ylabel="score" if mean_of == 1 else f"score, mean of {mean_of} updates")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.savefig(path)

@@ -1,0 +1,180 @@
+"""Rows on functions that cross: gradients, and ordinary environments inside `jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from row import Check, Row, microseconds
+from timing import Block, fastest_block
+
+import arrayferry as af
+from arrayferry_gym.functional import HostFunctions
+
+__all__ = ["functions_rows"]
+
+GRADIENTS = "gradients across, small arrays"
+INSIDE = "an ordinary environment inside jit: CartPole"
+REPEATS = 50
+
+
+def functions_rows() -> list[Row]:
+    """Functions that cross, and environments inside jit."""
+    return [_torch_row(), _jax_row(), *[_inside_row(*each) for each in INSIDE_COUNTS]]
+
+
+def _layer(x: Any, w: Any) -> Any:
+    return jnp.tanh(x @ w).sum()
+
+
+def _repeated(function: Callable[[], object]) -> Block:
+    def work() -> None:
+        for _ in range(REPEATS):
+            function()
+
+    return Block(lambda: None, work)
+
+
+def _by_hand(enter: Callable[[list[Any]], list[Any]]) -> Any:
+    """Write a function of PyTorch's autograd around a function in JAX, as it is usually done."""
+    forward = jax.jit(lambda x, w: jax.vjp(_layer, x, w))
+    backward = jax.jit(lambda pullback, cotangent: pullback(cotangent))
+
+    class Hand(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            y, ctx.pullback = forward(*enter([x.detach().numpy(), w.detach().numpy()]))
+            return torch.from_numpy(np.array(y))
+
+        @staticmethod
+        def backward(ctx: Any, cotangent: Any) -> Any:
+            found = backward(ctx.pullback, *enter([cotangent.numpy()]))
+            return tuple(torch.from_numpy(np.array(x)) for x in found)
+
+    return Hand.apply
+
+
+def _torch_row() -> Row:
+    """PyTorch through JAX, forward and backward."""
+    identity = jax.jit(lambda xs: xs)
+    ways = {
+        "ours": af.agnostic("jax", differentiable=True)(jax.jit(_layer)),
+        "by hand": _by_hand(lambda xs: [jnp.asarray(x.copy()) for x in xs]),
+        "fastest by hand": _by_hand(lambda xs: identity([x.copy() for x in xs])),
+        "native": lambda x, w: torch.tanh(x @ w).sum(),
+    }
+    x, w = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
+
+    def pass_through(way: Any) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(way(x, w), (x, w))
+
+    blocks = {name: _repeated(pass_through(way)) for name, way in ways.items()}
+    times = {name: took / REPEATS for name, took in fastest_block(blocks, 4.0).items()}
+    ours = times["ours"]
+    check = Check(ours / times["by hand"], 1.3, "of a function by hand")
+    note = (
+        f"{ours / times['fastest by hand']:.2f} of the fastest by hand, "
+        f"{ours / times['native']:.1f} of PyTorch alone"
+    )
+    return Row(GRADIENTS, "PyTorch through JAX", (check,), note, microseconds(times))
+
+
+def _jax_row() -> Row:
+    """JAX through PyTorch, forward and backward, inside jit."""
+
+    def layer(x: Any, w: Any) -> Any:
+        return torch.tanh(x @ w).sum()
+
+    def on_host(x: Any, w: Any) -> Any:
+        return layer(*[torch.from_numpy(np.array(each)) for each in (x, w)]).numpy()
+
+    def gradient(x: Any, w: Any, cotangent: Any) -> Any:
+        inputs = [torch.from_numpy(np.array(each)).requires_grad_() for each in (x, w)]
+        found = torch.autograd.grad(layer(*inputs), inputs, torch.from_numpy(np.array(cotangent)))
+        return tuple(each.numpy() for each in found)
+
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+
+    @jax.custom_vjp
+    def hand(x: Any, w: Any) -> Any:
+        return jax.pure_callback(on_host, scalar, x, w)
+
+    hand.defvjp(
+        lambda x, w: (hand(x, w), (x, w)),
+        lambda kept, cotangent: jax.pure_callback(gradient, kept, *kept, cotangent),
+    )
+    ours = af.agnostic("torch", differentiable=True, result_like=0.0)(layer)
+    ways = {"ours": ours, "by hand": hand, "native": _layer}
+    x = jnp.ones((4, 4))
+    blocks = {}
+    for name, way in ways.items():
+        compiled = jax.jit(jax.value_and_grad(way, (0, 1)))
+        blocks[name] = _repeated(lambda f=compiled: jax.block_until_ready(f(x, x)))
+    times = {name: took / REPEATS for name, took in fastest_block(blocks, 4.0).items()}
+    check = Check(times["ours"] / times["by hand"], 1.3, "of a function by hand")
+    note = f"{times['ours'] / times['native']:.0f} of JAX alone"
+    return Row(GRADIENTS, "JAX through PyTorch, inside jit", (check,), note, microseconds(times))
+
+
+INSIDE_COUNTS = ((None, 1_000, 2.5), (1, 500, 2.5), (16, 200, 2.5), (1_024, 50, 1.2))
+
+
+def _make(count: int | None) -> Any:
+    if count is None:
+        return gym.make("CartPole-v1")
+    mode = "sync" if count <= 16 else "vector_entry_point"
+    return gym.make_vec("CartPole-v1", num_envs=count, vectorization_mode=mode)
+
+
+def _policy(weights: Any, observation: Any, key: Any) -> Any:
+    noise = jax.random.normal(key, observation.shape[:-1])
+    return (observation @ weights + noise > 0).astype(jnp.int32)
+
+
+def _inside_row(count: int | None, steps: int, limit: float) -> Row:
+    """Steps with a compiled policy: in a loop, and in one compiled call."""
+    weights = jnp.array([0.1, 0.2, 1.0, 0.5])
+    env, functions = _make(count), HostFunctions(_make(count))
+
+    @jax.jit
+    def act(observation: Any, key: Any) -> Any:
+        key, own = jax.random.split(key)
+        return _policy(weights, observation, own), key
+
+    def loop() -> None:
+        observation, _ = env.reset(seed=0)
+        key = jax.random.key(0)
+        for _ in range(steps):
+            action, key = act(observation, key)
+            chosen = int(action) if count is None else np.asarray(action)
+            observation, _, terminated, truncated, _ = env.step(chosen)
+            if count is None and (terminated or truncated):
+                observation, _ = env.reset()
+
+    @jax.jit
+    def inside() -> Any:
+        def one(carry: Any, _: Any) -> Any:
+            state, observation, key = carry
+            key, own = jax.random.split(key)
+            state, outcome = functions.step(state, _policy(weights, observation, own))
+            return (state, outcome.observation, key), outcome.reward
+
+        start = (*functions.reset(0)[:2], jax.random.key(0))
+        return jax.lax.scan(one, start, None, length=steps)[1]
+
+    times = fastest_block(
+        {
+            "loop": Block(lambda: None, loop),
+            "inside": Block(lambda: None, lambda: jax.block_until_ready(inside())),
+        },
+        4.0,
+    )
+    times = {name: took / steps for name, took in times.items()}
+    check = Check(times["inside"] / times["loop"], limit, "of a loop in Python")
+    what = "one" if count is None else f"a vector of {count:,}"
+    return Row(INSIDE, what, (check,), "", microseconds(times))
