@@ -96,8 +96,9 @@ def run(name: str, agent: PPO, seeds: list[int], add: Add) -> Result:
     jax.effects_barrier()  # the last bars
     scores = jax.jit(jax.vmap(play))(params)
     steps = len(seeds) * agent.settings.updates * agent.settings.per_update
+    all_of_them = name if len(seeds) == 1 else f"{name}, {len(seeds)} at once"
     return Result(
-        name, compiled - started, done - compiled, steps, scores.tolist(), curves.tolist()
+        all_of_them, compiled - started, done - compiled, steps, scores.tolist(), curves.tolist()
     )
 
 

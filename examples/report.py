@@ -46,6 +46,11 @@ class Result(NamedTuple):
     curves: list[Sequence[float]]
 
     @property
+    def rate(self) -> float:
+        """The steps a second."""
+        return self.steps / self.seconds
+
+    @property
     def learned(self) -> bool:
         """Whether all agents have learned."""
         return all(score >= GOAL for score in self.scores)
@@ -97,19 +102,20 @@ def table(results: Sequence[Result]) -> None:
     """Print what was measured.
 
     Example:
-        >>> table([Result("agent", 1.0, 0.5, 1000, [500.0, 490.0], [])])  # doctest: +ELLIPSIS
+        >>> table([Result("agent", 1.0, 0.5, 1000, [500.0, 490.0], [])])
         <BLANKLINE>
-        ...
+        ... agent ... 490 ... 1.0 s ... 0.50 s ... 2,000 ...
     """
-    found = Table("", box=SIMPLE)
-    for title in ("agents", "lowest score", "compiling", "learning", "steps/s"):
+    found = Table(box=SIMPLE)
+    found.add_column(no_wrap=True)
+    for title in ("lowest score", "compiling", "learning", "steps/s"):
         found.add_column(title, justify="right")
     for result in results:
         found.add_row(
-            result.name, f"{len(result.scores)}", f"{min(result.scores):.0f}", f"{result.compiling:.1f} s",
-            f"{result.seconds:.2f} s", f"{result.steps / result.seconds:,.0f}",
+            result.name, f"{min(result.scores):.0f}", f"{result.compiling:.1f} s",
+            f"{result.seconds:.2f} s", f"{result.rate:,.0f}",
         )  # fmt: skip
-    Console().print(found)
+    Console(width=80).print(found)
 
 
 def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> None:

@@ -26,9 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from ._agnostic import agnostic
 from ._api import backend_of, convert, converter
 from ._errors import ConversionError, CopyRequiredError, UnsupportedDtypeError
 from ._options import Options
+from ._plugin.autodiff import Flat
 from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.converter import Converter
 from ._registry.discovery import is_built_in
@@ -561,6 +563,35 @@ class BackendContract:
             assert backend_of(back["x"][0]).name == self._backend.name, f"from {other.name}"
             _same(self.read(back["x"][0]), values, f"to {other.name} and back")
 
+    def test_gradients_cross(self) -> None:
+        """Gradients cross to and from every other library that has them, and so do second derivatives."""
+        mine = self._backend
+        values = np.array([0.5, -1.0, 2.0], np.float32)
+        others = [other for other in self._others() if other.autodiff is not None]
+        for other in others if mine.autodiff is not None else ():
+            for inner, outer in ((mine, other), (other, mine)):
+                where = f"{outer.name} through {inner.name}"
+                crossed = agnostic(inner, differentiable=True)(lambda x: x * x * x)
+                assert outer.autodiff is not None
+                x = self.make(values) if outer is mine else convert(values, outer)
+                ones = convert(np.ones(3, np.float32), outer)
+
+                def flat(arrays: list[Any], crossed: Any = crossed) -> Flat:
+                    return Flat([crossed(arrays[0])])
+
+                function = outer.autodiff.function(flat, None)
+                found, pullback = function.vjp([x], (0,))
+                _same(_values(found.arrays[0]), values**3, f"the value in {where}")
+                for _ in range(2):
+                    (gradient,) = pullback([ones])
+                    _same(_values(gradient), 3 * values**2, f"the gradient of {where}")
+                try:
+                    _, pullback = function.transposed(1, (0,)).vjp([x, ones], (0,))
+                except NotImplementedError:
+                    continue
+                (second,) = pullback([ones])
+                _same(_values(second), 6 * values, f"the second derivative of {where}")
+
     def test_conversions_can_be_pickled(self) -> None:
         """A conversion to the backend works after pickling."""
         values = _sample(np.dtype("float32"), (2,))
@@ -629,6 +660,10 @@ def _read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     x = x.copy()
     x.flags.writeable = False
     return x
+
+
+def _values(x: Any) -> Any:
+    return convert(x, "numpy")
 
 
 def _same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], what: str) -> None:

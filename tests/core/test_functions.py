@@ -468,7 +468,7 @@ def test_torch_compile():
     (gradient,) = torch.autograd.grad(compiled(x), x)
     assert torch.allclose(gradient, 2 * torch.cos(2 * x))
     whole = torch.compile(lambda x: function(x * 2), backend="eager", fullgraph=True)
-    with pytest.raises(Exception, match=r"torch\.compiler\.disable"):
+    with pytest.raises(Exception, match="disable"):
         whole(x)
 
 

@@ -394,3 +394,35 @@ def test_a_direct_converter_that_differs_is_caught():
     finally:
         af.registry.unregister(part)
     assert "toy -> numpy" in str(found["test_direct_converters_match_the_general_path"])
+
+
+def _without_gradient(autodiff, crossing, arrays):
+    return crossing.run(arrays)
+
+
+def _doubled(autodiff, crossing, arrays):
+    return [2 * y for y in autodiff.call(crossing, arrays)]
+
+
+@pytest.mark.parametrize("fault", [_without_gradient, _doubled])
+def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
+    import torch
+
+    from arrayferry_plugins.torch_ import TorchBackend
+
+    correct = TorchBackend.autodiff
+
+    class Faulty(type(correct)):
+        def call(self, crossing, arrays):
+            return fault(correct, crossing, arrays)
+
+    class Test(BackendContract):
+        backend = "torch"
+
+        def make(self, values):
+            return torch.from_numpy(values.copy())
+
+    Test().test_gradients_cross()
+    monkeypatch.setattr(TorchBackend, "autodiff", Faulty())
+    with pytest.raises((AssertionError, RuntimeError)):
+        Test().test_gradients_cross()
