@@ -95,28 +95,20 @@ def agnostic(
         )
 
     def decorate(function: Function) -> Function:
-        plain = _plain(function, inside, result_like)
-        call = _differentiable(function, plain, inside, result_like) if differentiable else plain
-
-        for backend in registry.backends().values():
-            call = backend.uncompiled(call)
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return call(args, kwargs)
-
-        return wrapper
+        wrapper = _plain(function, inside, result_like)
+        if differentiable:
+            wrapper = _differentiable(function, wrapper, inside, result_like)
+            for backend in registry.backends().values():
+                wrapper = backend.uncompiled(wrapper)
+        return functools.wraps(function)(wrapper)
 
     return decorate
 
 
-Caller = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-
-
-def _plain(function: Function, inside: Conversion, result_like: Any) -> Caller:
+def _plain(function: Function, inside: Conversion, result_like: Any) -> Function:
     """Convert the arguments, call the function, and convert its result."""
 
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         array, backend = _first_argument(args, kwargs)
         try:
             given, named = inside((args, kwargs)) if kwargs else (inside(args), kwargs)
@@ -127,7 +119,7 @@ def _plain(function: Function, inside: Conversion, result_like: Any) -> Caller:
             return result
         return kept_conversion(backend, device_like(array, backend))(result)
 
-    return call
+    return wrapper
 
 
 def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -188,8 +180,8 @@ def _expected(
 
 
 def _differentiable(
-    function: Function, plain: Caller, inside: Conversion, result_like: Any
-) -> Caller:
+    function: Function, plain: Function, inside: Conversion, result_like: Any
+) -> Function:
     """Do the same, with gradients."""
     registry, name = default_registry(), name_of(function)
     by_numpy = entry_by_numpy(inside)
@@ -211,7 +203,7 @@ def _differentiable(
         kept[key] = made
         return made
 
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         own, layout = inside.target, None
         arrays: Sequence[Any]
         arrays, kinds = args, [registry.kind(value) for value in args]
@@ -221,7 +213,7 @@ def _differentiable(
         backends = [kind.backend for kind in kinds]
         caller = next((b for b in backends if b is not None and b.autodiff and b is not own), None)
         if caller is None or caller.autodiff is None:
-            return plain(args, kwargs)
+            return plain(*args, **kwargs)
         foreign = tuple(index for index, backend in enumerate(backends) if backend is caller)
         given = [arrays[index] for index in foreign]
         others = [x for index, x in enumerate(arrays) if index not in foreign]
@@ -240,7 +232,7 @@ def _differentiable(
         )
         return crossing.build(caller.autodiff.call(crossing, given))
 
-    return call
+    return wrapper
 
 
 def _path(layout: Layout | None, index: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,15 +15,14 @@ __all__ = ["TorchAutodiff", "uncompiled"]
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that `torch.compile` does not look into. See `arrayferry.Backend.uncompiled`."""
 
-    @functools.wraps(function)
-    def wrapper(*args: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if "torch._dynamo" not in sys.modules:
-            return function(*args)
+            return function(*args, **kwargs)
         from torch._C._dynamo.eval_frame import set_eval_frame
 
         before = set_eval_frame(None)  # what torch.compiler.disable does too
         try:
-            return function(*args)
+            return function(*args, **kwargs)
         finally:
             set_eval_frame(before)
 
