@@ -25,8 +25,8 @@ def pair(library: str, make: type[Any], settings: Settings, add: Add) -> Result:
 
     Example:
         >>> settings = Settings(updates=2, num_envs=4, num_steps=8)
-        >>> pair("jax", TorchAgent, settings, lambda name, updates: lambda done, score: None).name
-        'PyTorch agent, JAX environment'
+        >>> pair("numpy", TorchAgent, settings, lambda name, updates: lambda done, score: None).name
+        'PyTorch agent, NumPy environment'
     """
     agent = make(settings, seed=0)
     name = f"{NAMES[agent.library]} agent, {NAMES[library]} environment"

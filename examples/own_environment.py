@@ -78,7 +78,7 @@ def numpy_agent(show: Show = quiet) -> list[float]:
 
     weights = np.zeros(3, np.float32)
     scores = [score(weights)]
-    for update in range(1, UPDATES + 1):
+    for update in range(2, UPDATES + 1):
         tried = weights + rng.normal(0, 0.3, 3).astype(np.float32)
         reached = score(tried)
         if reached > scores[-1]:
@@ -102,7 +102,7 @@ def torch_agent(show: Show = quiet) -> list[float]:
     policy = torch.nn.Linear(2, 1)
     torch.nn.init.zeros_(policy.weight)
     torch.nn.init.zeros_(policy.bias)
-    optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=0.03)
     scores = []
     for update in range(1, UPDATES + 1):
         observation, _ = envs.reset(seed=0)
@@ -133,7 +133,7 @@ def jax_agent(show: Show = quiet) -> list[float]:
 
     from arrayferry_gym.functional import rollout
 
-    optimiser = optax.adam(0.1)
+    optimiser = optax.adam(0.03)
 
     def policy(weights: Any, observation: Any, key: Any) -> tuple[Any, None]:
         return (observation @ weights[:2] + weights[2])[:, None], None

@@ -17,6 +17,9 @@ from report import Add, Line, Result, bars, draw, table
 
 from arrayferry_gym.functional import CartPole, Transition, episode, rollout
 
+SHOWN = 10
+"""After how many updates the bar moves. To call Python takes about half as long as an update."""
+
 
 def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tuple[Any, Any]:
     """Train an agent. It is a pure function of the seed, so that `jit` and `vmap` apply.
@@ -24,7 +27,7 @@ def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tup
     Args:
         agent: the agent.
         seed: a whole number.
-        show: is called after each update with the seed, the number of updates, and the score.
+        show: is called now and then with the seed, the number of updates, and the score.
 
     Returns:
         The parameters of the network, and the score after each update.
@@ -50,7 +53,9 @@ def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tup
         learner = agent.learn(learner, transitions, learning)
         totals, score = returns(totals, transitions)
         if show is not None:
-            jax.debug.callback(show, seed, number, score)
+            jax.lax.cond(
+                number % SHOWN == 0, lambda: jax.debug.callback(show, seed, number, score), lambda: None
+            )  # fmt: skip
         return (learner, envs, totals), score
 
     numbers = jnp.arange(1, settings.updates + 1)

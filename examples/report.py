@@ -99,7 +99,7 @@ def bars() -> Iterator[Add]:
 
 
 def table(results: Sequence[Result]) -> None:
-    """Print what was measured.
+    """Print what was measured, with the lowest score of several agents.
 
     Example:
         >>> table([Result("agent", 1.0, 0.5, 1000, [500.0, 490.0], [])])
@@ -108,7 +108,7 @@ def table(results: Sequence[Result]) -> None:
     """
     found = Table(box=SIMPLE)
     found.add_column(no_wrap=True)
-    for title in ("lowest score", "compiling", "learning", "steps/s"):
+    for title in ("score", "compiling", "learning", "steps/s"):
         found.add_column(title, justify="right")
     for result in results:
         found.add_row(
@@ -119,7 +119,7 @@ def table(results: Sequence[Result]) -> None:
 
 
 def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> None:
-    """Save a picture of learning curves, those of one name in one colour.
+    """Save a picture of learning curves, those of one name in one colour, and print where it is.
 
     Args:
         path: where to save it.
@@ -134,9 +134,12 @@ def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> Non
             known = [(unit * update, y) for update, y in enumerate(scores, 1) if not math.isnan(y)]
             x, y = zip(*known, strict=True)
             means = [fmean(y[max(0, end - mean_of) : end]) for end in range(1, len(y) + 1)]
-            label = "" if index else name
-            axes.plot(x, means, color=f"C{number}", linewidth=1.2, alpha=0.8, label=label)
+            axes.plot(
+                x, means, ("-", "--")[number % 2], color=f"C{number}", linewidth=1.2,
+                zorder=10 - number, label="" if index else name,
+            )  # fmt: skip
     axes.set(xlabel=xlabel, ylabel="score" if mean_of == 1 else f"score, mean of {mean_of} updates")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.savefig(path)
+    print(f"The learning curves are in {path}.")

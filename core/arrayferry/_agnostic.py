@@ -8,7 +8,7 @@ from typing import Any
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._conversion.conversion import Conversion
-from ._crossing import Call, Expected, entry_by_numpy, name_of
+from ._crossing import Call, Expected, entered, entry_by_numpy, name_of, not_expected
 from ._errors import OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
@@ -152,12 +152,17 @@ def _from_traced(
         raise error
     expected = _expected(result_like, args, kwargs, name, caller, error)
 
+    foreign = [index for index, backend in enumerate(kinds) if backend is caller]
+
     def run(values: list[Any]) -> list[Any]:
-        given, named = inside(layout.unflatten(values))
+        every = list(arrays)  # those of other libraries do not take the way through traced code
+        for index, value in zip(foreign, values, strict=True):
+            every[index] = value
+        given, named = inside(layout.unflatten(every))
         return expected.take(function(*given, **named))
 
-    arrays = kept_conversion(caller)(arrays)
-    return expected.build(caller.callback(run, arrays, expected.shapes, name=name))
+    given = [arrays[index] for index in foreign]
+    return expected.build(caller.callback(run, given, expected.shapes, name=name))
 
 
 def _expected(
@@ -170,11 +175,7 @@ def _expected(
 ) -> Expected:
     """Find out what a function returns."""
     if result_like is None:
-        raise TracedValueError(
-            f"{name} is called from a traced function, and what it returns must be known before it runs",
-            remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
-            "one of the arguments.",
-        ) from cause
+        raise not_expected(name) from cause
     example = result_like(*args, **kwargs) if callable(result_like) else result_like
     return Expected(example, name, caller)
 
@@ -189,19 +190,20 @@ def _differentiable(
 
     def ready(own: Backend, layout: Layout | int, foreign: tuple[int, ...]) -> Differentiable:
         """Return the function of the arrays alone: those of the caller, then all others."""
+        autodiff: Any = own.autodiff
+        flat = _flat(function, own, inside, layout, foreign)
+        numbers = isinstance(layout, Layout) and layout.has_numbers
+        if numbers or not autodiff.compiles(
+            function
+        ):  # all else in the arguments may be new in each call
+            return autodiff.function(flat, compiled=False)  # type: ignore[no-any-return]
         key = own, layout, foreign
         found = kept.get(key)
-        if found is not None:
-            return found
-        autodiff: Any = own.autodiff
-        flat = _flat(function, inside, layout, foreign)
-        if isinstance(layout, Layout) and layout.has_numbers:  # which may be others in each call
-            return autodiff.function(flat, None)  # type: ignore[no-any-return]
-        made: Differentiable = autodiff.function(flat, function)
-        if len(kept) >= MAX_KEPT:
-            kept.clear()
-        kept[key] = made
-        return made
+        if found is None:
+            if len(kept) >= MAX_KEPT:
+                kept.clear()
+            found = kept[key] = autodiff.function(flat, compiled=True)
+        return found
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         own, layout = inside.target, None
@@ -215,19 +217,30 @@ def _differentiable(
         if caller is None or caller.autodiff is None:
             return plain(*args, **kwargs)
         foreign = tuple(index for index, backend in enumerate(backends) if backend is caller)
+        fixed = tuple(index for index in range(len(arrays)) if index not in foreign)
+        if any(backends[index] is own and own.is_traced(arrays[index]) for index in fixed):
+            return plain(*args, **kwargs)  # the function's own library differentiates
         given = [arrays[index] for index in foreign]
-        others = [x for index, x in enumerate(arrays) if index not in foreign]
+        expected = None
+        if result_like is not None and any(map(caller.is_traced, given)):
+            expected = _expected(result_like, args, kwargs, name, caller)
         made = ready(own, len(args) if layout is None else layout, foreign)
         device = device_like(given[0], caller)
+
+        def placed(places: Sequence[int]) -> Callable[[int], str]:
+            return lambda index: _path(layout, places[index])
+
         crossing = Call(
             made,
             caller,
             by_numpy if made.takes_numpy and device == "cpu" else inside,
             kept_conversion(caller, device),
             name,
-            expect=lambda _: _expected(result_like, args, kwargs, name, caller),
-            path_of=lambda index: _path(layout, foreign[index]),
-            fixed=inside(others) if others else others,
+            expected=expected,
+            path_of=placed(foreign),
+            fixed=entered(inside, [arrays[index] for index in fixed], placed(fixed))
+            if fixed
+            else (),
             place=len(foreign),
         )
         return crossing.build(caller.autodiff.call(crossing, given))
@@ -241,17 +254,23 @@ def _path(layout: Layout | None, index: int) -> str:
 
 
 def _flat(
-    function: Function, inside: Conversion, layout: Layout | int, foreign: tuple[int, ...]
+    function: Function,
+    own: Backend,
+    inside: Conversion,
+    layout: Layout | int,
+    foreign: tuple[int, ...],
 ) -> FlatFunction:
     """Make a function of arrays alone: first the foreign ones, then all others.
 
     Args:
         function: the function.
-        inside: converts its arguments.
+        own: its library.
+        inside: converts to that.
         layout: of its arguments, or how many arrays it takes.
         foreign: the places of the foreign ones.
     """
     count = layout if isinstance(layout, int) else len(layout.paths)
+    kind_of = default_registry().kind
     places = (*foreign, *(index for index in range(count) if index not in foreign))
 
     def flat(arrays: list[Any]) -> Flat:
@@ -259,10 +278,15 @@ def _flat(
         for place, array in zip(places, arrays, strict=True):
             ordered[place] = array
         if isinstance(layout, int):
-            return Flat(*flatten(function(*ordered)))
-        args, kwargs = layout.unflatten(ordered)
-        if inside.options.scalars == "convert":
-            args, kwargs = inside((args, kwargs))
-        return Flat(*flatten(function(*args, **kwargs)))
+            result = function(*ordered)
+        else:
+            args, kwargs = layout.unflatten(ordered)
+            if inside.options.scalars == "convert":
+                args, kwargs = inside((args, kwargs))
+            result = function(*args, **kwargs)
+        found, structure = flatten(result)
+        if any(kind_of(y).backend is not own for y in found):  # it returned another library's
+            found = inside(found)
+        return Flat(found, structure)
 
     return flat

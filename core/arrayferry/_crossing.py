@@ -7,7 +7,7 @@ from typing import Any
 
 from ._api import flatten, kept_conversion
 from ._conversion.conversion import Conversion
-from ._errors import ConversionError, OptionError
+from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
@@ -20,6 +20,15 @@ def name_of(function: Callable[..., Any]) -> str:
     """Return what errors call a function."""
     found = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(found).rpartition("<locals>.")[2]
+
+
+def not_expected(name: str) -> TracedValueError:
+    """Return the error for a call whose result is not known before it runs."""
+    return TracedValueError(
+        f"{name} is called from a traced function, and what it returns must be known before it runs",
+        remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
+        "one of the arguments.",
+    )
 
 
 class Expected:
@@ -73,13 +82,18 @@ class Expected:
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
         if layout != self._layout:
-            raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+            found = dict(
+                zip(layout.paths, leaves, strict=True)
+            )  # maybe in another order, as of keys
+            if found.keys() != set(self._layout.paths):
+                raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+            leaves, layout = [found[path] for path in self._layout.paths], self._layout
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(layout.paths) if index not in self._others]
-        found = kept_conversion("numpy", scalars="convert")(arrays)
+        values = kept_conversion("numpy", scalars="convert")(arrays)
         return [
             self._fit(array, shape, dtype, path)
-            for array, (shape, dtype), path in zip(found, self.shapes, paths, strict=True)
+            for array, (shape, dtype), path in zip(values, self.shapes, paths, strict=True)
         ]
 
     def _fit(self, x: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
@@ -137,6 +151,21 @@ def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
     return enter
 
 
+def entered(
+    inward: Callable[[list[Any]], list[Any]],
+    arrays: Sequence[Any],
+    path_of: Callable[[int], str] | None,
+) -> list[Any]:
+    """Convert arguments, and name the place of one that cannot be converted."""
+    try:
+        return inward(list(arrays))
+    except ConversionError as error:
+        if path_of is not None and error.path:
+            first, _, rest = error.path[1:].partition("]")
+            error.path = path_of(int(first)) + rest
+        raise
+
+
 class Pullback:
     """The product of cotangents with the Jacobian of a call.
 
@@ -173,7 +202,7 @@ class Call:
         inward: converts a list of arrays for the function.
         outward: converts to the library of the caller.
         name: what errors call the function.
-        expect: says what the function returns for arguments that are traced, None if that is not known.
+        expected: what the function returns, None if that is not known.
         path_of: tells where an argument is, for errors.
         fixed: arguments that have no gradient, in the library of the function.
         place: how many of the caller's arrays come before them.
@@ -188,7 +217,7 @@ class Call:
         outward: Conversion,
         name: str,
         *,
-        expect: Callable[[Sequence[Any]], Expected],
+        expected: Expected | None = None,
         path_of: Callable[[int], str] | None = None,
         fixed: Sequence[Any] = (),
         place: int = 0,
@@ -199,14 +228,14 @@ class Call:
         self._caller = caller
         self._inward = inward
         self._outward = outward
-        self._expect = expect
+        self._expected = expected
         self._path_of = path_of
         self._fixed = list(fixed)
         self._place = place
         self._seen = {} if seen is None else seen
         self._pullback: Pullback | None = None
         self._given = 0
-        self._expected: Expected | None = None
+        self._like: tuple[int, ...] | None = None
 
     def build(self, results: Sequence[Any]) -> Any:
         """Put the results of the last call in their places."""
@@ -238,9 +267,7 @@ class Call:
         """Return the call from `count` arguments and cotangents to cotangents."""
         function = self._function.transposed(*self._numbers(count, wanted))
         call = self._derived(function, f"the gradient of {self.name}")
-        call._expect = lambda arrays: Expected(
-            [arrays[index] for index in wanted], call.name, self._caller
-        )
+        call._like = wanted
         call._pullback, call._given = pullback, count
         return call
 
@@ -258,7 +285,11 @@ class Call:
 
     def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
         """Return the shapes and dtypes of the results, where the arguments are traced."""
-        self._expected = self._expect(arrays)
+        if self._like is not None:  # gradients are like the arguments
+            example = [arrays[index] for index in self._like]
+            self._expected = Expected(example, self.name, self._caller)
+        if self._expected is None:
+            raise not_expected(self.name)
         self._seen["build"] = self._expected.build
         return self._expected.shapes
 
@@ -273,7 +304,7 @@ class Call:
 
     def _derived(self, function: Differentiable, name: str) -> Call:
         return Call(
-            function, self._caller, self._inward, self._outward, name, expect=self._expect,
+            function, self._caller, self._inward, self._outward, name, expected=self._expected,
             fixed=self._fixed, place=self._place,
         )  # fmt: skip
 
@@ -286,12 +317,7 @@ class Call:
 
     def _entered(self, arrays: Sequence[Any]) -> list[Any]:
         """Convert arguments to the library of the function."""
-        try:
-            found = self._inward(list(arrays))
-        except ConversionError as error:
-            if self._path_of is not None and error.path:
-                error.path = self._path_of(int(error.path[1:-1]))
-            raise
+        found = entered(self._inward, arrays, self._path_of)
         return [*found[: self._place], *self._fixed, *found[self._place :]]
 
     def _returned(self, flat: Flat) -> list[Any]:

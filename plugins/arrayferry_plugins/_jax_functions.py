@@ -10,6 +10,9 @@ from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat
 
 __all__ = ["JaxAutodiff", "call_host"]
 
+MAX_MADE = 64
+"""Functions that are kept for each function: its gradients, and its maps over axes of different lengths."""
+
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
 and waits for ever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
@@ -149,12 +152,12 @@ def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
 class JaxAutodiff(Autodiff):
     """Differentiates functions of JAX for others, and takes calls of others into `jax.grad`."""
 
-    def function(
-        self, function: Callable[[list[Any]], Flat], original: Callable[..., Any] | None
-    ) -> Differentiable:
+    def compiles(self, function: Callable[..., Any]) -> bool:
         import jax
 
-        compiled = original is not None and isinstance(original, jax.stages.Wrapped)
+        return isinstance(function, jax.stages.Wrapped)
+
+    def function(self, function: Callable[[list[Any]], Flat], *, compiled: bool) -> Differentiable:
         return JaxFunction(function, compiled)
 
     def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
@@ -181,6 +184,8 @@ class JaxFunction(Differentiable):
         key = make, args
         found = self._made.get(key)
         if found is None:
+            if len(self._made) >= MAX_MADE:
+                self._made.clear()
             found = self._made[key] = make(*args)
         return found
 
@@ -199,9 +204,21 @@ class JaxFunction(Differentiable):
         self, arrays: list[Any], wanted: tuple[int, ...]
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
 
+        import jax
+
         packed, pullback = self._make(self._forward, wanted)(arrays)
-        backward = _backward() if self._compiled else _pull
-        return Flat(*packed), partial(backward, pullback)
+        backward, wide = _backward() if self._compiled else _pull, jax.config.jax_enable_x64
+
+        def pull(cotangents: list[Any]) -> list[Any]:
+            if wide and not jax.config.jax_enable_x64:
+                raise ConversionError(
+                    "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
+                    remedy="Set it once at the start, or take the gradient in the same with block.",
+                )
+            found: list[Any] = backward(pullback, cotangents)
+            return found
+
+        return Flat(*packed), pull
 
     def _forward(self, wanted: tuple[int, ...]) -> Any:
         import jax
@@ -318,16 +335,27 @@ def _is_traced(x: Any) -> bool:
 
 
 class _Held:
-    """A pullback that goes from the forward to the backward pass as it is."""
+    """What goes from the forward to the backward pass as it is.
 
-    def __init__(self, pullback: Any) -> None:
+    Args:
+        wanted: the numbers of the arguments whose gradients are wanted.
+        pullback: what was computed with values, None if they were traced.
+    """
+
+    def __init__(self, wanted: tuple[int, ...], pullback: Any) -> None:
+        self.wanted = wanted
         self.pullback = pullback
 
 
 def _reversible(crossing: Crossing, arrays: list[Any]) -> list[Any]:
     """Call a crossing with traced arrays."""
     try:
-        return _crossed()(crossing, arrays)  # type: ignore[no-any-return]
+        try:
+            return _crossed(symbolic=True)(crossing, arrays)  # type: ignore[no-any-return]
+        except NotImplementedError as error:
+            if "symbolic_zeros" not in str(error):
+                raise
+            return _crossed(symbolic=False)(crossing, arrays)  # type: ignore[no-any-return]
     except TypeError as error:
         if "custom_vjp" not in str(error) or isinstance(error, TracedValueError):
             raise
@@ -338,8 +366,12 @@ def _reversible(crossing: Crossing, arrays: list[Any]) -> list[Any]:
 
 
 @cache
-def _crossed() -> Any:
-    """Return the function that calls a crossing, with its rule for `jax.grad`."""
+def _crossed(*, symbolic: bool) -> Any:
+    """Return the function that calls a crossing, with its rule for `jax.grad`.
+
+    Args:
+        symbolic: whether only the gradients asked for are computed, which `shard_map` does not support.
+    """
     import jax
 
     def values(crossing: Crossing, arrays: list[Any]) -> list[Any]:
@@ -350,33 +382,48 @@ def _crossed() -> Any:
 
     crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
 
-    def forward(crossing: Crossing, arrays: list[Any]) -> Any:
+    def forward(crossing: Crossing, primals: list[Any]) -> Any:
         _register()
+        arrays = [primal.value for primal in primals] if symbolic else primals
+        asked = [primal.perturbed for primal in primals] if symbolic else [True] * len(primals)
+        wanted = tuple(index for index, x in enumerate(arrays) if asked[index] and _is_inexact(x))
+        pullback = None
         if any(map(_is_traced, arrays)):
-            return crossed(crossing, arrays), (None, arrays)
-        if crossing.prepared:
-            return crossing.run(arrays), (None, arrays)
-        results, pullback = crossing.vjp(arrays, _inexact_places(arrays))
-        return results, (_Held(pullback), arrays)
+            results = _reversible(crossing, arrays)
+        elif crossing.prepared:
+            results = crossing.run(arrays)
+        else:
+            results, pullback = crossing.vjp(arrays, wanted)
+        return results, (_Held(wanted, pullback), arrays)
 
     def backward(crossing: Crossing, kept: Any, cotangents: list[Any]) -> Any:
         held, arrays = kept
-        wanted = _inexact_places(arrays)
-        given = [_conjugate(x) for x in cotangents if x.dtype != jax.dtypes.float0]
-        pullback = held.pullback if held is not None else None
-        if pullback is not None and not any(map(_is_traced, given)):
-            found = pullback(given)
+        given = [_conjugate(_full(x)) for x in cotangents if x.dtype != jax.dtypes.float0]
+        if held.pullback is not None and not any(map(_is_traced, given)):
+            found = held.pullback(given)
         else:
-            transposed = crossing.transposed(len(arrays), wanted, pullback)
+            transposed = crossing.transposed(len(arrays), held.wanted, held.pullback)
             found = _reversible(transposed, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(wanted, found, strict=True):
-            gradients[index] = _conjugate(x).astype(arrays[index].dtype)
+        for index, x in zip(held.wanted, found, strict=True):
+            gradients[index] = _varying(_conjugate(x), arrays[index]).astype(arrays[index].dtype)
         return (gradients,)
 
-    crossed.defvjp(forward, backward)
+    crossed.defvjp(forward, backward, symbolic_zeros=symbolic)
     return crossed
 
 
-def _inexact_places(arrays: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(index for index, x in enumerate(arrays) if _is_inexact(x))
+def _full(cotangent: Any) -> Any:
+    """Return a cotangent as an array, also if it is known to be zero."""
+    import jax
+
+    if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
+        return jax.numpy.zeros(cotangent.shape, cotangent.dtype)
+    return cotangent
+
+
+def _varying(x: Any, like: Any) -> Any:
+    """Return an array that varies over the same axes of a mesh as another one, as `shard_map` demands."""
+    import jax.numpy as jnp
+
+    return jnp.where(False, like.astype(x.dtype), x) if _is_traced(like) else x

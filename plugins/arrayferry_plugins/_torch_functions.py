@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from arrayferry import Autodiff, Crossing, Differentiable, Flat
+from arrayferry import Autodiff, Crossing, Differentiable, Flat, TracedValueError
 
 __all__ = ["TorchAutodiff", "uncompiled"]
 
@@ -33,14 +33,13 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
 class TorchAutodiff(Autodiff):
     """Differentiates functions of PyTorch for others, and takes calls of others into its graphs."""
 
-    def function(
-        self, function: Callable[[list[Any]], Flat], original: Callable[..., Any] | None
-    ) -> Differentiable:
+    def function(self, function: Callable[[list[Any]], Flat], *, compiled: bool) -> Differentiable:
         return TorchFunction(function)
 
     def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
         import torch
 
+        _refuse_recorded(arrays, crossing.name)
         transformed = torch._C._are_functorch_transforms_active()
         wanted: tuple[int, ...] = ()
         if torch.is_grad_enabled():
@@ -51,6 +50,23 @@ class TorchAutodiff(Autodiff):
             )
         function = _crossed()[transformed]
         return list(function.apply(_Pass(self, crossing, wanted), *arrays))
+
+
+def _refuse_recorded(arrays: Sequence[Any], name: str) -> None:
+    """Refuse what PyTorch records or maps in ways that a function of another library cannot follow."""
+    import torch
+
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
+        raise TracedValueError(
+            f"{name} cannot be batched by PyTorch's old vmap",
+            remedy="Use torch.func.jacrev, jacfwd or vmap, or leave out vectorize and is_grads_batched.",
+        )
+    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if recorder is not None and recorder.get_proxy_mode() is not None:
+        raise TracedValueError(
+            f"{name} cannot be recorded by torch.fx (make_fx, torch.func.linearize, export)",
+            remedy="Call it outside; instead of linearize, use torch.func.jvp or vjp.",
+        )
 
 
 class TorchFunction(Differentiable):
@@ -69,10 +85,14 @@ class TorchFunction(Differentiable):
     def vjp(
         self, arrays: list[Any], wanted: tuple[int, ...]
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-        flat, chosen = self._forward(arrays, wanted)
+        import torch
+
+        with torch.inference_mode(False):
+            flat, chosen = self._forward(arrays, wanted)
 
         def pull(cotangents: list[Any]) -> list[Any]:
-            return _gradients(flat, chosen, cotangents, again=True)
+            with torch.inference_mode(False):
+                return _gradients(flat, chosen, cotangents, again=True)
 
         return flat, pull
 
@@ -80,7 +100,7 @@ class TorchFunction(Differentiable):
         """Call the function. Return its results, and the arguments wanted, which they depend on."""
         import torch
 
-        arrays = list(arrays)
+        arrays = [x.clone() if x.is_inference() else x for x in arrays]
         for index in wanted:
             if not arrays[index].requires_grad:
                 arrays[index] = arrays[index].detach().requires_grad_()
@@ -88,10 +108,13 @@ class TorchFunction(Differentiable):
             return self._function(arrays), [arrays[index] for index in wanted]
 
     def transposed(self, count: int, wanted: tuple[int, ...]) -> TorchFunction:
+        import torch
+
         def transposed(values: list[Any]) -> Flat:
             further = any(x.requires_grad for x in values)
-            flat, chosen = self._forward(values[:count], wanted)
-            return Flat(_gradients(flat, chosen, values[count:], further=further))
+            with torch.inference_mode(False):
+                flat, chosen = self._forward(values[:count], wanted)
+                return Flat(_gradients(flat, chosen, values[count:], further=further))
 
         return TorchFunction(transposed)
 
@@ -116,7 +139,8 @@ def _gradients(
     import torch
 
     inexact = [y for y in flat.arrays if _is_inexact(y)]
-    pairs = [(y, x) for y, x in zip(inexact, cotangents, strict=True) if y.requires_grad]
+    plain = [x.clone() if x.is_inference() else x for x in cotangents]
+    pairs = [(y, x) for y, x in zip(inexact, plain, strict=True) if y.requires_grad]
     if not pairs or not chosen:
         return [torch.zeros_like(x) for x in chosen]
     with torch.set_grad_enabled(further):
@@ -172,6 +196,7 @@ class _Pass:
             transposed = self.crossing.transposed(len(arrays), self.wanted, self.pullback)
             found = self.autodiff.call(transposed, [*arrays, *cotangents])
         else:
+            _refuse_recorded(cotangents, self.crossing.name)
             found = self.pullback(cotangents)
         gradients: list[Any] = [None] * len(arrays)
         for index, x in zip(self.wanted, found, strict=True):

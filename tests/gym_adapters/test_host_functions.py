@@ -242,6 +242,37 @@ def test_exceptions_of_the_environment(error, caplog):
         _ = 1 / 0
 
 
+def test_errors_of_others_are_not_taken_for_its_own():
+    functions = HostFunctions(gym.make("CartPole-v1"))
+    broken = jax.jit(lambda x: jax.pure_callback(lambda x: 1 / 0, x, x))
+
+    @functions.errors()
+    def run():
+        state = functions.reset(seed=0)[0]
+        with pytest.raises(jax.errors.JaxRuntimeError, match="ConversionError"):
+            jax.block_until_ready(functions.step(state, 7))
+        functions.step(state, 0)
+        jax.block_until_ready(broken(jnp.ones(2)))
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError"):
+        run()
+
+
+class ClosesItself(Faulty):
+    functions = None
+
+    def step(self, action):
+        self.functions.close()
+
+
+def test_an_environment_cannot_close_what_calls_it():
+    env = ClosesItself()
+    env.functions = HostFunctions(env)
+    with pytest.raises(RuntimeError, match="cannot close"), env.functions.errors():
+        env.functions.step(env.functions.reset()[0], 0)
+    env.functions.close()
+
+
 def test_errors_of_several_environments():
     first, second = HostFunctions(Faulty()), HostFunctions(Faulty())
     first.env.error, second.env.error = KeyError("first"), KeyError("second")
@@ -523,6 +554,8 @@ def test_without_jit_and_with_x64():
         wide = HostFunctions(Everything())
         assert wide.reset()[1]["wide"].dtype == np.float64
         assert wide.reset()[1]["pair"][0].dtype == np.int64
+        with pytest.raises(af.OptionError, match="jax_enable_x64 off"):
+            functions.reset()
     finally:
         jax.config.update("jax_enable_x64", False)
 

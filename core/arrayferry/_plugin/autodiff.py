@@ -152,16 +152,17 @@ class Crossing(Protocol):
 class Autodiff(ABC):
     """How a library differentiates. A backend holds one as `autodiff`."""
 
+    def compiles(self, function: Callable[..., Any]) -> bool:
+        """Tell whether a function of the user is compiled, so that its gradient may be compiled too."""
+        return False
+
     @abstractmethod
-    def function(
-        self, function: FlatFunction, original: Callable[..., Any] | None
-    ) -> Differentiable:
+    def function(self, function: FlatFunction, *, compiled: bool) -> Differentiable:
         """Make a function of this library ready to be differentiated for callers of others.
 
         Args:
             function: the function of a list of arrays of this library.
-            original: the function that the user wrote, if the other one is kept for further calls, and so
-                may be compiled if the user's is; else None.
+            compiled: whether it may be compiled. Then it is kept for further calls.
         """
 
     @abstractmethod

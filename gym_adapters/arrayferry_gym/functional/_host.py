@@ -121,6 +121,8 @@ class HostFunctions:
         self._lock = threading.Lock()
         self._calls = 0
         self._open = True
+        self._wide = bool(jax.config.jax_enable_x64)
+        self._thread: int | None = None
         self._error: BaseException | None = None
 
     # In traced code.
@@ -193,6 +195,11 @@ class HostFunctions:
     def _call(
         self, function: Callable[..., Any], given: Sequence[Any], shapes: list[Shape], what: str
     ) -> list[Any]:
+        if self._wide != bool(jax.config.jax_enable_x64):
+            raise af.OptionError(
+                f"HostFunctions of {self.name} was made with jax_enable_x64 {'on' if self._wide else 'off'}",
+                remedy="Set jax_enable_x64 once at the start, before it is made.",
+            )
         backend = af.registry.backend("jax")
         arrays = [jnp.asarray(x) for x in given]
         return backend.callback(
@@ -241,6 +248,7 @@ class HostFunctions:
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors`."""
         with self._lock:
+            self._thread = threading.get_ident()
             try:
                 if not self._open:
                     raise gym.error.ClosedEnvironmentError(
@@ -252,6 +260,8 @@ class HostFunctions:
                 if isinstance(error, Exception):
                     raise
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            finally:
+                self._thread = None
             return [np.asarray(self._calls, _STATE[1]), *results]
 
     @contextlib.contextmanager
@@ -279,9 +289,9 @@ class HostFunctions:
         try:
             yield
             jax.effects_barrier()
-        except jax.errors.JaxRuntimeError:
+        except jax.errors.JaxRuntimeError as failure:
             error, self._error = self._error, None
-            if error is None:
+            if error is None or f"{type(error).__name__}: " not in f"{failure}: ":
                 raise
             raise error from None
 
@@ -289,6 +299,10 @@ class HostFunctions:
         """Wait for what compiled code still does, and close the environment. It may be called again."""
         if not self._open:
             return
+        if self._thread == threading.get_ident():
+            raise RuntimeError(
+                f"{self.name} cannot close its HostFunctions while it is called by them"
+            )
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             jax.effects_barrier()
         with self._lock:
