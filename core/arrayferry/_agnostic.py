@@ -188,22 +188,26 @@ def _differentiable(
     by_numpy = entry_by_numpy(inside)
     kept: dict[Any, Differentiable] = {}
 
+    @functools.lru_cache(4)
+    def compiles(own: Backend) -> bool:
+        return own.autodiff is not None and own.autodiff.compiles(function)
+
     def ready(own: Backend, layout: Layout | int, foreign: tuple[int, ...]) -> Differentiable:
         """Return the function of the arrays alone: those of the caller, then all others."""
-        autodiff: Any = own.autodiff
-        flat = _flat(function, own, inside, layout, foreign)
-        numbers = isinstance(layout, Layout) and layout.has_numbers
-        if numbers or not autodiff.compiles(
-            function
-        ):  # all else in the arguments may be new in each call
-            return autodiff.function(flat, compiled=False)  # type: ignore[no-any-return]
-        key = own, layout, foreign
-        found = kept.get(key)
-        if found is None:
+        key = None  # what is in the arguments besides arrays may be another one in each call
+        if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
+            key = own, layout, foreign
+            found = kept.get(key)
+            if found is not None:
+                return found
+        flat, autodiff = _flat(function, own, inside, layout, foreign), own.autodiff
+        assert autodiff is not None
+        made = autodiff.function(flat, compiled=key is not None and compiles(own))
+        if key is not None:
             if len(kept) >= MAX_KEPT:
                 kept.clear()
-            found = kept[key] = autodiff.function(flat, compiled=True)
-        return found
+            kept[key] = made
+        return made
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         own, layout = inside.target, None

@@ -39,7 +39,8 @@ class TorchAutodiff(Autodiff):
     def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
         import torch
 
-        _refuse_recorded(arrays, crossing.name)
+        _refuse_recording(crossing.name)
+        _refuse_old_batches(arrays, crossing.name)
         transformed = torch._C._are_functorch_transforms_active()
         wanted: tuple[int, ...] = ()
         if torch.is_grad_enabled():
@@ -52,20 +53,24 @@ class TorchAutodiff(Autodiff):
         return list(function.apply(_Pass(self, crossing, wanted), *arrays))
 
 
-def _refuse_recorded(arrays: Sequence[Any], name: str) -> None:
-    """Refuse what PyTorch records or maps in ways that a function of another library cannot follow."""
+def _refuse_recording(name: str) -> None:
+    """Refuse to be recorded by PyTorch, which would keep the values of this call."""
+    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if recorder is not None and recorder.get_proxy_mode() is not None:
+        raise TracedValueError(
+            f"{name} cannot be recorded by torch.fx (make_fx, torch.func.linearize, export)",
+            remedy="Call it outside; instead of linearize, use torch.func.jvp or vjp.",
+        )
+
+
+def _refuse_old_batches(arrays: Sequence[Any], name: str) -> None:
+    """Refuse the tensors of PyTorch's old vmap, which functions of autograd cannot follow."""
     import torch
 
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
         raise TracedValueError(
             f"{name} cannot be batched by PyTorch's old vmap",
             remedy="Use torch.func.jacrev, jacfwd or vmap, or leave out vectorize and is_grads_batched.",
-        )
-    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if recorder is not None and recorder.get_proxy_mode() is not None:
-        raise TracedValueError(
-            f"{name} cannot be recorded by torch.fx (make_fx, torch.func.linearize, export)",
-            remedy="Call it outside; instead of linearize, use torch.func.jvp or vjp.",
         )
 
 
@@ -196,7 +201,7 @@ class _Pass:
             transposed = self.crossing.transposed(len(arrays), self.wanted, self.pullback)
             found = self.autodiff.call(transposed, [*arrays, *cotangents])
         else:
-            _refuse_recorded(cotangents, self.crossing.name)
+            _refuse_old_batches(cotangents, self.crossing.name)
             found = self.pullback(cotangents)
         gradients: list[Any] = [None] * len(arrays)
         for index, x in zip(self.wanted, found, strict=True):
