@@ -205,8 +205,9 @@ class _Pass:
             found = self.pullback(cotangents)
         gradients: list[Any] = [None] * len(arrays)
         for index, x in zip(self.wanted, found, strict=True):
-            dtype = arrays[index].dtype
-            gradients[index] = x if x.dtype == dtype else x.to(dtype)
+            like = arrays[index]
+            same = x.dtype == like.dtype and x.device == like.device
+            gradients[index] = x if same else x.to(like)
         return gradients
 
     def push(self, arrays: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
