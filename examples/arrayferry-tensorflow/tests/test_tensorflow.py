@@ -29,3 +29,42 @@ def test_a_symbolic_tensor_is_refused():
 def test_a_missing_gpu_is_named():
     with pytest.raises(af.DeviceError, match="cuda:7"):
         af.convert(np.ones(2), "tensorflow", device="cuda:7")
+
+
+def test_gradients_cross_to_every_library():
+    """Each of TensorFlow, PyTorch and JAX differentiates functions of the others."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    values = np.array([0.5, -1.0, 2.0], np.float32)
+    expected = 2 * values * np.exp(values**2)
+
+    in_jax = af.agnostic("jax", differentiable=True)(lambda x: jnp.exp(x**2))
+    in_torch = af.agnostic("torch", differentiable=True)(lambda x: torch.exp(x**2))
+    in_tensorflow = af.agnostic("tensorflow", differentiable=True)(lambda x: tf.exp(x**2))
+    for function in (in_jax, in_torch):
+        x = tf.constant(values)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        assert np.allclose(tape.gradient(y, x), expected, rtol=1e-4)
+    x = torch.tensor(values, requires_grad=True)
+    in_tensorflow(x).sum().backward()
+    assert np.allclose(x.grad, expected, rtol=1e-4)
+    assert np.allclose(jax.grad(lambda x: in_tensorflow(x).sum())(values), expected, rtol=1e-4)
+
+
+def test_complex_gradients():
+    """TensorFlow has the convention of PyTorch."""
+    import torch
+
+    z = np.array([1 + 2j, -0.5j], np.complex64)
+    x = tf.constant(z)
+    square = af.agnostic("torch", differentiable=True)(lambda z: z * z * (1 + 2j))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.abs(square(x)) ** 2)
+    y = torch.tensor(z, requires_grad=True)
+    ((y * y * (1 + 2j)).abs() ** 2).sum().backward()
+    assert np.allclose(tape.gradient(loss, x), y.grad, rtol=1e-4)
