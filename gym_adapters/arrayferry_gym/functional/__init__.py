@@ -25,11 +25,12 @@ from .registration import register
 if TYPE_CHECKING:
     from ._host import HostFunctions
     from ._jax import Functions
-    from ._rollout import Episode, Transition, episode, rollout
+    from ._rollout import Carry, Episode, Transition, episode, rollout
 
 __all__ = [
     "Acrobot",
     "AcrobotParams",
+    "Carry",
     "CartPole",
     "CartPoleParams",
     "EnvResultError",
@@ -57,6 +58,7 @@ __all__ = [
 _JAX = {
     "Functions": "_jax",
     "HostFunctions": "_host",
+    "Carry": "_rollout",
     "Episode": "_rollout",
     "Transition": "_rollout",
     "episode": "_rollout",

@@ -116,6 +116,8 @@ class HostFunctions:
             shape = np.shape(reward_like)
         self._reward: Shape = shape, _jax_dtype(np.float64)
         self._flag: Shape = batch, np.dtype(bool)
+        self._reward_name = f"the reward of {self.name}"
+        self._flag_name = f"the end of an episode of {self.name}"
         self._infos = _Infos(info_like or {})
         self._likes = reward_like, info_like
         self._lock = threading.Lock()
@@ -240,10 +242,12 @@ class HostFunctions:
                 np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
                 for part, last in zip(found, observations.arrays(info["final_obs"]), strict=True)
             ]
-        reward = _fitted(reward, *self._reward, f"the reward of {self.name}")
-        ended = (terminated, truncated)
-        flags = [_fitted(flag, *self._flag, f"an end of {self.name}") for flag in ended]
-        return [*found, reward, *flags, *final, *self._infos.arrays(info)]
+        numbers = [
+            _fitted(reward, *self._reward, self._reward_name),
+            _fitted(terminated, *self._flag, self._flag_name),
+            _fitted(truncated, *self._flag, self._flag_name),
+        ]
+        return [*found, *numbers, *final, *self._infos.arrays(info)]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors`."""
@@ -262,7 +266,7 @@ class HostFunctions:
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
             finally:
                 self._thread = None
-            return [np.asarray(self._calls, _STATE[1]), *results]
+            return [np.int32(self._calls), *results]
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
