@@ -13,7 +13,7 @@ from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
 from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
 
-__all__ = ["Call", "Expected", "entry_by_numpy", "name_of"]
+__all__ = ["Call", "Expected", "entered", "entry_by_numpy", "name_of", "not_expected"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -206,7 +206,6 @@ class Call:
         path_of: tells where an argument is, for errors.
         fixed: arguments that have no gradient, in the library of the function.
         place: how many of the caller's arrays come before them.
-        seen: is told how to put the results in their places.
     """
 
     def __init__(
@@ -221,7 +220,6 @@ class Call:
         path_of: Callable[[int], str] | None = None,
         fixed: Sequence[Any] = (),
         place: int = 0,
-        seen: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
         self._function = function
@@ -232,7 +230,7 @@ class Call:
         self._path_of = path_of
         self._fixed = list(fixed)
         self._place = place
-        self._seen = {} if seen is None else seen
+        self._seen: dict[str, Any] = {}  # how to put the results in their places
         self._pullback: Pullback | None = None
         self._given = 0
         self._like: tuple[int, ...] | None = None

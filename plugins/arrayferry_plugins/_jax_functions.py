@@ -203,7 +203,6 @@ class JaxFunction(Differentiable):
     def vjp(
         self, arrays: list[Any], wanted: tuple[int, ...]
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-
         import jax
 
         packed, pullback = self._make(self._forward, wanted)(arrays)

@@ -172,7 +172,7 @@ class HostFunctions:
             )
         observations = self._observations
         final = observations.shapes if self.resets_in_same_step else []
-        given = [jnp.asarray(part) for part in self._actions.take(action, "an action")]
+        given = self._actions.take(action, "an action")
         results = self._call(
             _Callback(self, "_step"),
             [state, *given],
@@ -523,7 +523,6 @@ class _Infos:
                     f"info_like{path} is no array of numbers", remedy="Leave it out."
                 )
         self.shapes: list[Shape] = [(x.shape, _jax_dtype(x.dtype)) for x in arrays]
-        self._names = list(example) if isinstance(example, dict) else []
 
     def build(self, arrays: Iterable[Any]) -> Any:
         """Put arrays together to an info."""
