@@ -8,9 +8,10 @@ from typing import Any
 
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import NotAnArrayError, OptionError
-from ._options import Narrowing, Options, Scalars, Unsupported
+from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
+from ._plugin.origin import Origin
 from ._registry.registry import default_registry
 from ._route.devices import resolve_device
 from ._route.route import Route, describe_route
@@ -49,6 +50,8 @@ def convert(
     narrowing: Narrowing = "checked",
     scalars: Scalars = "keep",
     unsupported: Unsupported = "raise",
+    unknown: Unknown = "keep",
+    sparse: Sparse | None = None,
 ) -> Any:
     """Convert every array in a value to another library.
 
@@ -68,6 +71,12 @@ def convert(
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" makes 0-d arrays of them.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"
             `UnsupportedDtypeError`, or "keep" them unchanged.
+        unknown: for objects in a tree that are no arrays of a known library but could become arrays, as
+            columns of tables and whatever has `__array__` or `__dlpack__`: "keep" them unchanged, "raise"
+            `NotAnArrayError`, or "convert" them. If such an object is the whole value, a column or a dataset of
+            a known library is converted, and anything else is an error unless this is "convert".
+        sparse: for sparse arrays: "raise", or make them "dense" where the library changes. None is "raise",
+            except that arrays of pydata/sparse become dense with a `DeprecationWarning`.
 
     Returns:
         A value of the same structure. Shapes are kept, dtypes wherever the target has them. Everything
@@ -93,6 +102,8 @@ def convert(
         and narrowing == "checked"
         and scalars == "keep"
         and unsupported == "raise"
+        and unknown == "keep"
+        and sparse is None
     ):
         conversion = _plain.get(to)
         if conversion is None:
@@ -103,25 +114,25 @@ def convert(
         return conversion(value)
     if like is not None:
         to, device = conversion_like(like, to, device)
-    return kept_conversion(to, device, copy, narrowing, scalars, unsupported)(value)
+    options = narrowing, scalars, unsupported, unknown, sparse
+    return kept_conversion(to, device, copy, *options)(value)
 
 
 def kept_conversion(
     to: Any,
     device: Any = None,
     copy: Any = None,
-    narrowing: Any = "checked",
-    scalars: Any = "keep",
-    unsupported: Any = "raise",
+    *others: Any,
+    **named: Any,
 ) -> Conversion:
     """Return a conversion that is made once for a target and options, and kept for the next call."""
-    key = (to, device, copy, narrowing, scalars, unsupported, device.__class__, copy.__class__)
+    key = (to, device, copy, others, *named.items(), device.__class__, copy.__class__)
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
-        return _make(to, Options(device, copy, narrowing, scalars, unsupported))
+        return _make(to, Options(device, copy, *others, **named))
     if conversion is None:
-        conversion = _make(to, Options(device, copy, narrowing, scalars, unsupported))
+        conversion = _make(to, Options(device, copy, *others, **named))
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
         _kept[key] = conversion
@@ -143,6 +154,8 @@ def converter(
     narrowing: Narrowing = "checked",
     scalars: Scalars = "keep",
     unsupported: Unsupported = "raise",
+    unknown: Unknown = "keep",
+    sparse: Sparse | None = None,
 ) -> Conversion:
     """Make a conversion once, to call it often. The arguments are those of `convert`.
 
@@ -161,7 +174,7 @@ def converter(
     """
     if like is not None:
         to, device = conversion_like(like, to, device)
-    return _make(to, Options(device, copy, narrowing, scalars, unsupported))
+    return _make(to, Options(device, copy, narrowing, scalars, unsupported, unknown, sparse))
 
 
 def conversion_like(like: Any, to: Any = None, device: Any = None) -> tuple[Backend, Any]:
@@ -272,11 +285,9 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     registry = default_registry()
     kind = registry.kind(value)
     if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
-        return value, kind.backend
-    tree = Tree(value, registry.kind)
-    if not tree.arrays:
-        return None, None
-    return tree.arrays[0], tree.kinds[0].backend or registry.backend("numpy")  # a NumPy scalar
+        return value, backend_of(value)
+    arrays = Tree(value, registry.kind).arrays
+    return (arrays[0], backend_of(arrays[0])) if arrays else (None, None)
 
 
 def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
@@ -326,7 +337,8 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
-        source: a backend (a name, a namespace or a `Backend`), meant on its default device; or an array.
+        source: a backend (a name, a namespace or a `Backend`), meant on its default device; the name of a
+            source ("pandas"); or an array, or an object that one is read from.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
 
@@ -347,16 +359,22 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
     """
     registry = default_registry()
     target = registry.backend(to)
-    if isinstance(source, (str, ModuleType, Backend)):
-        backend = registry.backend(source)
+    origin: Origin
+    by_name = isinstance(source, (str, ModuleType, Origin))
+    named = [known for known in registry.sources() if by_name and source in (known.name, known)]
+    if named:
+        origin = named[0]
+    elif by_name:
+        origin = registry.backend(source)
     else:
-        backend = backend_of(source)
-    for each in (backend, target):
+        kind = registry.kind(source)
+        origin = kind.source or backend_of(source)
+    for each in (origin, target):
         problem = each.problem()
         if problem is not None:
             raise problem
-    if isinstance(source, (str, ModuleType, Backend)):
-        here, _ = resolve_device(backend, None, "")
+    if not by_name:
+        here = call_backend(origin, "device_of", source)
     else:
-        here = call_backend(backend, "device_of", source)
-    return describe_route(registry.catalog, backend, target, device, here)
+        here = resolve_device(origin, None, "")[0] if isinstance(origin, Backend) else "cpu"
+    return describe_route(registry.catalog, origin, target, device, here)

@@ -5,11 +5,11 @@
     |-- UnknownBackendError (LookupError)       no backend has that name
     |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
     |-- PluginError (TypeError)                 a plugin is wrong
-    |-- NotAnArrayError (TypeError)             an array was expected
     `-- ConversionError (ValueError)            a value cannot be converted
         |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
         |-- DeviceError (LookupError)           the target has no such device
         |-- NarrowingError (OverflowError)      the numbers do not fit the target's dtypes
+        |-- NotAnArrayError (TypeError)         an array of a known library was expected
         |-- StructureError (ValueError)         a tree is cyclic, too deep, or cannot be rebuilt
         |-- TracedValueError (TypeError)        a traced value, as inside jit, grad or vmap
         `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
@@ -110,10 +110,6 @@ class PluginError(ArrayFerryError, TypeError):
     """A plugin is wrong: it cannot be registered, or it broke its contract in a conversion."""
 
 
-class NotAnArrayError(ArrayFerryError, TypeError):
-    """A value is not an array of any known library, where an array was expected."""
-
-
 class ConversionError(ArrayFerryError, ValueError):
     """A value cannot be converted from one backend to another.
 
@@ -179,6 +175,10 @@ class NarrowingError(ConversionError, OverflowError):
         super().__init__(reason, remedy=remedy, **place)
         self.dtype = dtype
         self.narrowed = narrowed
+
+
+class NotAnArrayError(ConversionError, TypeError):
+    """A value is not an array of any known library, where an array was expected."""
 
 
 class StructureError(ConversionError):

@@ -6,17 +6,21 @@ from typing import Any, Literal, NamedTuple
 
 from ._errors import OptionError
 
-__all__ = ["Narrowing", "Options", "Scalars", "Unsupported"]
+__all__ = ["Narrowing", "Options", "Scalars", "Sparse", "Unknown", "Unsupported"]
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
 Unsupported = Literal["raise", "keep"]
+Unknown = Literal["keep", "raise", "convert"]
+Sparse = Literal["raise", "dense"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "copy": (None, True, False),
     "narrowing": ("checked", "forbid", "allow"),
     "scalars": ("keep", "convert"),
     "unsupported": ("raise", "keep"),
+    "unknown": ("keep", "raise", "convert"),
+    "sparse": (None, "raise", "dense"),
 }
 
 
@@ -26,6 +30,8 @@ class _Options(NamedTuple):
     narrowing: Narrowing = "checked"
     scalars: Scalars = "keep"
     unsupported: Unsupported = "raise"
+    unknown: Unknown = "keep"
+    sparse: Sparse | None = None
 
 
 class Options(_Options):
@@ -38,6 +44,8 @@ class Options(_Options):
         narrowing: what to do where the target lacks the dtype.
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: what to do with an array whose dtype the target does not support.
+        unknown: what to do in trees with an object of no known library that could become an array.
+        sparse: what to do with sparse arrays; None for what is the default in this release.
 
     Raises:
         OptionError: an option has an invalid value.
@@ -57,9 +65,11 @@ class Options(_Options):
         narrowing: Narrowing = "checked",
         scalars: Scalars = "keep",
         unsupported: Unsupported = "raise",
+        unknown: Unknown = "keep",
+        sparse: Sparse | None = None,
     ) -> Options:
         """Check the options."""
-        made = super().__new__(cls, device, copy, narrowing, scalars, unsupported)
+        made = super().__new__(cls, device, copy, narrowing, scalars, unsupported, unknown, sparse)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):

@@ -36,6 +36,7 @@ from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
 from ._plugin.hookspecs import hookimpl
+from ._plugin.origin import Source
 from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
 from ._route.dtypes import fit_dtype
@@ -68,6 +69,7 @@ __all__ = [
     "Random",
     "Registry",
     "Route",
+    "Source",
     "StructureError",
     "TracedValueError",
     "UnknownBackendError",

@@ -13,6 +13,7 @@ from arrayferry._errors import ArrayFerryError, ConversionError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.converter import Inline
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.dtypes import number_array
 from arrayferry._tree.kind import Kind
@@ -61,7 +62,7 @@ class Learnt:
         self.options = options
         self.run: Callable[[Any], Any] = self.miss
         self._kind_of = kind_of
-        self._pairs: dict[Backend, Pair] = {}
+        self._pairs: dict[Origin, Pair] = {}
         self._plans: dict[type, list[Plan]] = {}
         self._counts: dict[int, int] = {}
         self._hits = 0
@@ -89,7 +90,7 @@ class Learnt:
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan, and learn its structure."""
         try:
-            tree = Tree(value, self._kind_of, scalars=self.options.scalars == "convert")
+            tree = Tree(value, self._kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))
         except ArrayFerryError as error:
             # the frames of this package say nothing to the user, unlike those of the cause
@@ -101,15 +102,15 @@ class Learnt:
         """Convert the arrays of a tree, those of one backend together."""
         arrays = list(tree.arrays)
         for index, kind in enumerate(tree.kinds):
-            if kind.backend is None:
+            if kind.what in ("number", "scalar"):
                 try:
                     arrays[index] = self._array_of(arrays[index])
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-        groups: dict[Backend, list[int]] = {}
+        groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
-            groups.setdefault(self._backend_of(kind), []).append(index)
+            groups.setdefault(self._origin_of(kind), []).append(index)
         # what is lazy comes last, so that an array that cannot be converted is found before
         for backend, places in sorted(groups.items(), key=lambda group: group[0].memory == "lazy"):
 
@@ -121,8 +122,8 @@ class Learnt:
                 arrays[index] = y
         return arrays
 
-    def _backend_of(self, kind: Kind) -> Backend:
-        return kind.backend or self.catalog.backend("numpy")
+    def _origin_of(self, kind: Kind) -> Origin:
+        return kind.backend or kind.source or self.catalog.backend("numpy")
 
     def _array_of(self, number: Any) -> Any:
         """Make a NumPy array of a number: of NumPy, with its dtype, or of Python, with the target's default."""
@@ -132,8 +133,8 @@ class Learnt:
             return numpy.asarray(number)
         return number_array(number, self.target, self.options.narrowing)
 
-    def pair(self, source: Backend) -> Pair:
-        """Return the pair for arrays of one backend."""
+    def pair(self, source: Origin) -> Pair:
+        """Return the pair for arrays of one backend or source."""
         found = self._pairs.get(source)
         if found is None:
             found = self._pairs[source] = Pair(
@@ -158,9 +159,9 @@ class Learnt:
         sturdy = times > enough  # there is a plan, which did not handle this value
 
         def ways(kind: Kind, cls: type) -> Ways | None:
-            if kind.backend is None:
+            if kind.what in ("number", "scalar"):
                 return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-            return self.pair(kind.backend).ways(cls, sturdy=sturdy)
+            return self.pair(self._origin_of(kind)).ways(cls, sturdy=sturdy)
 
         from .plan import write_plan  # the first conversion does without it
 

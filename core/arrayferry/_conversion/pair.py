@@ -21,10 +21,12 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import resolve_device
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
+from arrayferry._route.sparse import check_sparse
 from arrayferry._tree.kind import Kind
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class Pair:
     def __init__(
         self,
         catalog: Catalog,
-        source: Backend,
+        source: Origin,
         target: Backend,
         options: Options,
         kind_of: Callable[[Any], Kind],
@@ -121,7 +123,7 @@ class Pair:
         self.source = source
         self.target = target
         self.options = options
-        self._same = source.name == target.name
+        self._same = source.name == target.name and isinstance(source, Backend)
         self._lazy = source.memory == "lazy" and not self._same
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
@@ -258,6 +260,8 @@ class Pair:
             values: the result of `to_numpy(x)`, if that was called already.
         """
         try:
+            if values is None and not self._same and call_backend(self.source, "is_sparse", x):
+                return self._from_dense(x)
             y = self._executor.run(x, without=self._without, values=values)
             return y if y is x else self._recognised(y)
         except UnsupportedDtypeError:
@@ -272,9 +276,25 @@ class Pair:
                 f"{describe_array(x)} could not be converted ({describe_error(error)})"
             ) from error
 
+    def _from_dense(self, x: Any) -> Any:
+        """Convert a sparse array by its dense values, if that is allowed."""
+        check_sparse(x, self.source, self.options)
+        dense = call_backend(self.source, "to_dense", x)
+        import numpy
+
+        if isinstance(dense, numpy.ndarray):
+            return self.fallback(x, dense)
+        if self._kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
+            return self.one(dense)
+        raise ConversionError(
+            f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
+            remedy="It must return a dense array of the same library, or a numpy.ndarray. Report this to the "
+            "author of the plugin.",
+        )
+
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of a known library."""
-        if self._kind_of(y).what in ("array", "objects", "scalar"):
+        if self._kind_of(y).is_array:
             return y
         target = self.target
         raise ConversionError(

@@ -7,24 +7,18 @@ libraries. Everything else makes conversions faster or lets them share memory.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any, Literal
-
-from arrayferry._errors import BackendUnavailableError, describe_error
+from typing import Any
 
 from .autodiff import Autodiff
+from .origin import Origin
 from .random import HostRandom, Random, Seed
 from .types import resolve_types
 
-__all__ = ["STANDARD_DTYPES", "Backend", "Memory", "Target"]
-
-Memory = Literal["writable", "immutable", "lazy", "unknown"]
+__all__ = ["STANDARD_DTYPES", "Backend", "Target"]
 
 STANDARD_DTYPES = frozenset(
     [
@@ -47,7 +41,7 @@ STANDARD_DTYPES = frozenset(
 """The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
 
 
-class Backend(ABC):
+class Backend(Origin):
     """One array library, as described by its plugin. Subclass it.
 
     Attributes:
@@ -86,37 +80,15 @@ class Backend(ABC):
         <Backend lists>
     """
 
-    name: str
-    package: str
-    array_types: tuple[str, ...]
+    role = "Backend"
     namespace: str = ""
     aliases: tuple[str, ...] = ()
-    install: str = ""
-    memory: Memory = "writable"
-    to_numpy_shares: bool | None = None
     from_numpy_shares: bool | None = None
-    dlpack_devices: tuple[str, ...] = ()
     item_types: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
     autodiff: Autodiff | None = None
 
     # Required.
-
-    @abstractmethod
-    def to_numpy(self, x: Any) -> Any:
-        """Return the values of an array as a `numpy.ndarray` of the same shape and dtype.
-
-        The result may be a view of the array's memory. If the library promises that its arrays
-        never change, a view must be read-only. The array itself must not be changed.
-
-        Args:
-            x: an array of this library, of any shape, dtype and device.
-
-        Raises:
-            ConversionError: the array holds more than values, which would be lost. State what it is as
-                the reason, and what the user can call first as the remedy.
-            TracedValueError: the array is a traced value.
-        """
 
     @abstractmethod
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -134,10 +106,6 @@ class Backend(ABC):
     def devices(self) -> Sequence[str]:
         """Return the names of the devices that can be used now, the default first: `("cpu", "cuda:0")`."""
         return ("cpu",)
-
-    def device_of(self, x: Any) -> str:
-        """Return the name of the device that an array is on, as `devices` spells it."""
-        return "cpu"
 
     def device_name(self, device: Any) -> str:
         """Return the name of a device object of this library, as `devices` spells it."""
@@ -168,26 +136,9 @@ class Backend(ABC):
 
         return self.from_numpy(numpy.array(self.to_numpy(x)), self.device_of(x))
 
-    def to_dlpack(self, x: Any) -> Any:
-        """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
-        return x
-
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`."""
         raise NotImplementedError(f"{self.name} has no DLPack")
-
-    def address(self, x: Any) -> int | None:
-        """Return the address of the first element, None if it cannot be read in a tenth of a microsecond.
-
-        With it, arrayferry checks that direct converters of other plugins follow the `copy` rule.
-        """
-        return None
-
-    # Optional: many arrays in one call.
-
-    def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Do the same as `to_numpy` for several arrays, where one call for all is better than one for each."""
-        return [self.to_numpy(x) for x in xs]
 
     # Optional: values.
 
@@ -220,10 +171,6 @@ class Backend(ABC):
         """Tell whether `item()` of an array of exactly this type returns its number. See `item_types`."""
         return cls in resolve_types(self.item_types)
 
-    def is_traced(self, x: Any) -> bool:
-        """Tell whether an array is a traced value, which has no values yet, as inside `jit`."""
-        return False
-
     def callback(
         self,
         function: Callable[[list[Any]], Sequence[Any]],
@@ -253,70 +200,6 @@ class Backend(ABC):
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that a compiler of the library does not look into, but calls as it is."""
         return function
-
-    def is_out_of_memory(self, error: Exception) -> bool:
-        """Tell whether an error of the library means that memory ran out. It is then raised as it is."""
-        return isinstance(error, MemoryError)
-
-    # Whether it can be used here.
-
-    @property
-    def installed(self) -> bool:
-        """Whether the library's package can be found, without importing it."""
-        top = self.package.partition(".")[0]
-        if top in sys.modules:
-            return sys.modules[top] is not None
-        try:
-            return importlib.util.find_spec(top) is not None
-        except (ImportError, ValueError):
-            return False
-
-    @property
-    def usable(self) -> bool:
-        """Whether arrays of the library can be made here. This imports it."""
-        return self.problem() is None
-
-    def problem(self) -> BackendUnavailableError | None:
-        """Return why the library cannot be used here, as an error to raise; None if it can be used.
-
-        This imports the library. Override `check` to test for more than that.
-        """
-        if not self.installed:
-            return BackendUnavailableError(
-                f"{self.name} is not installed",
-                remedy=f"Run: pip install {self.install or self.name}",
-                backend=self.name,
-            )
-        try:
-            importlib.import_module(self.package)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            failure = BackendUnavailableError(
-                f"{self.name} is installed, but importing {self.package} failed with "
-                f"{type(error).__name__}: {error}",
-                remedy=f"Reinstall it, for instance: pip install --force-reinstall "
-                f"{self.install or self.name}",
-                backend=self.name,
-            )
-            failure.__cause__ = error
-            return failure
-        try:
-            reason = self.check()
-        except Exception as error:
-            reason = f"check() of its plugin raised {describe_error(error)}"
-        if reason is None:
-            return None
-        return BackendUnavailableError(
-            f"{self.name} is installed, but cannot be used here: {reason}", backend=self.name
-        )
-
-    def check(self) -> str | None:
-        """Return why no array can be made here although the package imports, or None."""
-        return None
-
-    def __repr__(self) -> str:
-        return f"<Backend {self.name}>"
 
 
 Target = str | ModuleType | Backend

@@ -6,12 +6,12 @@ from typing import Any
 
 from arrayferry._errors import ArrayFerryError, ConversionError, describe_error
 
-from .backend import Backend
+from .origin import Origin
 
 __all__ = ["call_backend", "describe_array"]
 
 
-def call_backend(backend: Backend, method: str, *args: Any) -> Any:
+def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     """Call a method of a backend.
 
     Raises:
@@ -28,7 +28,7 @@ def call_backend(backend: Backend, method: str, *args: Any) -> Any:
             raise
         given = f" for {describe_array(args[0])}" if args else ""
         raise ConversionError(
-            f"{method}() of the backend {backend.name!r} raised {describe_error(error)}{given}",
+            f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
             remedy="If the array is valid, report this to the author of the plugin.",
         ) from error
 

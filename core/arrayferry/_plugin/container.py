@@ -36,6 +36,14 @@ class Container(ABC):
     types: tuple[Any, ...] = ()
     transparent: bool = False
 
+    def takes(self, cls: type) -> bool:
+        """Tell whether it also handles a class that is not derived from any of `types`.
+
+        It is asked once for each class that is no array and no registered container, so it must be quick, and
+        must not rely on its package being imported.
+        """
+        return False
+
     @abstractmethod
     def children(self, value: Any) -> Sequence[Any]:
         """Return the values inside, in a fixed order."""

@@ -1,4 +1,4 @@
-"""The three hooks that a plugin may implement."""
+"""The four hooks that a plugin may implement."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .container import Container
     from .converter import Converter
+    from .origin import Source
 
-__all__ = ["arrayferry_backends", "arrayferry_containers", "arrayferry_converters", "hookimpl"]
+__all__ = [
+    "arrayferry_backends",
+    "arrayferry_containers",
+    "arrayferry_converters",
+    "arrayferry_sources",
+    "hookimpl",
+]
 
 PROJECT = "arrayferry"
 
@@ -33,3 +40,8 @@ def arrayferry_converters() -> Iterable[Converter]:  # type: ignore[empty-body]
 @hookspec
 def arrayferry_containers() -> Iterable[Container]:  # type: ignore[empty-body]
     """Give structures to search for arrays."""
+
+
+@hookspec
+def arrayferry_sources() -> Iterable[Source]:  # type: ignore[empty-body]
+    """Give objects that are no arrays, but that arrays are read from."""

@@ -8,20 +8,23 @@ catalog, so that a conversion running in another thread never sees half of a cha
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType, ModuleType, NoneType
 from typing import Any
 
-from arrayferry._errors import UnknownBackendError
+from arrayferry._errors import PluginWarning, UnknownBackendError, describe_error
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
+from arrayferry._plugin.origin import Origin, Source
 from arrayferry._plugin.types import resolve_type, resolve_types
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
+from .discovery import is_built_in
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
 
@@ -40,14 +43,14 @@ class _Types:
     """The registered types that have been imported by now.
 
     Attributes:
-        arrays: array types and their backends.
-        containers: container types and their containers, in the order of registration.
+        arrays: array types and their backends, and the types of sources and their sources.
+        containers: container types and their containers, in the order in which they are asked.
         missing: dotted paths of types that have not been imported yet.
         pytrees: whether JAX is imported, so that its pytrees are known.
     """
 
     def __init__(self) -> None:
-        self.arrays: dict[type, Backend] = {}
+        self.arrays: dict[type, Origin] = {}
         self.containers: dict[type, Container] = {}
         self.missing: set[str] = set()
         self.pytrees = pytrees_are_known()
@@ -63,6 +66,7 @@ class Catalog:
         self._paths: dict[str, str] = {}
         self._converters: tuple[Converter, ...] = ()
         self._containers: tuple[Container, ...] = ()
+        self._sources: tuple[Source, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
         self._types: _Types | None = None
         self.kinds: dict[type, Kind] = {}
@@ -77,6 +81,7 @@ class Catalog:
         new._paths = dict(self._paths)
         new._converters = self._converters
         new._containers = self._containers
+        new._sources = self._sources
         new._generic = self._generic
         return new
 
@@ -120,8 +125,12 @@ class Catalog:
         self._converters += tuple(converters)
 
     def add_containers(self, containers: list[Container]) -> None:
-        """Add containers; of several that fit a value, the first is used."""
-        self._containers += tuple(containers)
+        """Add containers; of several that fit a value, the first is used, a built-in one last."""
+        self._containers = _built_in_last((*self._containers, *containers))
+
+    def add_sources(self, sources: list[Source]) -> None:
+        """Add sources; of several for one type, the first is used, a built-in one last."""
+        self._sources = _built_in_last((*self._sources, *sources))
 
     def unknown_end(self, converter: Converter) -> str:
         """Return the name of an end of a converter that is not a backend, "" if both are."""
@@ -143,6 +152,11 @@ class Catalog:
     def converters(self) -> tuple[Converter, ...]:
         """The direct converters."""
         return self._converters
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What arrays are read from, besides arrays."""
+        return self._sources
 
     def backend(self, to: Target) -> Backend:
         """Find a backend by name, alias, namespace module, or itself.
@@ -169,6 +183,13 @@ class Catalog:
         if found is None and module is not None:
             found = self._generic_of(module)
         if found is None:
+            for source in self._sources:
+                if to in (source.name, source.package):
+                    raise UnknownBackendError(
+                        f"arrays are only read from {source.name}, so it is no target",
+                        remedy='Pass the name of an array library, such as "numpy".',
+                        name=to,
+                    )
             import difflib
 
             nearest = tuple(difflib.get_close_matches(to.lower(), self._names, n=3))
@@ -236,6 +257,13 @@ class Catalog:
                 types.missing.add(path)
             else:
                 types.arrays.setdefault(found, self._backends[name])
+        for source in self._sources:
+            for path in source.array_types:
+                found = resolve_type(path)
+                if found is None:
+                    types.missing.add(path)
+                else:
+                    types.arrays.setdefault(found, source)
         for container in self._containers:
             for entry in container.types:
                 found = resolve_type(entry)
@@ -260,21 +288,40 @@ class Catalog:
         if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return _OTHER if issubclass(cls, words) else _SCALAR
-        backend = _backend_of(cls, types.arrays)
-        if backend is not None:
+        backend = _origin_of(cls, types.arrays)
+        if isinstance(backend, Source):
+            return Kind("source", source=backend)
+        if isinstance(backend, Backend):
             if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
                 return Kind("objects", backend, OBJECT_ARRAY)
             return Kind("array", backend)
         for base, container in types.containers.items():
             if issubclass(cls, base):
                 return Kind("container", container=container)
-        container = container_for(value)
+        container = self._taker(cls) or container_for(value)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
         if namespace is None or self._named(namespace.__name__) is not None:
             return _OTHER  # the array types of that library are known, and this is none of them
         return Kind("array", self._generic_of(namespace))
+
+    def _taker(self, cls: type) -> Container | None:
+        """Find a registered container that takes a class that is derived from none of its types."""
+        for container in self._containers:
+            if type(container).takes is Container.takes:
+                continue
+            try:
+                if container.takes(cls):
+                    return container
+            except Exception as error:
+                warnings.warn(
+                    f"takes() of the container {type(container).__qualname__} of "
+                    f"{type(container).__module__} failed for {cls.__qualname__} ({describe_error(error)})",
+                    PluginWarning,
+                    stacklevel=2,
+                )
+        return None
 
     def outdated(self) -> bool:
         """Tell whether a registered type has been imported since types were looked up."""
@@ -285,7 +332,11 @@ class Catalog:
         )
 
 
-def _backend_of(cls: type, arrays: dict[type, Backend]) -> Backend | None:
+def _built_in_last(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sorted(parts, key=is_built_in))
+
+
+def _origin_of(cls: type, arrays: dict[type, Origin]) -> Origin | None:
     for base in cls.__mro__:
         backend = arrays.get(base)
         if backend is not None:

@@ -10,6 +10,7 @@ from arrayferry._plugin.autodiff import Autodiff
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import COSTS, Converter
+from arrayferry._plugin.origin import Origin
 
 __all__ = ["check_part"]
 
@@ -40,15 +41,11 @@ _PATHS = 'a tuple of dotted paths, such as ("torch.Tensor",)'
 _NAMES = 'a tuple of strings, such as ("cuda",)'
 
 _RULES: dict[type, tuple[_Rule, ...]] = {
-    Backend: (
+    Origin: (
         ("name", _is_text, "a string"),
         ("package", _is_text, "a string"),
-        ("namespace", lambda value: isinstance(value, str), "a string"),
         ("install", lambda value: isinstance(value, str), "a string"),
         ("array_types", _all(_is_path, empty=False), _PATHS),
-        ("item_types", _all(_is_path), _PATHS),
-        ("aliases", _all(_is_text), _NAMES),
-        ("replaces", _all(_is_text), _NAMES),
         ("dlpack_devices", _all(_is_text), _NAMES),
         (
             "memory",
@@ -56,6 +53,12 @@ _RULES: dict[type, tuple[_Rule, ...]] = {
             '"writable", "immutable", "lazy" or "unknown"',
         ),
         ("to_numpy_shares", _one_of(True, False, None), "True, False or None"),
+    ),
+    Backend: (
+        ("namespace", lambda value: isinstance(value, str), "a string"),
+        ("item_types", _all(_is_path), _PATHS),
+        ("aliases", _all(_is_text), _NAMES),
+        ("replaces", _all(_is_text), _NAMES),
         ("from_numpy_shares", _one_of(True, False, None), "True, False or None"),
         (
             "autodiff",
@@ -83,7 +86,7 @@ _RULES: dict[type, tuple[_Rule, ...]] = {
 
 
 def check_part(item: Any) -> None:
-    """Check one backend, converter or container of a plugin.
+    """Check one backend, converter, container or source of a plugin.
 
     Raises:
         PluginError: an attribute is missing, or has a wrong type or value.
@@ -93,7 +96,8 @@ def check_part(item: Any) -> None:
             value = getattr(item, attribute, None)
             if not holds(value):
                 has = f"has {value!r:.80} for its" if value or value is False else "has no"
+                what = item.role if isinstance(item, Origin) else base.__name__
                 raise PluginError(
-                    f"{base.__name__} {type(item).__qualname__} {has} {attribute}",
+                    f"{what} {type(item).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
                 )

@@ -20,6 +20,7 @@ from arrayferry._plugin import hookspecs
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
+from arrayferry._plugin.origin import Source
 
 from .checks import check_part
 
@@ -32,6 +33,7 @@ HOOKS: dict[str, type[Any]] = {
     "arrayferry_backends": Backend,
     "arrayferry_converters": Converter,
     "arrayferry_containers": Container,
+    "arrayferry_sources": Source,
 }
 """The hooks, and the type of what each returns."""
 
@@ -99,7 +101,7 @@ def contributions(
         given[hook] = answers
     if not implemented:
         raise PluginError(
-            f"{plugin!r:.80} is no Backend, Converter or Container, and implements no hook",
+            f"{plugin!r:.80} is no Backend, Converter, Container or Source, and implements no hook",
             remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
         )
     manager.unregister(plugin)

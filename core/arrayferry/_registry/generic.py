@@ -43,6 +43,7 @@ class GenericBackend(Backend):
             getattr(self.xp, "asnumpy", None),
             numpy.from_dlpack if hasattr(x, "__dlpack__") else None,
             numpy.asarray if hasattr(x, "__array__") or hasattr(x, "__buffer__") else None,
+            type(x).unwrap_numpy if hasattr(x, "unwrap_numpy") else None,  # ndonnx
         )
         failures = []
         for way in ways:
@@ -60,6 +61,12 @@ class GenericBackend(Backend):
             + (f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""),
             remedy="Write a plugin for the library. Two methods are enough.",
         ) from (failures[-1] if failures else None)
+
+    def is_sparse(self, x: Any) -> bool:
+        return callable(getattr(type(x), "todense", None))
+
+    def to_dense(self, x: Any) -> Any:
+        return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         if device is None:

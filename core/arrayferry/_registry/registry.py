@@ -9,11 +9,12 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.origin import Source
 from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
@@ -122,7 +123,7 @@ class Registry:
                 )
 
     def register(self, part: object, name: str | None = None) -> None:
-        """Register a plugin, or a single backend, converter or container, at run time.
+        """Register a plugin, or a single backend, converter, container or source, at run time.
 
         Args:
             part: a module or object that implements hooks, or one part.
@@ -178,6 +179,10 @@ class Registry:
         """Return all backends by name, installed or not."""
         return self.catalog.backends
 
+    def sources(self) -> Sequence[Source]:
+        """Return what arrays are read from besides arrays, such as columns of tables, installed or not."""
+        return self.catalog.sources
+
     def backend(self, to: Target) -> Backend:
         """Find a backend by name, alias, namespace module, or itself.
 
@@ -223,6 +228,7 @@ def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
             catalog.add_backend(backend, who)
     catalog.add_converters(given["arrayferry_converters"])
     catalog.add_containers(given["arrayferry_containers"])
+    catalog.add_sources(given["arrayferry_sources"])
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()

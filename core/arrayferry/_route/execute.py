@@ -11,6 +11,7 @@ from arrayferry._errors import ConversionError, CopyRequiredError, TracedValueEr
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_kind, resolve_device
@@ -32,9 +33,7 @@ class Executor:
         options: the user's options.
     """
 
-    def __init__(
-        self, catalog: Catalog, source: Backend, target: Backend, options: Options
-    ) -> None:
+    def __init__(self, catalog: Catalog, source: Origin, target: Backend, options: Options) -> None:
         self.catalog = catalog
         self.source = source
         self.target = target
@@ -53,8 +52,8 @@ class Executor:
         """
         source, target = self.source, self.target
         traced = call_backend(source, "is_traced", x)
-        if target.name == source.name:
-            return x if traced else self._within(x)
+        if isinstance(source, Backend) and target.name == source.name:
+            return x if traced else self._within(x, source)
         if traced:
             raise _traced(source, target)
         here = call_backend(source, "device_of", x)
@@ -87,9 +86,9 @@ class Executor:
         kinds = device_kind(here), device_kind(there)
         return find_route(self.catalog, self.source, kinds[0], self.target, kinds[1], without)
 
-    def _within(self, x: Any) -> Any:
+    def _within(self, x: Any, backend: Backend) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
-        options, backend = self.options, self.source
+        options = self.options
         if options.device is None and not options.copy:
             return x
         here = call_backend(backend, "device_of", x)
@@ -130,7 +129,7 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
         )
 
 
-def _traced(source: Backend, target: Backend) -> TracedValueError:
+def _traced(source: Origin, target: Backend) -> TracedValueError:
     return TracedValueError(
         f"a traced {source.name} value has no values yet, so it cannot become a {target.name} array",
         remedy="Convert outside the traced function (jit, grad, vmap), or call out of it "
@@ -184,7 +183,7 @@ class _Run:
             )
         held = Held(self.x)
         last = len(self.route.steps) - 1
-        before = self.source
+        before: Origin = self.source
         for index, step in enumerate(self.route.steps):
             after = self.target if index == last else self.known[step.target.backend]
             held = self._take(step, held, before, after, self.device if index == last else None)
@@ -193,7 +192,7 @@ class _Run:
             _check_device(held.value, self.target, self.there)
         return held.value
 
-    def _take(self, step: Step, held: Held, before: Backend, after: Backend, device: Any) -> Held:
+    def _take(self, step: Step, held: Held, before: Any, after: Backend, device: Any) -> Held:
         if step.converter is not None:
             return self._by_converter(step, held, before, after, device)
         if step.via == "device":
@@ -208,7 +207,7 @@ class _Run:
         return from_host(held, self.x, self.source, after, device, self.options)
 
     def _by_converter(
-        self, step: Step, held: Held, before: Backend, after: Backend, device: Any
+        self, step: Step, held: Held, before: Any, after: Backend, device: Any
     ) -> Held:
         converter: Any = step.converter
         copy = self.options.copy
@@ -233,7 +232,7 @@ class _Run:
             raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 
-    def _by_dlpack(self, held: Held, before: Backend, after: Backend, device: Any) -> Held:
+    def _by_dlpack(self, held: Held, before: Any, after: Backend, device: Any) -> Held:
         """Share by DLPack; if a copy is needed, make it in the library whose arrays are writable."""
         copy = self.options.copy
         constant = before.memory == "immutable"
@@ -258,7 +257,7 @@ class _Run:
             raise _NotHandledError("dlpack") from error
         return Held(y, held.private or copying, constant)
 
-    def _to_numpy(self, step: Step, held: Held, before: Backend, after: Backend) -> Held:
+    def _to_numpy(self, step: Step, held: Held, before: Any, after: Backend) -> Held:
         first = held.value is self.x
         out = to_host(
             held.value, before, step.source.device == "cpu", self.values if first else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.origin import Origin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["overlap", "share_memory", "unsafe_to_share"]
 
 
-def unsafe_to_share(source: Backend, target: Backend, *, constant: bool, readonly: bool) -> str:
+def unsafe_to_share(source: Origin, target: Origin, *, constant: bool, readonly: bool) -> str:
     """Return why `target` must not share memory of `source`, "" if it may."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
     if writes and constant:
@@ -24,7 +24,7 @@ def unsafe_to_share(source: Backend, target: Backend, *, constant: bool, readonl
     return ""
 
 
-def share_memory(x: Any, source: Backend, y: Any, target: Backend) -> bool:
+def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
     """Tell whether an array of one backend uses the memory of one of another, as far as can be seen."""
     try:
         at = source.address(x), target.address(y)

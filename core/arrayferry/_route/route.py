@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from arrayferry._errors import ConversionError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.converter import COSTS, Converter, Cost
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_kind, resolve_device
@@ -106,7 +107,7 @@ HOST = Place("numpy", "cpu")
 
 def find_route(
     catalog: Catalog,
-    source: Backend,
+    source: Origin,
     source_kind: str,
     target: Backend,
     target_kind: str,
@@ -136,10 +137,10 @@ class _Search:
     """
 
     def __init__(
-        self, catalog: Catalog, source: Backend, target: Backend, without: frozenset[object]
+        self, catalog: Catalog, source: Origin, target: Backend, without: frozenset[object]
     ) -> None:
         self.source = source
-        self.known = {**catalog.backends, source.name: source, target.name: target}
+        self.known: dict[str, Any] = {**catalog.backends, source.name: source, target.name: target}
         self.converters = [
             c for c in catalog.converters if c not in without and c.source != c.target
         ]
@@ -199,7 +200,7 @@ class _Search:
                     cost = "copy"
                 yield Step(place, goal, cost, "converter", converter)
 
-    def _by_dlpack(self, place: Place, backend: Backend, private: bool) -> Iterator[Step]:
+    def _by_dlpack(self, place: Place, backend: Any, private: bool) -> Iterator[Step]:
         for stop in self.stops:
             other = self.known.get(stop.backend)
             if (
@@ -233,11 +234,11 @@ class _Search:
 
 
 def describe_route(
-    catalog: Catalog, source: Backend, target: Backend, device: Any, here: str
+    catalog: Catalog, source: Origin, target: Backend, device: Any, here: str
 ) -> Route:
     """Return the route of an array of `source` on the device `here`."""
     there, _ = resolve_device(target, device, here)
-    if source.name == target.name:
+    if isinstance(source, Backend) and source.name == target.name:
         start, goal = Place(source.name, device_kind(here)), Place(target.name, device_kind(there))
         steps = () if here == there else (Step(start, goal, "transfer", "device"),)
         return Route(start, goal, steps)

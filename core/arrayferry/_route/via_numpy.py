@@ -12,6 +12,7 @@ from arrayferry._errors import ConversionError, CopyRequiredError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.origin import Origin
 
 from .dtypes import fit_dtype
 from .memory import overlap, unsafe_to_share
@@ -36,7 +37,7 @@ class Held(NamedTuple):
     constant: bool = False
 
 
-def to_host(x: Any, source: Backend, device_is_host: bool, values: Any = None) -> Held:
+def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) -> Held:
     """Read the values of an array into NumPy.
 
     Args:
@@ -59,7 +60,7 @@ def to_host(x: Any, source: Backend, device_is_host: bool, values: Any = None) -
 
 
 def from_host(
-    held: Held, x: Any, source: Backend, target: Backend, device: Any, options: Options
+    held: Held, x: Any, source: Origin, target: Backend, device: Any, options: Options
 ) -> Held:
     """Make an array of a library from a NumPy array, under the copy rule and the narrowing rule.
 
@@ -123,7 +124,7 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
 
 
 def _shared(
-    n: np.ndarray[Any, Any], x: Any, private: bool, source: Backend, target: Backend, device: Any
+    n: np.ndarray[Any, Any], x: Any, private: bool, source: Origin, target: Backend, device: Any
 ) -> Any:
     """Make an array of the target without a copy, and check that there was none."""
     why = "the values had to be copied on the way" if private else ""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
+from arrayferry._plugin.origin import Source
 
 __all__ = ["Kind"]
 
@@ -15,24 +16,33 @@ class Kind:
 
     Attributes:
         what: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
-            numbers; "number" for Python's; "container"; or "other".
+            numbers; "number" for Python's; "container"; "source" for an object that an array is read
+            from; or "other".
         backend: the backend of an array.
+        source: what such an object is read by.
         container: the container of a structure, or of an array of objects.
         settled: whether the answer stays the same. It does not for "other" while a library of a
             backend is being imported.
     """
 
-    __slots__ = ("backend", "container", "settled", "what")
+    __slots__ = ("backend", "container", "settled", "source", "what")
 
     def __init__(
         self,
-        what: Literal["array", "objects", "scalar", "number", "container", "other"],
+        what: Literal["array", "objects", "scalar", "number", "container", "source", "other"],
         backend: Backend | None = None,
         container: Container | None = None,
         *,
+        source: Source | None = None,
         settled: bool = True,
     ) -> None:
         self.what = what
         self.backend = backend
         self.container = container
+        self.source = source
         self.settled = settled
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array, or a number of NumPy's."""
+        return self.what in ("array", "objects", "scalar")

@@ -10,7 +10,7 @@ from arrayferry._errors import StructureError
 
 from .kind import Kind
 
-__all__ = ["Layout", "flatten", "is_array"]
+__all__ = ["Layout", "flatten"]
 
 
 class Layout:
@@ -56,11 +56,6 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"<Layout {_written(self._key)}>"
-
-
-def is_array(kind: Kind) -> bool:
-    """Tell whether a value of this kind is an array, or a number of NumPy's."""
-    return kind.what in ("array", "objects", "scalar")
 
 
 def flatten(
@@ -143,7 +138,7 @@ def _split(
     kind = kind_of(value)
     container = kind.container if kind.what == "container" else None
     if container is None:
-        if not everything and not is_array(kind):
+        if not everything and not kind.is_array:
             return _Kept(value), (type(value), _hashable(value))
         leaves.append(value)
         paths.append(path)

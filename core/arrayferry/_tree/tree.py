@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
+from arrayferry._options import Options
+from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.container import Container
 
+from .foreign import FOREIGN, has_own_attributes, is_foreign, refuse_foreign
 from .kind import Kind
 
 __all__ = ["Branch", "Leaf", "Tree", "holds_objects"]
@@ -68,7 +71,8 @@ class Tree:
     Args:
         value: anything.
         kind_of: tells what a value is: an array, a container, or something else.
-        scalars: whether Python's numbers count as arrays.
+        options: say whether Python's numbers and objects that could become arrays count as arrays. None:
+            neither do, and nothing is refused.
 
     Attributes:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
@@ -78,16 +82,18 @@ class Tree:
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
+        NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
 
     def __init__(
-        self, value: Any, kind_of: Callable[[Any], Kind], *, scalars: bool = False
+        self, value: Any, kind_of: Callable[[Any], Kind], options: Options | None = None
     ) -> None:
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
         self.settled = True
         self._kind_of = kind_of
-        self._scalars = scalars
+        self._options = options
+        self._scalars = options is not None and options.scalars == "convert"
         self._numbers = 0
         self._seen: dict[int, Any] = {}
         self._trail: list[_Step] = []
@@ -99,9 +105,12 @@ class Tree:
     def _node(self, value: Any, depth: int) -> Any:
         kind = self._kind_of(value)
         what = kind.what
-        if what == "other":
+        if what == "other" or what == "source":
             self.settled = self.settled and kind.settled
-            return value
+            found = self._readable(value, kind, whole=depth == 0)
+            if found is None:
+                return value
+            kind = found
         if what == "container" or (what == "objects" and holds_objects(value)):
             return self._branch(value, kind.container, depth)
         if what == "number":
@@ -111,6 +120,32 @@ class Tree:
         self.arrays.append(value)
         self.kinds.append(kind)
         return Leaf(len(self.arrays) - 1)
+
+    def _readable(self, value: Any, kind: Kind, *, whole: bool) -> Kind | None:
+        """Return how an object that is no array is read as one, None if it stays as it is."""
+        options = self._options
+        if options is None:
+            return None
+        if kind.what == "source":
+            source: Any = kind.source
+            if whole or options.unknown == "convert":
+                return kind
+            if options.sparse is not None and call_backend(source, "is_sparse", value):
+                return kind
+            if options.unknown == "keep":
+                if options.sparse is not None:  # the next one of its class may be sparse
+                    self.settled = False
+                return None
+        elif not whole and options.unknown == "keep":
+            return None
+        elif not is_foreign(value):
+            if has_own_attributes(value):  # the next one of its class may be foreign
+                self.settled = False
+            return None
+        elif options.unknown == "convert":
+            return FOREIGN
+        known = kind.source is not None
+        raise refuse_foreign(value, _path(self._trail), known=known)
 
     def _branch(self, value: Any, container: Any, depth: int) -> Branch:
         seen = self._seen.get(id(value))

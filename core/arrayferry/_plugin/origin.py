@@ -1,0 +1,176 @@
+"""`Origin`: what arrays are read from. `Backend` and `Source` are the two kinds."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from arrayferry._errors import BackendUnavailableError, describe_error
+
+__all__ = ["Memory", "Origin", "Source"]
+
+Memory = Literal["writable", "immutable", "lazy", "unknown"]
+
+
+class Origin(ABC):
+    """What arrays are read from. Its attributes are described by `Backend` and `Source`."""
+
+    role: ClassVar[str]
+    name: str
+    package: str
+    array_types: tuple[str, ...]
+    install: str = ""
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = None
+    dlpack_devices: tuple[str, ...] = ()
+
+    @abstractmethod
+    def to_numpy(self, x: Any) -> Any:
+        """Return the values of an array as a `numpy.ndarray` of the same shape and dtype.
+
+        The result may be a view of the array's memory. If the library promises that its arrays
+        never change, a view must be read-only. The array itself must not be changed.
+
+        Args:
+            x: an array of this library, of any shape, dtype and device.
+
+        Raises:
+            ConversionError: the array holds more than values, which would be lost. State what it is as
+                the reason, and what the user can call first as the remedy.
+            TracedValueError: the array is a traced value.
+        """
+
+    # Optional.
+
+    def device_of(self, x: Any) -> str:
+        """Return the name of the device that an array is on, as `devices` spells it."""
+        return "cpu"
+
+    def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
+        """Do the same as `to_numpy` for several arrays, where one call for all is better than one for each."""
+        return [self.to_numpy(x) for x in xs]
+
+    def is_traced(self, x: Any) -> bool:
+        """Tell whether an array is a traced value, which has no values yet, as inside `jit`."""
+        return False
+
+    def is_sparse(self, x: Any) -> bool:
+        """Tell whether an array is sparse. The option `sparse` then says what happens to it."""
+        return False
+
+    def to_dense(self, x: Any) -> Any:
+        """Return the values of a sparse array: as a dense one of the same library, or as a `numpy.ndarray`."""
+        return self.to_numpy(x)
+
+    def to_dlpack(self, x: Any) -> Any:
+        """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
+        return x
+
+    def address(self, x: Any) -> int | None:
+        """Return the address of the first element, None if it cannot be read in a tenth of a microsecond.
+
+        With it, arrayferry checks that direct converters of other plugins follow the `copy` rule.
+        """
+        return None
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Tell whether an error of the library means that memory ran out. It is then raised as it is."""
+        return isinstance(error, MemoryError)
+
+    # Whether it can be used here.
+
+    @property
+    def installed(self) -> bool:
+        """Whether the library's package can be found, without importing it."""
+        top = self.package.partition(".")[0]
+        if top in sys.modules:
+            return sys.modules[top] is not None
+        try:
+            return importlib.util.find_spec(top) is not None
+        except (ImportError, ValueError):
+            return False
+
+    @property
+    def usable(self) -> bool:
+        """Whether arrays of the library can be made here. This imports it."""
+        return self.problem() is None
+
+    def problem(self) -> BackendUnavailableError | None:
+        """Return why the library cannot be used here, as an error to raise; None if it can be used.
+
+        This imports the library. Override `check` to test for more than that.
+        """
+        if not self.installed:
+            return BackendUnavailableError(
+                f"{self.name} is not installed",
+                remedy=f"Run: pip install {self.install or self.name}",
+                backend=self.name,
+            )
+        try:
+            importlib.import_module(self.package)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failure = BackendUnavailableError(
+                f"{self.name} is installed, but importing {self.package} failed with "
+                f"{type(error).__name__}: {error}",
+                remedy=f"Reinstall it, for instance: pip install --force-reinstall "
+                f"{self.install or self.name}",
+                backend=self.name,
+            )
+            failure.__cause__ = error
+            return failure
+        try:
+            reason = self.check()
+        except Exception as error:
+            reason = f"check() of its plugin raised {describe_error(error)}"
+        if reason is None:
+            return None
+        return BackendUnavailableError(
+            f"{self.name} is installed, but cannot be used here: {reason}", backend=self.name
+        )
+
+    def check(self) -> str | None:
+        """Return why no array can be made here although the package imports, or None."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"<{self.role} {self.name}>"
+
+
+class Source(Origin):
+    """Objects that are no arrays, but that arrays are read from: columns of tables, datasets in files.
+
+    Subclass it. Such an object is converted where it is the whole value, and in trees if `unknown="convert"`
+    says so. It cannot be a target.
+
+    Attributes:
+        name: the name in messages, `"pandas"`.
+        package: the module that defines it, `"pandas"`.
+        array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
+            They are looked up only once somebody has imported their top-level package.
+        install: the argument of `pip install`, if that is not `name`.
+        memory: what is promised about the values: "writable", "immutable" if they never change, "lazy" if
+            they are read or computed on demand, "unknown" to share nothing.
+        to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
+            memory that nobody else holds (False), or it depends (None).
+
+    Example:
+        >>> import arrayferry as af
+        >>> class Tables(af.Source):
+        ...     name = "mytables"
+        ...     package = "mytables"
+        ...     array_types = ("mytables.Column",)
+        ...     def to_numpy(self, x):
+        ...         if x.has_gaps:
+        ...             raise af.ConversionError("a column with gaps has no array", remedy="Call x.fill(0) first.")
+        ...         return x.values
+        >>> Tables()
+        <Source mytables>
+    """
+
+    role = "Source"

@@ -1,0 +1,153 @@
+"""Objects of no known library that could become an array by one of the array protocols.
+
+They are never converted unless `unknown="convert"` asks for it, since it is not known what is lost. Where
+such an object is the whole value, returning it unchanged would be a surprise, so that is an error.
+"""
+
+from __future__ import annotations
+
+import array
+import sys
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+from arrayferry._errors import ConversionError, NotAnArrayError
+from arrayferry._plugin.origin import Source
+
+from .kind import Kind
+from .state import class_attribute
+
+__all__ = ["FOREIGN", "has_own_attributes", "is_foreign", "refuse_foreign"]
+
+_BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
+_BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
+_PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
+_BUFFERS = (memoryview, array.array)
+_PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
+_UNITS = ("unit", "units")
+
+
+def is_foreign(value: Any) -> bool:
+    """Tell whether an object that is no array, container or source could become an array."""
+    cls = type(value)
+    if issubclass(cls, _BUFFERS):
+        return True
+    numbers = getattr(sys.modules.get("numpy"), "generic", ())
+    return (
+        not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and _offers(value, _PROTOCOLS)
+    )
+
+
+def has_own_attributes(value: Any) -> bool:
+    """Tell whether objects of one class can differ in what they offer."""
+    try:
+        return type(value.__dict__) is dict
+    except Exception:
+        return False
+
+
+def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
+    """Return the error for such an object where it is not converted, with what to do instead.
+
+    Args:
+        value: the object.
+        path: its place in the tree.
+        known: whether there is a source for it.
+    """
+    cls = type(value)
+    name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+    if _offers(value, _UNITS):
+        reason, remedy = f"a value of type {name} has units, which would be lost", _PASS_MAGNITUDE
+    else:
+        reason = f"a value of type {name} is not an array of a known library"
+        package = cls.__module__.partition(".")[0]
+        own = known or package in sys.stdlib_module_names or package == "__main__"
+        plugin = "" if own else f", or install a plugin for {package}"
+        remedy = f'Call {_own_way(value)} first{plugin}, or pass unknown="convert".'
+    return NotAnArrayError(reason, remedy=remedy, path=path)
+
+
+_PASS_MAGNITUDE = (
+    "Convert it to the units that you want first, then pass its magnitude without units."
+)
+
+
+def _own_way(value: Any) -> str:
+    """Return the call that makes an array of an object, as a user would write it."""
+    for method in ("to_numpy", "numpy"):
+        if callable(class_attribute(type(value), method)):
+            return f"x.{method}()"
+    if issubclass(type(value), _BUFFERS) or _offers(value, _BY_NUMPY):
+        return "numpy.asarray(x)"
+    if _offers(value, "__dlpack__"):
+        return "numpy.from_dlpack(x)"
+    return "pyarrow.array(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
+
+
+def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
+    """Tell whether an object has one of these attributes, without running code of it."""
+    names = (names,) if isinstance(names, str) else names
+    own = value.__dict__ if has_own_attributes(value) else ()
+    return any(name in own or class_attribute(type(value), name) is not None for name in names)
+
+
+class _Foreign(Source):
+    """Reads such objects by their protocols. It is not known who else holds their memory."""
+
+    name = "unknown"
+    package = "builtins"
+    array_types = ()
+    memory = "unknown"
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy
+
+        if _offers(x, _UNITS):
+            raise ConversionError(
+                f"a {type(x).__qualname__} with units cannot be converted: its units would be lost",
+                remedy=_PASS_MAGNITUDE,
+            )
+        failures: list[Exception] = []
+        for way in self._ways(x):
+            try:
+                values = way(x)
+            except Exception as error:
+                failures.append(error)
+                continue
+            if isinstance(values, numpy.ma.MaskedArray) and numpy.ma.is_masked(values):
+                failures.append(TypeError("it has a mask, which would be lost"))
+            elif isinstance(values, numpy.ndarray) and values.dtype != object:
+                return numpy.asarray(values)
+            else:
+                failures.append(TypeError(f"it became a {type(values).__qualname__} of objects"))
+        why = f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""
+        raise ConversionError(
+            f"a {type(x).__qualname__} offers no array of numbers{why}",
+            remedy=f"Call {_own_way(x)} first, and convert the result.",
+        ) from (failures[-1] if failures else None)
+
+    def _ways(self, x: Any) -> Any:
+        import numpy
+
+        if issubclass(type(x), _BUFFERS) or _offers(x, _BY_NUMPY[1:]):
+            yield numpy.asarray
+        if _offers(x, "__array__"):
+            yield lambda x: x.__array__()  # asarray would drop a mask
+        if _offers(x, "__dlpack__"):
+            yield numpy.from_dlpack
+        if _offers(x, _BY_ARROW):
+            yield _by_arrow
+
+
+def _by_arrow(x: Any) -> Any:
+    import pyarrow
+
+    one = _offers(x, "__arrow_c_array__")
+    column = pyarrow.array(x) if one else pyarrow.chunked_array(x)
+    if column.null_count:
+        raise ValueError("it has missing values")
+    return column.to_numpy(zero_copy_only=False) if one else column.to_numpy()
+
+
+FOREIGN = Kind("source", source=_Foreign())
