@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from . import _api
 from ._agnostic import agnostic
-from ._api import backend_of, convert, converter
+from ._api import backend_of
 from ._errors import ConversionError, CopyRequiredError, UnsupportedDtypeError
 from ._options import Options
 from ._plugin.autodiff import Flat
@@ -43,6 +44,17 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from error
 
 __all__ = ["BackendContract"]
+
+
+def convert(value: Any, *to: Any, **options: Any) -> Any:
+    """Convert as users do; arrays of a sparse library are made dense."""
+    return _api.convert(value, *to, sparse="dense", **options)
+
+
+def converter(*to: Any, **options: Any) -> Any:
+    """Make a conversion that does the same."""
+    return _api.converter(*to, sparse="dense", **options)
+
 
 SHAPES: tuple[tuple[int, ...], ...] = (
     (),

@@ -20,6 +20,10 @@ class SparseBackend(af.Backend):
         """Return all values, including those not stored."""
         return x.todense()
 
+    def is_sparse(self, x: Any) -> bool:
+        """Every array of this library is sparse."""
+        return True
+
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         """Store all nonzero values; a negative zero counts as nonzero."""
         import numpy as np

@@ -1,13 +1,71 @@
-"""awkward."""
+"""Awkward Array: arrays that are rectangular, as read-only views where Awkward can give one."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["AwkwardSource", "arrayferry_sources"]
+
+
+class AwkwardSource(Source):
+    """`awkward.Array` of numbers, bools, dates and time spans, where all lists of an axis are as long."""
+
+    name = "awkward"
+    package = "awkward"
+    array_types = ("awkward.Array",)
+    # NumPy arrays are often wrapped without a copy, so others can write to it. No result can.
+    memory = "writable"
+
+    def to_numpy(self, x: Any) -> Any:
+        import awkward as ak
+
+        _refuse_type(x)
+        try:
+            values = ak.to_numpy(x, allow_missing=False).view()
+        except ValueError as error:
+            what, first = "it is ragged", "ak.fill_none(ak.pad_none(x, n, clip=True), 0)"
+            if any(ak.any(ak.is_none(x, axis=axis), axis=None) for axis in range(x.ndim)):
+                what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x),"
+            raise ConversionError(
+                f"an Awkward array of type {x.type!s:.80} cannot be converted: {what}",
+                remedy=f"Call {first} first.",
+            ) from error
+        values.flags.writeable = False
+        return values
+
+    def is_traced(self, x: Any) -> bool:
+        import awkward as ak
+
+        return bool(ak.backend(x) == "typetracer")
+
+
+def _refuse_type(x: Any) -> None:
+    """Raise for text, categories, records and unions."""
+    part, first = x.layout, ""
+    while not first:
+        form = part.parameter("__array__")
+        if form == "categorical":
+            first = "Call ak.from_categorical(x) first."
+        elif form is not None:
+            first = "Call ak.strings_astype(x, float) first, if it is numbers."
+        elif part.is_record:
+            first = "Take a field first, x[name]."
+        elif part.is_union:
+            first = "Select the values of one type first, and call ak.enforce_type(x, type)."
+        elif part.is_list or part.is_option or part.is_indexed:
+            part = part.content
+        else:
+            return
+    raise UnsupportedDtypeError(
+        f"an Awkward array of type {x.type!s:.80} cannot be converted, since it is no numbers",
+        remedy=first,
+        dtype=str(x.type),
+    )
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [AwkwardSource()]

@@ -1,13 +1,49 @@
-"""h5py."""
+"""h5py: datasets in files, which are read once when they are converted."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["H5pySource", "arrayferry_sources"]
+
+
+class H5pySource(Source):
+    """`h5py.Dataset`, and its views by `astype` and `fields`."""
+
+    name = "h5py"
+    package = "h5py"
+    array_types = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
+    memory = "lazy"
+    to_numpy_shares = False
+
+    def device_of(self, x: Any) -> str:
+        if not getattr(x, "_dset", x):  # asked before all else, for which the file must be open
+            raise ConversionError(
+                "a dataset of a closed file cannot be converted",
+                remedy="Convert it while the file is open.",
+            )
+        return "cpu"
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy as np
+
+        if x.shape is None:
+            raise ConversionError(
+                "a dataset that is h5py.Empty cannot be converted: it has no values",
+                remedy="Test for x.shape is None first.",
+            )
+        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+            raise UnsupportedDtypeError(
+                f"a dataset of dtype {x.dtype} cannot be converted, since it is no numbers",
+                remedy="Read it as h5py does, by x[()], or x.asstr()[()] if it is text.",
+                dtype=str(x.dtype),
+            )
+        return np.asarray(x[()])
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [H5pySource()]

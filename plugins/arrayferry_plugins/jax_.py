@@ -6,6 +6,7 @@ later in another thread, as it does for large arrays even if it is told to copy.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -34,13 +35,13 @@ SMALL = 64 * 1024
 
 
 class JaxBackend(Backend):
-    """`jax.Array`, on any device of JAX. Tracers are its arrays too, without values."""
+    """`jax.Array`, on any device of JAX. Tracers are its arrays too, without values, and sparse arrays."""
 
     name = "jax"
     package = "jax"
     namespace = "jax.numpy"
     aliases = ("jnp",)
-    array_types = ("jax.Array", "jax.core.Tracer")
+    array_types = ("jax.Array", "jax.core.Tracer", "jax.experimental.sparse.JAXSparse")
     item_types = ("jax._src.array.ArrayImpl",)
     memory = "immutable"
     to_numpy_shares = True
@@ -75,10 +76,18 @@ class JaxBackend(Backend):
         with jax.ensure_compile_time_eval():
             return jax.device_put(_private(x), place)
 
+    def is_sparse(self, x: Any) -> bool:
+        return isinstance(x, getattr(sys.modules.get("jax.experimental.sparse"), "JAXSparse", ()))
+
+    def to_dense(self, x: Any) -> Any:
+        return x.todense()
+
     def copy(self, x: Any) -> Any:
         import jax
         import jax.numpy as jnp
 
+        if self.is_sparse(x):
+            return jax.tree.map(self.copy, x)
         _refuse_deleted(x)
         with jax.debug_nans(False), jax.debug_infs(False):
             return jnp.array(x, copy=True)
@@ -100,6 +109,8 @@ class JaxBackend(Backend):
         return tuple(dict.fromkeys(names))
 
     def device_of(self, x: Any) -> str:
+        if self.is_sparse(x):
+            x = _parts(x)[0]
         devices = x.sharding.device_set
         return self.device_name(min(devices, key=lambda device: device.id))
 
@@ -159,6 +170,8 @@ class JaxBackend(Backend):
     def is_traced(self, x: Any) -> bool:
         import jax
 
+        if self.is_sparse(x):
+            return any(map(self.is_traced, _parts(x)))
         return isinstance(x, jax.core.Tracer)
 
     def callback(
@@ -238,6 +251,14 @@ def _seed_number(seed: Any) -> int:
     if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
         return int(seed)
     return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+def _parts(x: Any) -> Sequence[Any]:
+    """Return the arrays that a sparse array is made of."""
+    import jax
+
+    parts: list[Any] = jax.tree.leaves(x)
+    return parts
 
 
 def _refuse_deleted(x: Any) -> None:
@@ -470,6 +491,7 @@ class JaxToNumpy(Converter):
     """Shares JAX's memory as a read-only view."""
 
     source, target, cost = "jax", "numpy", "share"
+    types = ("jax._src.array.ArrayImpl",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(copy=copy))
@@ -491,6 +513,7 @@ class JaxToTorch(Converter):
     """Copies through host memory, since PyTorch has no read-only tensors."""
 
     source, target, cost = "jax", "torch", "copy"
+    types = ("jax._src.array.ArrayImpl",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(device=device, copy=copy))

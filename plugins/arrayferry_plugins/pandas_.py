@@ -1,13 +1,81 @@
-"""pandas."""
+"""pandas: columns, indexes and extension arrays, as read-only views where pandas can give one."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["PandasSource", "arrayferry_sources"]
+
+REMEDIES = {
+    "CategoricalDtype": "x.cat.codes",
+    "DatetimeTZDtype": "x.dt.tz_convert(None)",
+    "IntervalDtype": "pandas.IntervalIndex(x).left and .right",
+    "PeriodDtype": "pandas.PeriodIndex(x).to_timestamp()",
+}
+
+
+class PandasSource(Source):
+    """`Series`, `Index` and extension arrays of numbers, bools, dates and time spans."""
+
+    name = "pandas"
+    package = "pandas"
+    array_types = (
+        "pandas.Series",
+        "pandas.Index",
+        "pandas.DataFrame",
+        "pandas.api.extensions.ExtensionArray",
+    )
+
+    def to_numpy(self, x: Any) -> Any:
+        import pandas as pd
+
+        if isinstance(x, pd.DataFrame):
+            what, first = "a frame of columns", "x.to_numpy(), or take a column, x[name],"
+        elif isinstance(x, pd.MultiIndex):
+            what, first = "an index of several levels", "x.get_level_values(0)"
+        else:
+            dtype = _plain_dtype(x)
+            if x.dtype is dtype or self.is_sparse(x) or not x.isna().any():
+                values = x.to_numpy(dtype).view()
+                values.flags.writeable = False  # other objects of pandas may have this memory too
+                return values
+            what, first = "one with missing values", "x.fillna(0), or x.dropna(),"
+        raise ConversionError(
+            f"a pandas {type(x).__name__} cannot be converted: it is {what}",
+            remedy=f"Call {first} first.",
+        )
+
+    def is_sparse(self, x: Any) -> bool:
+        import pandas as pd
+
+        return isinstance(getattr(x, "dtype", None), pd.SparseDtype)
+
+
+def _plain_dtype(x: Any) -> Any:
+    """Return the dtype of NumPy that the values of a column have, and refuse those that have none."""
+    import pandas as pd
+
+    dtype = x.dtype
+    known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
+    plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
+    plain = getattr(plain, "numpy_dtype", plain)  # of nullable ones and those of Arrow
+    zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    if known and plain.kind in "biufcmM" and zone is None:
+        return plain
+    name = "DatetimeTZDtype" if zone is not None else type(dtype).__name__
+    first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")
+    if not isinstance(x, pd.Series):  # only a column has accessors
+        first = first.replace(".cat.", ".").replace(".dt.", ".")
+    raise UnsupportedDtypeError(
+        f"a pandas {type(x).__name__} of dtype {dtype!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(dtype),
+    )
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [PandasSource()]

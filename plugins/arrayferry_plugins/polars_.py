@@ -1,13 +1,73 @@
-"""polars."""
+"""Polars: columns, as read-only views where Polars can give one."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["PolarsSource", "arrayferry_sources"]
+
+REMEDIES = {
+    "Categorical": "x.to_physical()",
+    "Enum": "x.to_physical()",
+    "Time": "x.to_physical()",
+    "Datetime": "x.dt.convert_time_zone('UTC').dt.replace_time_zone(None)",
+    "List": "x.list.to_array(n), if all lists are of one length n,",
+    "Struct": "x.struct.field(name)",
+    "Int128": "x.cast(polars.Int64)",
+    "UInt128": "x.cast(polars.UInt64)",
+}
+
+
+class PolarsSource(Source):
+    """`Series` of numbers, bools, dates and time spans, also of arrays of these."""
+
+    name = "polars"
+    package = "polars"
+    array_types = ("polars.Series", "polars.DataFrame", "polars.LazyFrame")
+    memory = "immutable"
+
+    def to_numpy(self, x: Any) -> Any:
+        import polars as pl
+
+        if isinstance(x, pl.LazyFrame):
+            what, first = "a frame that is not computed yet", "x.collect()"
+        elif isinstance(x, pl.DataFrame):
+            what, first = "a frame of columns", "x.to_numpy(), or take a column, x[name],"
+        else:
+            _refuse_dtype(x.dtype)
+            inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
+            if not (x.null_count() or inside.null_count()):
+                return x.to_numpy()
+            what, first = "one with missing values", "x.fill_null(0), or x.drop_nulls(),"
+        raise ConversionError(
+            f"a Polars {type(x).__name__} cannot be converted: it is {what}",
+            remedy=f"Call {first} first.",
+        )
+
+
+def _refuse_dtype(dtype: Any) -> None:
+    """Raise for a dtype that NumPy lacks, or that it has only as Python objects."""
+    import polars as pl
+
+    of = dtype
+    while isinstance(of, pl.Array):
+        of = of.inner
+    name = of.base_type().__name__
+    number = (of.is_integer() or of.is_float()) and not name.endswith("128")
+    date = name in ("Date", "Datetime", "Duration") and getattr(of, "time_zone", None) is None
+    if number or date or name == "Boolean":
+        return
+    first = REMEDIES.get(name, "x.cast(polars.Float64), if it is numbers,")
+    raise UnsupportedDtypeError(
+        f"a Polars Series of dtype {dtype!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(dtype),
+    )
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [PolarsSource()]

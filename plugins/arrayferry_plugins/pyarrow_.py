@@ -1,13 +1,98 @@
-"""pyarrow."""
+"""pyarrow: arrays, as read-only views where Arrow keeps them as NumPy does, and tensors."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["ArrowSource", "TensorSource", "arrayferry_sources"]
+
+REMEDIES = {
+    "dictionary": "x.dictionary_decode()",
+    "list": "x.cast(pyarrow.list_(x.type.value_type, n)), if all lists are of one length n,",
+    "run_end_encoded": "pyarrow.compute.run_end_decode(x)",
+    "struct": "x.field(name)",
+    "timestamp": "x.cast(pyarrow.timestamp(x.type.unit))",
+}
+
+
+class ArrowSource(Source):
+    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, and of lists of fixed size."""
+
+    name = "pyarrow"
+    package = "pyarrow"
+    array_types = ("pyarrow.Array", "pyarrow.ChunkedArray", "pyarrow.Table", "pyarrow.RecordBatch")
+    memory = "immutable"
+
+    def to_numpy(self, x: Any) -> Any:
+        import pyarrow as pa
+
+        if isinstance(x, (pa.Table, pa.RecordBatch)):
+            raise ConversionError(
+                f"a pyarrow {type(x).__name__} cannot be converted: it is a frame of columns",
+                remedy="Take a column first, x[name].",
+            )
+        shape, axes = _refuse_type(x.type)
+        _refuse_missing(x)
+        if isinstance(x, pa.ChunkedArray):
+            x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
+        count = len(x)
+        x = x.storage if isinstance(x, pa.ExtensionArray) else x
+        while pa.types.is_fixed_size_list(x.type):
+            x = x.flatten()  # only the part that a slice shows
+            _refuse_missing(x)
+        values = x.to_numpy(zero_copy_only=False).reshape(count, *shape)
+        return values.transpose(0, *(axis + 1 for axis in axes))
+
+
+class TensorSource(Source):
+    """`Tensor`: a view of memory of others, who may write to it."""
+
+    name = "pyarrow"
+    package = "pyarrow"
+    array_types = ("pyarrow.Tensor",)
+    to_numpy_shares = True
+
+    def to_numpy(self, x: Any) -> Any:
+        return x.to_numpy()
+
+
+def _refuse_missing(x: Any) -> None:
+    if x.null_count:
+        raise ConversionError(
+            f"a pyarrow {type(x).__name__} with missing values cannot be converted",
+            remedy="Call x.fill_null(0), or x.drop_null(), first.",
+        )
+
+
+def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
+    """Raise for a type that NumPy lacks. Return the shape of an element, and the order of its axes."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind, shape, axes = given, [], None
+    if isinstance(kind, pa.FixedShapeTensorType):
+        kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
+    while types.is_fixed_size_list(kind):
+        shape.append(kind.list_size)
+        kind = kind.value_type
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    date = types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind)
+    if number or (date and getattr(kind, "tz", None) is None):
+        return shape, list(range(len(shape))) if axes is None else axes
+    name = str(kind).partition("[")[0].partition("<")[0].removeprefix("large_")
+    first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
+    if isinstance(kind, pa.BaseExtensionType):
+        first = "x.storage"
+    raise UnsupportedDtypeError(
+        f"a pyarrow array of type {given!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(given),
+    )
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return []
+    return [ArrowSource(), TensorSource()]

@@ -1,13 +1,31 @@
-"""scipy."""
+"""SciPy: sparse arrays and matrices, which are made dense if that is asked for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from arrayferry import Source, hookimpl
 
-__all__ = ["arrayferry_sources"]
+__all__ = ["ScipySource", "arrayferry_sources"]
+
+
+class ScipySource(Source):
+    """`scipy.sparse` arrays and matrices of every format."""
+
+    name = "scipy"
+    package = "scipy.sparse"
+    array_types = ("scipy.sparse.sparray", "scipy.sparse.spmatrix")
+    install = "scipy"
+    to_numpy_shares = False
+
+    def to_numpy(self, x: Any) -> Any:
+        return x.toarray()
+
+    def is_sparse(self, x: Any) -> bool:
+        return True
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [ScipySource()]

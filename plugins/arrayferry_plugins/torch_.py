@@ -71,6 +71,12 @@ class TorchBackend(Backend):
             y = torch.from_numpy(x)
         return y if device is None or device == "cpu" else y.to(device)
 
+    def is_sparse(self, x: Any) -> bool:
+        return _is_sparse(x)
+
+    def to_dense(self, x: Any) -> Any:
+        return x.detach().to_dense()
+
     def copy(self, x: Any) -> Any:
         if _freed(x):
             _refuse(x)
@@ -218,13 +224,7 @@ def _refuse(x: Any) -> None:
         what, first = "an uninitialized parameter", "its module with an input"
     elif x.is_nested:
         what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
-    elif x.layout in (
-        torch.sparse_coo,
-        torch.sparse_csr,
-        torch.sparse_csc,
-        torch.sparse_bsr,
-        torch.sparse_bsc,
-    ):
+    elif _is_sparse(x):
         what, first = "a sparse tensor", "x.to_dense()"
     elif x.is_mkldnn:
         what, first = "an MKL-DNN tensor", "x.to_dense()"
@@ -251,9 +251,23 @@ def _refuse(x: Any) -> None:
     raise ConversionError(f"{what} cannot be converted", remedy=f"Call {first} first.")
 
 
+def _is_sparse(x: Any) -> bool:
+    import torch
+
+    return x.layout in (
+        torch.sparse_coo,
+        torch.sparse_csr,
+        torch.sparse_csc,
+        torch.sparse_bsr,
+        torch.sparse_bsc,
+    )
+
+
 def _freed(x: Any) -> bool:
     """Tell whether a tensor is larger than its storage, as after the storage was resized to zero."""
-    if x.numel() == 0 or x._is_zerotensor():
+    import torch
+
+    if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():
         return False
     last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     return bool(x.untyped_storage().nbytes() < (last + 1) * x.itemsize)

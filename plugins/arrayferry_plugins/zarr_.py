@@ -1,13 +1,36 @@
-"""zarr."""
+"""Zarr: arrays in stores, which are read once when they are converted."""
 
 from __future__ import annotations
 
-from arrayferry import Source, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_sources"]
+from arrayferry import Source, UnsupportedDtypeError, hookimpl
+
+__all__ = ["ZarrSource", "arrayferry_sources"]
+
+
+class ZarrSource(Source):
+    """`zarr.Array`."""
+
+    name = "zarr"
+    package = "zarr"
+    array_types = ("zarr.Array",)
+    memory = "lazy"
+    to_numpy_shares = False
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy as np
+
+        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+            raise UnsupportedDtypeError(
+                f"a Zarr array of dtype {x.dtype} cannot be converted, since it is no numbers",
+                remedy="Read it as NumPy does, by x[...].",
+                dtype=str(x.dtype),
+            )
+        return np.asarray(x[...])
 
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the sources of this module."""
-    return []
+    """Return the source of this module."""
+    return [ZarrSource()]

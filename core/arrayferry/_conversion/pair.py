@@ -268,7 +268,7 @@ class Pair:
             if self.options.unsupported == "keep":
                 return x
             raise
-        except ArrayFerryError:
+        except (ArrayFerryError, DeprecationWarning):  # a warning that the user has made an error
             raise
         except Exception as error:
             self._raise_out_of_memory(error)

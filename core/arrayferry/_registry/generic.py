@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from arrayferry._errors import ConversionError
 from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._tree.foreign import read_values
 
 __all__ = ["GenericBackend", "is_namespace"]
 
@@ -37,30 +37,8 @@ class GenericBackend(Backend):
         return _restore, (self.name,)
 
     def to_numpy(self, x: Any) -> Any:
-        import numpy
-
-        ways = (
-            getattr(self.xp, "asnumpy", None),
-            numpy.from_dlpack if hasattr(x, "__dlpack__") else None,
-            numpy.asarray if hasattr(x, "__array__") or hasattr(x, "__buffer__") else None,
-            type(x).unwrap_numpy if hasattr(x, "unwrap_numpy") else None,  # ndonnx
-        )
-        failures = []
-        for way in ways:
-            if way is None:
-                continue
-            try:
-                values = way(x)
-            except Exception as error:
-                failures.append(error)
-                continue
-            if isinstance(values, numpy.ndarray) and values.dtype != object:
-                return values
-        raise ConversionError(
-            f"an array of {self.name} cannot be read: asnumpy, __dlpack__ and __array__ all failed"
-            + (f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""),
-            remedy="Write a plugin for the library. Two methods are enough.",
-        ) from (failures[-1] if failures else None)
+        own = (getattr(self.xp, "asnumpy", None), getattr(type(x), "unwrap_numpy", None))
+        return read_values(x, *filter(None, own), lambda x: x[...])
 
     def is_sparse(self, x: Any) -> bool:
         return callable(getattr(type(x), "todense", None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 from arrayferry._errors import ConversionError, CopyRequiredError
@@ -46,8 +47,11 @@ def check_sparse(x: Any, source: Origin, options: Options) -> None:
 def _frames_of_ours() -> int:
     """Count the frames from the caller up to the first that is not of this package."""
     frame, count = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(
-        "arrayferry"
-    ):
+    while frame.f_back is not None and _is_ours(frame):
         frame, count = frame.f_back, count + 1
     return count
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__"))
+    return name.startswith("arrayferry") or frame.f_code.co_filename.startswith("<arrayferry")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -98,7 +99,22 @@ class PytreeContainer(Container):
         import jax
 
         structure = jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first())
-        return jax.tree_util.tree_unflatten(structure, children)
+        new = jax.tree_util.tree_unflatten(structure, children)
+        held = self.children(new)
+        same = len(held) == len(children) and all(map(operator.is_, held, children))
+        if not same and self._is_steady(value):
+            cls = type(value)
+            raise StructureError(
+                f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its children do not read back as "
+                "what its unflatten function was given",
+                remedy="Let that function store them unchanged, as JAX asks, or register a Container for "
+                "this class.",
+            )
+        return new
+
+    def _is_steady(self, value: Any) -> bool:
+        """Tell whether its flatten function returns the same objects each time."""
+        return all(map(operator.is_, self.children(value), self.children(value)))
 
     def steps(self, value: Any) -> Sequence[str]:
         import jax

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import array
 import sys
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import ModuleType
 from typing import Any
 
-from arrayferry._errors import ConversionError, NotAnArrayError
+from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
 from arrayferry._plugin.origin import Source
 
 from .kind import Kind
 from .state import class_attribute
 
-__all__ = ["FOREIGN", "has_own_attributes", "is_foreign", "refuse_foreign"]
+__all__ = ["FOREIGN", "has_own_attributes", "is_foreign", "read_values", "refuse_foreign"]
 
 _BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
 _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
@@ -55,13 +56,12 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         path: its place in the tree.
         known: whether there is a source for it.
     """
-    cls = type(value)
-    name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+    name = _type_name(value)
     if _offers(value, _UNITS):
         reason, remedy = f"a value of type {name} has units, which would be lost", _PASS_MAGNITUDE
     else:
         reason = f"a value of type {name} is not an array of a known library"
-        package = cls.__module__.partition(".")[0]
+        package = type(value).__module__.partition(".")[0]
         own = known or package in sys.stdlib_module_names or package == "__main__"
         plugin = "" if own else f", or install a plugin for {package}"
         remedy = f'Call {_own_way(value)} first{plugin}, or pass unknown="convert".'
@@ -101,43 +101,80 @@ class _Foreign(Source):
     memory = "unknown"
 
     def to_numpy(self, x: Any) -> Any:
-        import numpy
+        return read_values(x)
 
-        if _offers(x, _UNITS):
-            raise ConversionError(
-                f"a {type(x).__qualname__} with units cannot be converted: its units would be lost",
-                remedy=_PASS_MAGNITUDE,
-            )
-        failures: list[Exception] = []
-        for way in self._ways(x):
-            try:
-                values = way(x)
-            except Exception as error:
-                failures.append(error)
-                continue
-            if isinstance(values, numpy.ma.MaskedArray) and numpy.ma.is_masked(values):
-                failures.append(TypeError("it has a mask, which would be lost"))
-            elif isinstance(values, numpy.ndarray) and values.dtype != object:
-                return numpy.asarray(values)
-            else:
-                failures.append(TypeError(f"it became a {type(values).__qualname__} of objects"))
-        why = f" ({type(failures[-1]).__name__}: {failures[-1]})" if failures else ""
+
+FOREIGN = Kind("source", source=_Foreign())
+
+
+def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
+    """Read the values of an object into a NumPy array by the protocols that it offers.
+
+    Args:
+        x: the object.
+        others: other ways to try after these.
+
+    Raises:
+        ConversionError: there is no way, or units or a mask would be lost.
+    """
+    import numpy
+
+    name = _type_name(x)
+    if _offers(x, _UNITS):
         raise ConversionError(
-            f"a {type(x).__qualname__} offers no array of numbers{why}",
-            remedy=f"Call {_own_way(x)} first, and convert the result.",
-        ) from (failures[-1] if failures else None)
+            f"a value of type {name} has units, which would be lost",
+            remedy=_PASS_MAGNITUDE,
+        )
+    failures: list[Exception] = []
+    for way in (*_ways(x), *others):
+        try:
+            values = way(x)
+            if numpy.ma.is_masked(values) or _is_masked(x):
+                break
+            if isinstance(values, numpy.ndarray) and values.dtype != object:
+                return numpy.asarray(values)
+            failures.append(TypeError(f"a {type(values).__qualname__} was returned"))
+        except MemoryError:
+            raise
+        except Exception as error:
+            failures.append(error)
+    else:
+        why = f" ({describe_error(failures[0])})" if failures else ""
+        raise ConversionError(
+            f"a value of type {name} offers no array of numbers{why}",
+            remedy="Make a NumPy array of it in the way of its own library, or write a plugin for that.",
+        ) from (failures[0] if failures else None)
+    raise ConversionError(
+        f"a value of type {name} has masked elements, and its mask would be lost",
+        remedy="Fill in what is masked first, or convert its data and its mask.",
+    )
 
-    def _ways(self, x: Any) -> Any:
-        import numpy
 
-        if issubclass(type(x), _BUFFERS) or _offers(x, _BY_NUMPY[1:]):
-            yield numpy.asarray
-        if _offers(x, "__array__"):
-            yield lambda x: x.__array__()  # asarray would drop a mask
-        if _offers(x, "__dlpack__"):
-            yield numpy.from_dlpack
-        if _offers(x, _BY_ARROW):
-            yield _by_arrow
+def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
+    """Yield functions for the protocols that an object offers."""
+    import numpy
+
+    if _offers(x, "__dlpack__"):
+        yield numpy.from_dlpack
+    if _offers(x, "__array__"):
+        yield lambda x: x.__array__()  # asarray would drop a mask
+    if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
+        yield numpy.asarray
+    if _offers(x, _BY_ARROW):
+        yield _by_arrow
+
+
+def _is_masked(x: Any) -> bool:
+    """Tell whether an object has a mask that hides some of its elements."""
+    import numpy
+
+    mask = numpy.asarray(getattr(x, "mask", False))
+    return mask.dtype == bool and bool(mask.any())
+
+
+def _type_name(value: Any) -> str:
+    cls = type(value)
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
 def _by_arrow(x: Any) -> Any:
@@ -148,6 +185,3 @@ def _by_arrow(x: Any) -> Any:
     if column.null_count:
         raise ValueError("it has missing values")
     return column.to_numpy(zero_copy_only=False) if one else column.to_numpy()
-
-
-FOREIGN = Kind("source", source=_Foreign())

@@ -154,10 +154,21 @@ def _split(
         _split(child, kind_of, everything, path + step, leaves, paths, above)
         for child, step in zip(inside, steps, strict=True)
     ]
-    hollow = container.rebuild(value, [None] * len(inside)) if inside else value
+    hollow = _hollow(value, container, len(inside))
     static = _static(hollow)
     node = _Inner(container, hollow, [part for part, _ in parts])
     return node, (type(value), tuple(steps), tuple(key for _, key in parts), static)
+
+
+def _hollow(value: Any, container: Any, count: int) -> Any:
+    """Return a container without its children, or the value itself where there is no such thing."""
+    if not count:
+        return value
+    try:
+        hollow = container.rebuild(value, [None] * count)
+    except Exception:  # it can hold nothing but arrays
+        return value
+    return hollow if type(hollow) is type(value) else value
 
 
 def _static(hollow: Any) -> Any:

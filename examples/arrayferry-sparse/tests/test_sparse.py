@@ -24,7 +24,19 @@ def test_every_format_is_converted_with_the_values_not_stored():
     dense = np.array([[0.0, 2.0], [3.0, 0.0]])
     coo = sparse.COO.from_numpy(dense)
     for x in (coo, sparse.GCXS(coo), sparse.DOK(coo)):
-        np.testing.assert_array_equal(af.convert(x, "numpy"), dense)
+        np.testing.assert_array_equal(af.convert(x, "numpy", sparse="dense"), dense)
+
+
+def test_nothing_becomes_dense_unasked():
+    coo = sparse.COO.from_numpy(np.eye(2))
+    with pytest.raises(af.ConversionError, match='sparse="dense"'):
+        af.convert({"x": coo}, "torch", sparse="raise")
+    with pytest.warns(
+        DeprecationWarning, match="is sparse"
+    ) as caught:  # as before, for one release
+        af.convert(coo, "numpy")
+    assert caught[0].filename == __file__
+    assert af.convert(coo, "sparse", sparse="raise") is coo
 
 
 def test_zeros_are_not_stored():

@@ -1,0 +1,410 @@
+"""What is no array, but could become one: refused where it is the whole value, and read by sources."""
+
+from __future__ import annotations
+
+import array
+import pickle
+import types
+
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+VALUES = np.array([1.0, 2.0, 3.0], np.float32)
+
+
+class ByArray:
+    def __init__(self, values=VALUES):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+class ByDLPack:
+    def __dlpack__(self, **options):
+        return VALUES.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class ByInterface:
+    def __init__(self):
+        self.__array_interface__ = VALUES.__array_interface__
+
+
+FOREIGN = {
+    "array protocol": ByArray,
+    "dlpack": ByDLPack,
+    "interface of the instance": ByInterface,
+    "memoryview": lambda: memoryview(VALUES),
+    "array.array": lambda: array.array("f", VALUES),
+}
+PLAIN = [
+    "text",
+    b"bytes",
+    bytearray(b"bytes"),
+    np.str_("text"),
+    np.bytes_(b"b"),
+    np.datetime64("2020"),
+]
+PLAIN += [None, object(), types.SimpleNamespace(a=1), ByArray, np, range(3), {1, 2}, slice(3), ...]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("to", ["numpy", "torch", "jax", "dask"])
+def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
+    value = FOREIGN[name]()
+    for call in (lambda: af.convert(value, to), lambda: af.converter(to, unknown="raise")(value)):
+        for _ in range(4):
+            with pytest.raises(
+                af.NotAnArrayError, match=r"Call numpy\.\w+\(x\) first.*unknown="
+            ) as info:
+                call()
+            assert isinstance(info.value, (TypeError, af.ConversionError))
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+@pytest.mark.parametrize("unknown", ["keep", "raise", "convert"])
+def test_what_could_not_be_an_array_is_returned(value, unknown):
+    to_torch = af.converter("torch", unknown=unknown)
+    for _ in range(4):
+        assert to_torch(value) is value
+        assert to_torch([value, VALUES])[0] is value
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_in_trees_the_option_says(name):
+    value = FOREIGN[name]()
+    tree = {"a": [value, VALUES]}
+    for _ in range(4):
+        assert af.convert(tree, "torch")["a"][0] is value
+        with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]\[0\]") as info:
+            af.convert(tree, "torch", unknown="raise")
+        assert info.value.path == "['a'][0]"
+        found = af.convert(tree, "torch", unknown="convert")["a"]
+        assert [x.tolist() for x in found] == [VALUES.tolist()] * 2
+        assert found[0].dtype is torch.float32
+    for to in ("numpy", "jax", "dask"):
+        np.testing.assert_array_equal(np.asarray(af.convert(value, to, unknown="convert")), VALUES)
+
+
+def test_a_class_whose_instances_differ():
+    class Holder:
+        pass
+
+    for unknown in ("keep", "raise", "convert"):
+        to_torch = af.converter("torch", unknown=unknown)
+        plain = Holder()
+        for _ in range(4):
+            assert to_torch(plain) is plain
+        holder = Holder()
+        holder.__array_interface__ = VALUES.__array_interface__
+        if unknown == "convert":
+            assert to_torch(holder).tolist() == VALUES.tolist()
+        else:
+            with pytest.raises(af.NotAnArrayError):
+                to_torch(holder)
+
+
+def test_memory_of_unknown_objects_is_shared_only_if_asked_for():
+    values = VALUES.copy()
+    x = af.convert(ByArray(values), "torch", unknown="convert")
+    shared = af.convert(ByArray(values), "torch", unknown="convert", copy=False)
+    values[0] = 9
+    assert x.tolist() == [1, 2, 3]
+    assert shared.tolist() == [9, 2, 3]
+    with pytest.raises(af.CopyRequiredError):
+        af.convert(memoryview(b"abc"), "torch", unknown="convert", copy=False)
+    read_only = af.convert(memoryview(b"abc"), "torch", unknown="convert")
+    assert read_only.tolist() == [97, 98, 99]
+
+
+class Masked(ByArray):
+    mask = np.array([True, False, False])
+
+
+class Measured(ByArray):
+    units = "m"
+
+
+LOST = {
+    "mask": lambda: ByArray(np.ma.masked_array(VALUES, [1, 0, 0])),
+    "own mask": Masked,
+    "units": Measured,
+    "no array of numbers": lambda: ByArray(np.array([None, "a"], object)),
+    "ValueError: ragged": lambda: Ragged(),
+}
+
+
+class Ragged(ByArray):
+    def __array__(self, dtype=None, copy=None):
+        raise ValueError("ragged")
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_nothing_is_stripped_in_silence(what):
+    value = LOST[what]()
+    with pytest.raises(af.ConversionError, match=what.removeprefix("own ")):
+        af.convert([value], "numpy", unknown="convert")
+    assert af.convert([value], "numpy")[0] is value
+
+
+def test_a_quantity_as_a_whole_is_refused_for_its_units():
+    with pytest.raises(af.NotAnArrayError, match=r"units, which would be lost.*magnitude"):
+        af.convert(Measured(), "torch")
+
+
+def test_the_remedy_names_the_objects_own_method():
+    class Column(ByArray):
+        def to_numpy(self):
+            return self.values
+
+    Column.__module__ = "mytables.columns"
+    with pytest.raises(af.NotAnArrayError, match=r"Call x\.to_numpy\(\).*plugin for mytables"):
+        af.convert(Column(), "torch")
+
+
+def test_the_option_is_part_of_a_converter():
+    one = af.converter("torch", unknown="convert", sparse="dense")
+    assert repr(one) == "arrayferry.converter('torch', unknown='convert', sparse='dense')"
+    assert pickle.loads(pickle.dumps(one)) == one != af.converter("torch")
+    for wrong in ({"unknown": "drop"}, {"sparse": "keep"}, {"sparse": True}):
+        with pytest.raises(af.OptionError, match=next(iter(wrong))):
+            af.converter("torch", **wrong)
+
+
+# Sources.
+
+
+class Column:
+    """A column of a table that nobody knows."""
+
+    reads = 0
+
+    def __init__(self, values, gaps=False):
+        self.values = values
+        self.gaps = gaps
+
+
+class Columns(af.Source):
+    name = "mytables"
+    package = "numpy"
+    array_types = (f"{__name__}.Column",)
+    memory = "immutable"
+    to_numpy_shares = True
+
+    def to_numpy(self, x):
+        Column.reads += 1
+        if x.gaps:
+            raise af.ConversionError(
+                "a column with gaps has no array", remedy="Call x.fill(0) first."
+            )
+        view = x.values.view()
+        view.flags.writeable = False
+        return view
+
+    def is_sparse(self, x):
+        return isinstance(x, Thin)
+
+
+class Thin(Column):
+    pass
+
+
+@pytest.fixture
+def source():
+    part = Columns()
+    af.registry.register(part)
+    yield part
+    af.registry.unregister(part)
+
+
+def test_a_source_is_read_where_it_is_the_whole_value(source):
+    for to in ("numpy", "torch", "jax", "dask"):
+        to_target = af.converter(to)
+        for _ in range(4):
+            np.testing.assert_array_equal(np.asarray(to_target(Column(VALUES))), VALUES)
+    kept = Column(VALUES)
+    assert af.convert({"a": kept}, "torch")["a"] is kept
+    assert torch.equal(
+        af.convert({"a": kept}, "torch", unknown="convert")["a"], torch.tensor(VALUES)
+    )
+    with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]"):
+        af.convert({"a": kept}, "torch", unknown="raise")
+
+
+def test_a_source_obeys_the_copy_rule(source):
+    values = VALUES.copy()
+    view = af.convert(Column(values), "numpy")
+    assert np.shares_memory(view, values)
+    assert not view.flags.writeable
+    assert not np.shares_memory(af.convert(Column(values), "numpy", copy=True), values)
+    assert not np.shares_memory(af.convert(Column(values), "torch").numpy(), values)
+    with pytest.raises(af.CopyRequiredError, match="never change"):
+        af.convert(Column(values), "torch", copy=False)
+
+
+def test_a_source_is_read_once(source):
+    before = Column.reads
+    af.convert([Column(VALUES), Column(VALUES)], "torch", unknown="convert")
+    assert Column.reads == before + 2
+
+
+def test_what_a_source_refuses_is_an_error_with_its_place(source):
+    to_torch = af.converter("torch", unknown="convert")
+    for _ in range(4):
+        assert len(to_torch({"a": Column(VALUES)})["a"]) == 3
+    with pytest.raises(
+        af.ConversionError, match=r"gaps.*at \['a'\], from mytables to torch\. Call x"
+    ):
+        to_torch({"a": Column(VALUES, gaps=True)})
+
+
+def test_a_source_is_no_target_and_no_backend(source):
+    assert source in af.registry.sources()
+    assert "mytables" not in af.backends()
+    with pytest.raises(af.UnknownBackendError, match="only read from mytables"):
+        af.convert(VALUES, "mytables")
+    with pytest.raises(af.NotAnArrayError):
+        af.backend_of(Column(VALUES))
+    with pytest.raises(af.NotAnArrayError, match="holds no array"):
+        af.convert(VALUES, like=Column(VALUES))
+    assert str(af.route("mytables", "torch")) == str(af.route(Column(VALUES), "torch"))
+    assert af.route("mytables", "jax").copies
+
+
+def test_a_sparse_source_follows_the_option(source):
+    thin = Thin(VALUES)
+    with pytest.raises(af.ConversionError, match=r'is sparse.*sparse="dense"'):
+        af.convert(thin, "torch")
+    for _ in range(4):
+        assert af.convert(thin, "torch", sparse="dense").tolist() == VALUES.tolist()
+        assert af.convert([thin], "torch")[0] is thin
+        assert af.convert([thin], "torch", sparse="dense")[0].tolist() == VALUES.tolist()
+        dense = Column(VALUES)
+        assert af.convert([dense], "torch", sparse="dense")[0] is dense
+        with pytest.raises(af.ConversionError, match=r"is sparse, at \[0\]"):
+            af.convert([thin], "torch", sparse="raise")
+        with pytest.raises(af.CopyRequiredError):
+            af.convert(thin, "torch", sparse="dense", copy=False)
+
+
+def test_a_source_that_fails_is_named(source, monkeypatch):
+    def to_numpy(self, x):
+        raise KeyError("oops")
+
+    monkeypatch.setattr(Columns, "to_numpy", to_numpy)
+    with pytest.raises(
+        af.ConversionError, match=r"to_numpy\(\) of the source 'mytables' raised KeyError"
+    ):
+        af.convert(Column(VALUES), "torch")
+
+
+def test_a_backend_comes_before_a_source(source):
+    class Library(af.Backend):
+        name = "mylibrary"
+        package = "numpy"
+        array_types = (f"{__name__}.Column",)
+
+        def to_numpy(self, x):
+            return x.values.copy()
+
+        def from_numpy(self, x, device=None):
+            return Column(x)
+
+    part = Library()
+    af.registry.register(part)
+    try:
+        assert af.backend_of(Column(VALUES)) is part
+        assert af.convert([Column(VALUES)], "torch")[0].tolist() == VALUES.tolist()
+    finally:
+        af.registry.unregister(part)
+    assert af.convert([Column(VALUES)], "torch")[0].__class__ is Column
+
+
+def test_a_wrong_source_is_refused():
+    class Nameless(Columns):
+        name = ""
+
+    with pytest.raises(af.PluginError, match=r"Source .*Nameless has no name"):
+        af.registry.register(Nameless())
+    with pytest.raises(af.PluginError, match="the class Columns was given"):
+        af.registry.register(Columns)
+
+
+# Containers that take classes derived from nothing.
+
+
+class Marked:
+    is_marked = True
+
+    def __init__(self, inside):
+        self.inside = inside
+
+
+class Marks(af.Container):
+    types = ("collections.NoSuchThing",)
+
+    def takes(self, cls):
+        return getattr(cls, "is_marked", False)
+
+    def children(self, value):
+        return [value.inside]
+
+    def rebuild(self, value, children):
+        return Marked(*children)
+
+
+def test_a_container_takes_classes_by_what_they_are():
+    part = Marks()
+    marked = Marked(VALUES)
+    assert af.convert(marked, "torch") is marked
+    af.registry.register(part)
+    try:
+        for _ in range(4):
+            assert torch.is_tensor(af.convert([marked], "torch")[0].inside)
+    finally:
+        af.registry.unregister(part)
+
+
+def test_a_container_whose_takes_fails_is_named_and_left_out():
+    class Failing(Marks):
+        def takes(self, cls):
+            raise ValueError("oops")
+
+    class Odd:
+        pass
+
+    part, odd = Failing(), Odd()
+    af.registry.register(part)
+    try:
+        with pytest.warns(af.PluginWarning, match=r"takes\(\) of the container .*Failing.*oops"):
+            assert af.convert([odd, VALUES], "torch")[0] is odd
+    finally:
+        af.registry.unregister(part)
+
+
+def test_a_pytree_that_changes_its_children_is_an_error():
+    import jax
+    import jax.numpy as jnp
+
+    @jax.tree_util.register_pytree_node_class
+    class Converting:
+        def __init__(self, x):
+            self.x = jnp.asarray(x)
+
+        def tree_flatten(self):
+            return (self.x,), None
+
+        @classmethod
+        def tree_unflatten(cls, aux, children):
+            return cls(*children)
+
+    value = Converting([1.0, 2.0])
+    assert isinstance(af.convert(value, "jax").x, jax.Array)
+    with pytest.raises(af.StructureError, match="do not read back"):
+        af.convert(value, "torch")
