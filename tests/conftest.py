@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,16 @@ def enable_x64() -> Callable[[bool], Any]:
     place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
     found: Callable[[bool], Any] = place.enable_x64
     return found
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Turn on JAX's 64-bit dtypes in all threads, as gradients may be computed in another one."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._conversion.conversion import Conversion
 from ._crossing import Call, Expected, entered, entry_by_numpy, name_of, not_expected
-from ._errors import OptionError, TracedValueError
+from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
+from ._plugin.call import call_backend, raise_named
 from ._registry.registry import default_registry
 from ._tree.layout import Layout
 
@@ -98,8 +100,7 @@ def agnostic(
         wrapper = _plain(function, inside, result_like)
         if differentiable:
             wrapper = _differentiable(function, wrapper, inside, result_like)
-            for backend in registry.backends().values():
-                wrapper = backend.uncompiled(wrapper)
+            wrapper = _uncompiled(wrapper)
         return functools.wraps(function)(wrapper)
 
     return decorate
@@ -146,7 +147,7 @@ def _from_traced(
     caller = next(
         backend
         for backend, array in zip(kinds, arrays, strict=True)
-        if backend is not None and backend.is_traced(array)
+        if backend is not None and call_backend(backend, "is_traced", array)
     )
     if type(caller).callback is Backend.callback:
         raise error
@@ -190,7 +191,10 @@ def _differentiable(
 
     @functools.lru_cache(4)
     def compiles(own: Backend) -> bool:
-        return own.autodiff is not None and own.autodiff.compiles(function)
+        try:
+            return own.autodiff is not None and own.autodiff.compiles(function)
+        except Exception as error:
+            raise_named(own, "autodiff.compiles", error)
 
     def ready(own: Backend, layout: Layout | int, foreign: tuple[int, ...]) -> Differentiable:
         """Return the function of the arrays alone: those of the caller, then all others."""
@@ -222,11 +226,12 @@ def _differentiable(
             return plain(*args, **kwargs)
         foreign = tuple(index for index, backend in enumerate(backends) if backend is caller)
         fixed = tuple(index for index in range(len(arrays)) if index not in foreign)
-        if any(backends[index] is own and own.is_traced(arrays[index]) for index in fixed):
+        held = [arrays[index] for index in fixed if backends[index] is own]
+        if held and _any_traced(own, held):
             return plain(*args, **kwargs)  # the function's own library differentiates
         given = [arrays[index] for index in foreign]
         expected = None
-        if result_like is not None and any(map(caller.is_traced, given)):
+        if result_like is not None and _any_traced(caller, given):
             expected = _expected(result_like, args, kwargs, name, caller)
         made = ready(own, len(args) if layout is None else layout, foreign)
         device = device_like(given[0], caller)
@@ -250,6 +255,34 @@ def _differentiable(
         return crossing.build(caller.autodiff.call(crossing, given))
 
     return wrapper
+
+
+def _any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
+    try:
+        return any(map(backend.is_traced, arrays))
+    except Exception:
+        return any(call_backend(backend, "is_traced", array) for array in arrays)
+
+
+def _uncompiled(function: Function) -> Function:
+    """Return a function that no compiler of any library looks into."""
+    for backend in default_registry().backends().values():
+        try:
+            found = backend.uncompiled(function)
+            if not callable(found):
+                raise TypeError(f"it returned a {type(found).__name__}")
+        except MemoryError:
+            raise
+        except Exception as error:
+            warnings.warn(
+                f"uncompiled() of the backend {backend.name!r} failed ({describe_error(error)}), "
+                "so it is not used",
+                PluginWarning,
+                stacklevel=3,
+            )
+        else:
+            function = found
+    return function
 
 
 def _path(layout: Layout | None, index: int) -> str:

@@ -302,7 +302,7 @@ class Call:
 
     def _derived(self, function: Differentiable, name: str) -> Call:
         return Call(
-            function, self._caller, self._inward, self._outward, name, expected=self._expected,
+            function, self._caller, self._inward, self._outward, name,
             fixed=self._fixed, place=self._place,
         )  # fmt: skip
 

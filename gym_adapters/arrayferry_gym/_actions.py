@@ -15,7 +15,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 
-from ._dtypes import held_dtype, plain_name
+from ._dtypes import cast_numbers, culprit, held_dtype, plain_name
 
 __all__ = ["Fitter", "LibraryFitter", "range_test"]
 
@@ -85,12 +85,12 @@ class Fitter:
             count = space.n if isinstance(space, spaces.Discrete) else space.nvec
             inside = (x >= space.start) & (x - space.start < count)
             if not inside.all():
-                raise self.unfit(value, space, path, f"{_culprit(x, ~inside)} is out of its range")
+                raise self.unfit(value, space, path, f"{culprit(x, ~inside)} is out of its range")
         elif self.bounds:
             low, high = (0, 1) if isinstance(space, spaces.MultiBinary) else (space.low, space.high)
             inside = (x >= low) & (x <= high)  # false for NaN
             if not inside.all():
-                raise self.unfit(value, space, path, f"{_culprit(x, ~inside)} is out of its bounds")
+                raise self.unfit(value, space, path, f"{culprit(x, ~inside)} is out of its bounds")
         return x
 
     def _number(self, value: Any, space: spaces.Discrete, path: str) -> int:
@@ -138,20 +138,10 @@ class Fitter:
         dtype = space.dtype
         if dtype is None or x.dtype == dtype:
             return x
-        extended = x.dtype.type.__module__ == "ml_dtypes"
-        if x.dtype.kind not in "biuf" and not extended:
-            raise self.unfit(x, space, path, "its dtype is of another kind")
-        with np.errstate(all="ignore"):
-            cast = np.asarray(x).astype(dtype)
-            if dtype.kind == "f" and (x.dtype.kind == "f" or extended):
-                fits = np.isfinite(cast) | ~np.isfinite(x)
-            elif dtype.kind == "f" and x.dtype.kind in "iu":
-                fits = cast.astype(x.dtype) == x  # in whole numbers, since floats may be too coarse
-            else:
-                fits = cast == x
-        if not fits.all():
-            raise self.unfit(x, space, path, f"{_culprit(np.asarray(x), ~fits)} is no {dtype}")
-        return cast
+        try:
+            return cast_numbers(np.asarray(x), dtype)
+        except ValueError as error:
+            raise self.unfit(x, space, path, str(error)) from None
 
     def _parts(self, value: Any, space: Any, path: str, fit: Callable[..., Any]) -> Any:
         """Fit the parts of a Dict or Tuple, each by the given function."""
@@ -355,13 +345,6 @@ _FEW = 4_096
 """Valid actions of a space that are remembered at most."""
 _SHORT = 256
 """Numbers up to which looking each up in a table is faster than comparing all."""
-
-
-def _culprit(x: Any, wrong: Any) -> str:
-    """Describe the first wrong number of an array: its value and its place."""
-    index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    place = f", at {list(index)}," if index else ""
-    return f"{x[index]}{place}"
 
 
 def _is_as_long(value: Any, length: int) -> bool:

@@ -24,13 +24,6 @@ RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 2))
 
 
-@pytest.fixture
-def x64():
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
 def layer(x, w, power=2):
     return jnp.tanh(x @ w) ** power
 

@@ -6,6 +6,8 @@ import inspect
 import sys
 import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -479,6 +481,61 @@ def test_messages_of_agnostic_come_at_once():
         af.agnostic("numpy", narowing="allow")
     with pytest.raises(af.OptionError, match="narrowing='maybe' is not valid"):
         af.agnostic("numpy", narrowing="maybe")
+
+
+def gradients(**methods):
+    return type("Gradients", (af.Autodiff,), {"function": None, "call": None, **methods})()
+
+
+def test_compiles(register):
+    register(backend(autodiff=gradients(compiles=raising)))
+    function = af.agnostic("boxes", differentiable=True)(lambda x: x)
+    for _ in range(2):
+        with pytest.raises(
+            af.ConversionError,
+            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault\. ",
+        ):
+            function(torch.ones(3))
+
+
+IS_TRACED = {
+    "the function's own": lambda: af.agnostic("boxes", differentiable=True)(max)(
+        torch.ones(3), Box(X)
+    ),
+    "the caller's": lambda: af.agnostic("torch", differentiable=True, result_like=X)(abs)(Box(X)),
+    "beside a traced value": lambda: jax.jit(
+        lambda x: af.agnostic("torch", result_like=X)(max)(Box(X), x)
+    )(X),
+}
+
+
+@pytest.mark.parametrize("whose", IS_TRACED)
+def test_is_traced_of_functions_that_cross(register, whose):
+    register(backend(is_traced=raising, autodiff=gradients()))
+    register(DirectToTorch())  # which asks nothing
+    with pytest.raises(
+        af.ConversionError,
+        match=r"^is_traced\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box",
+    ):
+        IS_TRACED[whose]()
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        (raising, "ZeroDivisionError: a fault"),
+        (lambda self, function: None, "TypeError: it returned a NoneType"),
+    ],
+)
+def test_uncompiled(register, method, fault):
+    register(backend(uncompiled=method))
+    with pytest.warns(
+        af.PluginWarning,
+        match=rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$",
+    ) as caught:
+        function = af.agnostic("jax", differentiable=True)(jnp.negative)
+    assert caught[0].filename == __file__
+    assert function(torch.ones(2)).tolist() == [-1, -1]
 
 
 def test_like_a_class():

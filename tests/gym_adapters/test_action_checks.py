@@ -433,6 +433,9 @@ def test_whole_numbers_that_a_float_cannot_hold():
     for wrong in (2**53 + 1, 2**63 - 1):
         with pytest.raises(af.ConversionError, match="is no float64"):
             env.step(np.array([wrong]))
+    half = ArrayConversion(Takes(spaces.Box(-np.inf, np.inf, (1,), np.float16)), target_xp="numpy")
+    with pytest.raises(af.ConversionError, match="is no float16"):
+        half.step(np.array([-(2**31)], np.int32))  # infinite in float16
 
 
 def test_the_order_of_keys_is_that_of_the_space():

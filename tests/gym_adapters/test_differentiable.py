@@ -15,13 +15,6 @@ DIFFERENCES = ((5e-4, 1.0), (3e-3, 0.15))
 """For actions and gravity: the distance, and the error it may have. Derivatives are up to 1,000."""
 
 
-@pytest.fixture
-def x64():
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
 def return_in_torch(actions, gravity):
     """The return of 100 steps in PyTorch itself."""
     envs = Pendulum().make_vec(ENVS, xp="torch", differentiable=True, params={"gravity": gravity})

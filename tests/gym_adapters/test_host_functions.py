@@ -433,6 +433,7 @@ class Wrong(gym.Env):
         (np.zeros(3, np.float32), 0.0, r"shape \(3,\) was returned, where the observation space"),
         (np.array([1e300, 0]), 0.0, "do not fit float32"),
         (np.array([1j, 0]), 0.0, "do not fit float32"),
+        (np.array([2**53 + 1, 0]), 0.0, "do not fit float32"),
         (np.zeros(2, np.float32), [1.0, 2.0], r"shape \(2,\) .* the reward of Wrong"),
         ("text", 0.0, "was returned"),
     ],
@@ -448,6 +449,8 @@ def test_results_that_fit_are_cast():
     _, outcome = functions.step(functions.reset()[0], 0)
     assert outcome.observation.tolist() == [1.0, -1.0]
     assert outcome.observation.dtype == np.float32
+    short = HostFunctions(Wrong(np.array([1, -1], jnp.bfloat16)))
+    assert short.step(short.reset()[0], 0)[1].observation.tolist() == [1.0, -1.0]
     rewards = HostFunctions(Wrong(np.zeros(2), [1.0, 2.0]), reward_like=np.zeros(2))
     assert rewards.step(rewards.reset()[0], 0)[1].reward.tolist() == [1.0, 2.0]
 

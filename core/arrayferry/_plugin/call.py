@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from arrayferry._errors import ArrayFerryError, ConversionError, describe_error
 
 from .origin import Origin
 
-__all__ = ["call_backend", "describe_array"]
+__all__ = ["call_backend", "describe_array", "raise_named"]
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
@@ -21,16 +21,19 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     """
     try:
         return getattr(backend, method)(*args)
-    except (ArrayFerryError, MemoryError):
-        raise
     except Exception as error:
-        if backend.is_out_of_memory(error):
-            raise
-        given = f" for {describe_array(args[0])}" if args else ""
-        raise ConversionError(
-            f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
-            remedy="If the array is valid, report this to the author of the plugin.",
-        ) from error
+        raise_named(backend, method, error, *args)
+
+
+def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:
+    """Raise an error of a method of a backend, as `call_backend` does."""
+    if isinstance(error, (ArrayFerryError, MemoryError)) or backend.is_out_of_memory(error):
+        raise error
+    given = f" for {describe_array(args[0])}" if args else ""
+    raise ConversionError(
+        f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
+        remedy="If the array is valid, report this to the author of the plugin.",
+    ) from error
 
 
 def describe_array(x: Any) -> str:

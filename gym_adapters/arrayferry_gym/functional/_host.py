@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym._dtypes import held_dtype
+from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion
 
 from ._engine import Outcome
@@ -488,19 +488,12 @@ def _fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:
         )
     if x.dtype == dtype:
         return x
-    if x.dtype.kind in "biuf" or (x.dtype.kind == dtype.kind == "c"):
-        with np.errstate(all="ignore"):
-            cast = x.astype(dtype)
-        if x.dtype.kind == dtype.kind and dtype.kind in "fc":
-            finite = np.isfinite(cast)
-            fits = finite.all() or (finite | ~np.isfinite(x)).all()
-        else:
-            fits = (cast == x).all()
-        if fits:
-            return cast
-    raise EnvResultError(
-        f"an array of dtype {x.dtype} was returned, whose values do not fit {dtype}, the dtype of {what} in JAX"
-    )
+    try:
+        return cast_numbers(x, dtype)
+    except ValueError:
+        raise EnvResultError(
+            f"an array of dtype {x.dtype} was returned, whose values do not fit {dtype}, the dtype of {what} in JAX"
+        ) from None
 
 
 _SAFE = 1e4

@@ -256,16 +256,17 @@ def _prepared(
     env: Any, policy: Any, policy_params: Any, env_params: Any, num_envs: Any, limit: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into what is static and what are values."""
-    hosted = isinstance(env, HostFunctions)
-    env = env if hosted else check_functional(env)
+    held: Any
+    if isinstance(env, HostFunctions):
+        held, defaults, limit = _Weak(env), {}, None
+    else:
+        env = check_functional(env)
+        is_pytree = not jax.tree_util.all_leaves([env])  # then it may hold arrays
+        held = env if is_pytree else _Env(env)
+        defaults, limit = env.default_params, limit_of(env, limit)
     check_count("num_envs", num_envs)
-    held: Any = _Weak(env) if hosted else env
-    if not hosted and jax.tree_util.all_leaves([env]):  # else it is a pytree, with arrays
-        held = _Env(env)
     values, frame = _divided((held, policy, policy_params))
-    defaults = {} if hosted else env.default_params
     params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
-    limit = None if hosted else limit_of(env, limit)
     static = frame, params.frame, params.batched, limit, num_envs
     return static, (values, params.values)
 
@@ -295,10 +296,14 @@ class _Weak:
 
     def __init__(self, functions: HostFunctions) -> None:
         self._hash = hash(functions)
-        self.functions = weakref.ref(functions)
+        self._functions = weakref.ref(functions)
+
+    @property
+    def env(self) -> HostFunctions | None:
+        return self._functions()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Weak) and self.functions == other.functions
+        return isinstance(other, _Weak) and self._functions == other._functions
 
     def __hash__(self) -> int:
         return self._hash
@@ -323,8 +328,8 @@ def _united(
 ) -> tuple[Any, Any, Any, Any]:
     """Return the environment, the policy and the parameters of both."""
     env, policy, policy_params = frame.join(values)
-    if type(env) in (_Env, _Weak):
-        env = env.env if type(env) is _Env else env.functions()
+    if isinstance(env, (_Env, _Weak)):
+        env = env.env
     return env, policy, policy_params, Params(env_frame, env_values, batched)
 
 
