@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXAMPLES := $(VENV)/.examples
 GYMNAX := .venv-gymnax/.ready
+VALUES := .venv-values/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
@@ -37,17 +38,31 @@ demo: $(READY)
 test: $(EXAMPLES)
 	$(BIN)/python -m pytest -n $(JOBS)
 
-# Clients that need a separate environment, on top of the main one. gymnax does not say that it needs six.
+# Clients that need a separate environment, on top of the main one.
+define on_top
+$(PYTHON) -m venv $(1)
+$(1)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $(1)/place
+$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	> "$$(cat $(1)/place)/outer.pth"
+endef
+
+# gymnax does not say that it needs six.
 $(GYMNAX): $(READY)
-	$(PYTHON) -m venv .venv-gymnax
-	.venv-gymnax/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > .venv-gymnax/place
-	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		> "$$(cat .venv-gymnax/place)/outer.pth"
+	$(call on_top,.venv-gymnax)
 	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1 six
 	@touch $@
 
-downstream: $(GYMNAX)
+# Tianshou asks for older versions of pandas and deepdiff, which it does not need for its Batch.
+$(VALUES): $(READY) tests/downstream/requirements.txt
+	$(call on_top,.venv-values)
+	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check -r tests/downstream/requirements.txt
+	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		tianshou==2.0.1 sensai-utils==1.6.0 deepdiff==9.1.0 orderly-set==5.5.0 overrides==7.7.0
+	@touch $@
+
+downstream: $(GYMNAX) $(VALUES)
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
+	.venv-values/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/downstream/values
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # The adapters' tests with each supported version of Gymnasium.
@@ -96,4 +111,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-gymnax $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gymnax .venv-values $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -86,6 +86,7 @@ class Adapter(RecordConstructorArgs):
         defaults: dict[str, Any] = {
             "narrowing": "checked",
             "scalars": "keep",
+            "unknown": "keep",
             "convert_info": True,
             "check_actions": False,
             "stack_final": False,

@@ -36,6 +36,8 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
+        unknown: as in `arrayferry.convert`: "convert" also reads columns of tables and the like in trees.
+        sparse: as in `arrayferry.convert`.
         check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
             the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
 
@@ -69,10 +71,12 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
         copy: bool | None = None,
         narrowing: str = "checked",
         scalars: str = "keep",
+        unknown: str = "keep",
+        sparse: str | None = None,
         check_actions: bool = False,
-        **unknown: Never,
+        **others: Never,
     ) -> None:
-        refuse_unknown(unknown, ArrayConversion, type(self))
+        refuse_unknown(others, ArrayConversion, type(self))
         check_env(type(self), env)
         gym.Wrapper.__init__(self, env)
         self._setup(
@@ -87,6 +91,8 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
             copy=copy,
             narrowing=narrowing,
             scalars=scalars,
+            unknown=unknown,
+            sparse=sparse,
             check_actions=check_actions,
         )
 

@@ -26,7 +26,8 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
         value: an array or number of any library, a tree of them, or anything.
         xp: the library, as a namespace or by name.
         device: the device of the results.
-        **options: `copy`, `narrowing`, `scalars` and `unsupported`, as in `arrayferry.convert`.
+        **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in
+            `arrayferry.convert`.
 
     Raises:
         arrayferry.ArrayFerryError: as `arrayferry.convert` does.

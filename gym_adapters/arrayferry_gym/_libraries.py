@@ -37,7 +37,8 @@ class Libraries:
             and `target_device`.
         info_xp: the library that infos are converted to, None for that of the agent.
         convert_info: whether infos are converted at all.
-        options: the options `copy`, `narrowing` and `scalars` of `arrayferry.convert`.
+        options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
+            `arrayferry.convert`.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.

@@ -22,15 +22,15 @@ _MEANT = {
 """Names that users write for options."""
 
 
-def refuse_unknown(unknown: dict[str, Any], base: type, cls: type) -> None:
+def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
-    for name in unknown:
+    for name in others:
         own = [*inspect.signature(cls).parameters]
         fixed = _fixed(cls)
         options = [
             option
             for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
-            if option not in {"env", "unknown", "options", *fixed}
+            if option not in {"env", "others", "options", *fixed}
         ]
         near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
         meant = _MEANT.get(name) or (near[0] if near else None)

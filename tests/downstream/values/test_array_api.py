@@ -1,0 +1,66 @@
+"""Array API libraries without a plugin, with the real packages: their values, masks and ragged rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+LIBRARIES = ["array_api_strict", "ndonnx", "blosc2", "ragged", "cubed", "marray.numpy"]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def namespace_named(name):
+    if name == "marray.numpy":
+        marray = pytest.importorskip("marray")
+        return marray.masked_namespace(np)
+    return pytest.importorskip(name)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("other", ["numpy", "torch", "jax", "dask"])
+def test_there_and_back(library, other):
+    xp = namespace_named(library)
+    x = xp.asarray(VALUES)
+    for _ in range(4):
+        y = af.convert({"x": [x, "text"]}, other)["x"][0]
+        np.testing.assert_array_equal(np.asarray(y), VALUES)
+        assert af.backend_of(y).name == other
+        back = af.convert([y], af.backend_of(x))[0]
+        assert af.backend_of(back) is af.backend_of(x)
+        np.testing.assert_array_equal(af.convert(back, "numpy"), VALUES)
+    values = np.asarray(af.convert(x, other, copy=True))
+    np.testing.assert_array_equal(values, VALUES)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32", "float64"])
+def test_dtypes_are_kept(library, dtype):
+    xp = namespace_named(library)
+    values = (VALUES - 2).astype(dtype) if dtype[0] != "u" else VALUES.astype(dtype)
+    y = af.convert(xp.asarray(values), "numpy")
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, values)
+
+
+def test_a_mask_is_never_lost():
+    xp = namespace_named("marray.numpy")
+    x = xp.asarray(VALUES, mask=VALUES > 3)
+    for to in ("numpy", "torch", "jax"):
+        with pytest.raises(af.ConversionError, match=r"mask would be lost, at \[0\]"):
+            af.convert([x], to)
+
+
+def test_ragged_rows_are_refused():
+    ragged = pytest.importorskip("ragged")
+    with pytest.raises(af.ConversionError, match="no array of numbers"):
+        af.convert(ragged.array([[1, 2], [3]]), "torch")
+
+
+def test_a_graph_without_values_is_refused():
+    ndonnx = pytest.importorskip("ndonnx")
+    x = ndonnx.argument(shape=("N",), dtype=ndonnx.float32)
+    with pytest.raises(af.ConversionError, match="no array of numbers"):
+        af.convert(x, "torch")
