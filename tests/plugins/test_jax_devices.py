@@ -22,6 +22,19 @@ assert af.convert(here, "jax", device=jax.devices()[2]).devices() == {jax.device
 assert af.convert(x, like=here).devices() == {jax.devices()[1]}
 assert af.convert(here, "numpy").tolist() == [0, 1, 2]
 assert af.convert(here, "torch").tolist() == [0, 1, 2]
+import torch
+
+for value in (x, torch.tensor(x), np.float64(3)):  # from host memory to JAX's default device, uncommitted
+    for _ in range(3):
+        found = af.convert(value, "jax")
+        assert found.devices() == {jax.devices()[0]} and not found.committed
+        with jax.default_device(jax.devices()[1]):
+            found = af.convert(value, "jax")
+            assert found.devices() == {jax.devices()[1]} and not found.committed, found.devices()
+            assert af.convert(value, "jax", device="cpu").committed
+            assert af.convert(here, "jax", copy=True).devices() == {jax.devices()[1]}
+            there = jax.device_put(x, jax.devices()[2])
+            assert af.convert(there, "jax", copy=True).devices() == {jax.devices()[2]}
 try:
     af.convert(x, "jax", device="cpu:3")
 except af.DeviceError as error:

@@ -36,6 +36,9 @@ def spell_device(name: str) -> str:
 def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
+    An array on an accelerator stays there, if the target can. One in host memory goes to where the target
+    puts such arrays by itself.
+
     Args:
         target: the backend of the result.
         device: what the user asked for, None for nothing.
@@ -54,11 +57,11 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
             remedy="It must name at least one. Report this to the author of the plugin.",
         )
     if device is None:
-        if source_device == known[0]:
-            return source_device, None
+        kind = device_kind(source_device)
+        if kind == "cpu" or source_device == known[0]:
+            return known[0], None
         if source_device in known:
             return source_device, source_device
-        kind = device_kind(source_device)
         for name in known:
             if device_kind(name) == kind:
                 return name, name

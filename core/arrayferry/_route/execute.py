@@ -92,7 +92,9 @@ class Executor:
         if options.device is None and not options.copy:
             return x
         here = call_backend(backend, "device_of", x)
-        there, device = resolve_device(backend, options.device, here)
+        there, device = here, None
+        if options.device is not None:
+            there, device = resolve_device(backend, options.device, here)
         if there == here:
             return call_backend(backend, "copy", x) if options.copy else x
         if options.copy is False:

@@ -237,8 +237,9 @@ def describe_route(
     catalog: Catalog, source: Origin, target: Backend, device: Any, here: str
 ) -> Route:
     """Return the route of an array of `source` on the device `here`."""
-    there, _ = resolve_device(target, device, here)
-    if isinstance(source, Backend) and source.name == target.name:
+    same = isinstance(source, Backend) and source.name == target.name
+    there = here if same and device is None else resolve_device(target, device, here)[0]
+    if same:
         start, goal = Place(source.name, device_kind(here)), Place(target.name, device_kind(there))
         steps = () if here == there else (Step(start, goal, "transfer", "device"),)
         return Route(start, goal, steps)

@@ -1,0 +1,83 @@
+"""Where arrays go if nobody says so, with a library whose default device is an accelerator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+VALUES = np.arange(3, dtype=np.float32)
+
+
+class Array:
+    def __init__(self, values, place):
+        self.values = values
+        self.place = place
+
+
+class Accelerated(af.Backend):
+    """Like JAX on a machine with two GPUs; arrays remember what they were told."""
+
+    name = "accelerated"
+    package = "numpy"
+    array_types = (f"{__name__}.Array",)
+    to_numpy_shares = False
+    from_numpy_shares = False
+
+    def to_numpy(self, x):
+        return x.values.copy()
+
+    def from_numpy(self, x, device=None):
+        y = Array(x.copy(), device or "cuda:0")
+        y.told = device
+        return y
+
+    def copy(self, x):
+        return Array(x.values.copy(), x.place)
+
+    def devices(self):
+        return ("cuda:0", "cuda:1", "cpu")
+
+    def device_of(self, x):
+        return x.place
+
+    def to_device(self, x, device):
+        return Array(x.values.copy(), device)
+
+
+@pytest.fixture
+def library():
+    part = Accelerated()
+    af.registry.register(part)
+    yield part
+    af.registry.unregister(part)
+
+
+@pytest.mark.parametrize("value", [VALUES, torch.tensor(VALUES), np.float32(1)], ids=type)
+def test_from_host_memory_to_the_default_device(library, value):
+    to_library = af.converter("accelerated")
+    for _ in range(4):
+        for y in (to_library(value), to_library([value])[0]):
+            assert y.place == "cuda:0"
+            assert y.told is None  # its own choice, which a device that is named is not
+        for device in ("cpu", "cuda:1", "gpu"):
+            y = af.convert(value, "accelerated", device=device)
+            assert y.told == y.place == {"gpu": "cuda:0"}.get(device, device)
+    assert str(
+        af.route(value, "accelerated")
+    ) == "numpy (cpu) -> accelerated (cuda) transferred" or (not isinstance(value, np.ndarray))
+
+
+def test_within_the_library_an_array_stays(library):
+    for place in library.devices():
+        x = Array(VALUES, place)
+        assert af.convert(x, "accelerated") is x
+        assert af.convert(x, "accelerated", copy=True).place == place
+        assert str(af.route(x, "accelerated")).endswith("already there")
+
+
+def test_to_a_library_of_the_host(library):
+    for place in library.devices():
+        assert af.convert(Array(VALUES, place), "torch").tolist() == [0, 1, 2]
