@@ -25,7 +25,10 @@ class AwkwardSource(Source):
         try:
             values = ak.to_numpy(x, allow_missing=False).view()
         except ValueError as error:
-            what, first = "it is ragged", "ak.fill_none(ak.pad_none(x, n, clip=True), 0)"
+            what, first = (
+                "it is ragged",
+                "ak.fill_none(ak.pad_none(x, n, clip=True), 0), for each ragged axis,",
+            )
             if any(ak.any(ak.is_none(x, axis=axis), axis=None) for axis in range(x.ndim)):
                 what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x),"
             raise ConversionError(
@@ -43,24 +46,26 @@ class AwkwardSource(Source):
 
 def _refuse_type(x: Any) -> None:
     """Raise for text, categories, records and unions."""
-    part, first = x.layout, ""
-    while not first:
+    part = x.layout
+    what = remedy = ""
+    while not what:
         form = part.parameter("__array__")
         if form == "categorical":
-            first = "Call ak.from_categorical(x) first."
+            what, remedy = "categories", "Call ak.from_categorical(x) first."
         elif form is not None:
-            first = "Call ak.strings_astype(x, float) first, if it is numbers."
+            what, remedy = "text", "Call ak.strings_astype(x, float) first, if it is numbers."
         elif part.is_record:
-            first = "Take a field first, x[name]."
+            what, remedy = "records", "Take a field first: x[name]."
         elif part.is_union:
-            first = "Select the values of one type first, and call ak.enforce_type(x, type)."
+            what = "values of several types"
+            remedy = "Select those of one type first, and call ak.enforce_type(x, type)."
         elif part.is_list or part.is_option or part.is_indexed:
             part = part.content
         else:
             return
     raise UnsupportedDtypeError(
-        f"an Awkward array of type {x.type!s:.80} cannot be converted, since it is no numbers",
-        remedy=first,
+        f"an Awkward array of type {x.type!s:.80} cannot be converted: it holds {what}",
+        remedy=remedy,
         dtype=str(x.type),
     )
 

@@ -36,8 +36,8 @@ class H5pySource(Source):
             )
         if x.dtype.kind in "OSTU" or x.dtype.hasobject:
             raise UnsupportedDtypeError(
-                f"a dataset of dtype {x.dtype} cannot be converted, since it is no numbers",
-                remedy="Read it as h5py does, by x[()], or x.asstr()[()] if it is text.",
+                f"a dataset of dtype {x.dtype} cannot be converted: it holds text or objects",
+                remedy="Read it with x[()], or with x.asstr()[()] if it is text.",
                 dtype=str(x.dtype),
             )
         return np.asarray(x[()])

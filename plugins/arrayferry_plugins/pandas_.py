@@ -32,19 +32,19 @@ class PandasSource(Source):
         import pandas as pd
 
         if isinstance(x, pd.DataFrame):
-            what, first = "a frame of columns", "x.to_numpy(), or take a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or take a column, x[name],"
         elif isinstance(x, pd.MultiIndex):
-            what, first = "an index of several levels", "x.get_level_values(0)"
+            what, first = ", an index of several levels,", "x.get_level_values(0)"
         else:
             dtype = _plain_dtype(x)
-            if x.dtype is dtype or self.is_sparse(x) or not x.isna().any():
+            nullable = getattr(x.dtype, "na_value", None) is pd.NA  # elsewhere, NaN is a value
+            if not (nullable and x.isna().any()):
                 values = x.to_numpy(dtype).view()
                 values.flags.writeable = False  # other objects of pandas may have this memory too
                 return values
-            what, first = "one with missing values", "x.fillna(0), or x.dropna(),"
+            what, first = " with missing values", "x.fillna(0), or x.dropna(),"
         raise ConversionError(
-            f"a pandas {type(x).__name__} cannot be converted: it is {what}",
-            remedy=f"Call {first} first.",
+            f"a pandas {type(x).__name__}{what} cannot be converted", remedy=f"Call {first} first."
         )
 
     def is_sparse(self, x: Any) -> bool:

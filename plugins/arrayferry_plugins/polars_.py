@@ -32,17 +32,19 @@ class PolarsSource(Source):
         import polars as pl
 
         if isinstance(x, pl.LazyFrame):
-            what, first = "a frame that is not computed yet", "x.collect()"
+            what, first = ", a frame that is not computed yet,", "x.collect()"
         elif isinstance(x, pl.DataFrame):
-            what, first = "a frame of columns", "x.to_numpy(), or take a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or take a column, x[name],"
         else:
             _refuse_dtype(x.dtype)
             inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
             if not (x.null_count() or inside.null_count()):
                 return x.to_numpy()
-            what, first = "one with missing values", "x.fill_null(0), or x.drop_nulls(),"
+            what, first = " with missing values", "x.fill_null(0), or x.drop_nulls(),"
+            if isinstance(x.dtype, pl.Array) and not x.null_count():
+                first = "x.reshape((-1,)).fill_null(0).reshape((-1, *x.dtype.shape))"
         raise ConversionError(
-            f"a Polars {type(x).__name__} cannot be converted: it is {what}",
+            f"a Polars {type(x).__name__}{what} cannot be converted",
             remedy=f"Call {first} first.",
         )
 
@@ -55,11 +57,14 @@ def _refuse_dtype(dtype: Any) -> None:
     while isinstance(of, pl.Array):
         of = of.inner
     name = of.base_type().__name__
-    number = (of.is_integer() or of.is_float()) and not name.endswith("128")
+    numeric = (of.is_integer() or of.is_float()) and not name.endswith("128")
     date = name in ("Date", "Datetime", "Duration") and getattr(of, "time_zone", None) is None
-    if number or date or name == "Boolean":
+    if numeric or date or name == "Boolean":
         return
-    first = REMEDIES.get(name, "x.cast(polars.Float64), if it is numbers,")
+    number = "polars.Float64"
+    if isinstance(dtype, pl.Array):
+        number = "polars.Array(polars.Float64, x.dtype.shape)"
+    first = REMEDIES.get(name, f"x.cast({number}), if it is numbers,")
     raise UnsupportedDtypeError(
         f"a Polars Series of dtype {dtype!s:.80} cannot be converted",
         remedy=f"Call {first} first.",

@@ -9,10 +9,12 @@ from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 __all__ = ["ArrowSource", "TensorSource", "arrayferry_sources"]
 
 REMEDIES = {
-    "dictionary": "x.dictionary_decode()",
+    "dictionary": "x.cast(x.type.value_type)",
     "list": "x.cast(pyarrow.list_(x.type.value_type, n)), if all lists are of one length n,",
     "run_end_encoded": "pyarrow.compute.run_end_decode(x)",
-    "struct": "x.field(name)",
+    "struct": "pyarrow.compute.struct_field(x, name)",
+    "time32": "x.cast('int32')",
+    "time64": "x.cast('int64')",
     "timestamp": "x.cast(pyarrow.timestamp(x.type.unit))",
 }
 
@@ -30,18 +32,20 @@ class ArrowSource(Source):
 
         if isinstance(x, (pa.Table, pa.RecordBatch)):
             raise ConversionError(
-                f"a pyarrow {type(x).__name__} cannot be converted: it is a frame of columns",
-                remedy="Take a column first, x[name].",
+                f"a pyarrow {type(x).__name__}, a frame of columns, cannot be converted",
+                remedy="Take a column first: x[name].",
             )
         shape, axes = _refuse_type(x.type)
-        _refuse_missing(x)
+        _refuse_missing(x, "x.drop_null()" if shape else "x.fill_null(0), or x.drop_null(),")
         if isinstance(x, pa.ChunkedArray):
             x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
-        count = len(x)
-        x = x.storage if isinstance(x, pa.ExtensionArray) else x
+        count, flat = len(x), "x"
+        if isinstance(x, pa.ExtensionArray):
+            x, flat = x.storage, "x.cast(x.type.storage_type)"
         while pa.types.is_fixed_size_list(x.type):
             x = x.flatten()  # only the part that a slice shows
-            _refuse_missing(x)
+            flat = f"pyarrow.compute.list_flatten({flat})"
+            _refuse_missing(x, f"{flat}.fill_null(0), and reshape the result,")
         values = x.to_numpy(zero_copy_only=False).reshape(count, *shape)
         return values.transpose(0, *(axis + 1 for axis in axes))
 
@@ -58,11 +62,11 @@ class TensorSource(Source):
         return x.to_numpy()
 
 
-def _refuse_missing(x: Any) -> None:
+def _refuse_missing(x: Any, first: str) -> None:
     if x.null_count:
         raise ConversionError(
             f"a pyarrow {type(x).__name__} with missing values cannot be converted",
-            remedy="Call x.fill_null(0), or x.drop_null(), first.",
+            remedy=f"Call {first} first.",
         )
 
 
@@ -74,6 +78,12 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     kind, shape, axes = given, [], None
     if isinstance(kind, pa.FixedShapeTensorType):
         kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
+        if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
+            raise ConversionError(
+                f"tensors of the permutation {axes} cannot be converted: "
+                "pyarrow itself reads and writes such ones in different orders",
+                remedy="Call x.cast(x.type.storage_type) first, and reshape the result.",
+            )
     while types.is_fixed_size_list(kind):
         shape.append(kind.list_size)
         kind = kind.value_type
@@ -84,7 +94,7 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     name = str(kind).partition("[")[0].partition("<")[0].removeprefix("large_")
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
     if isinstance(kind, pa.BaseExtensionType):
-        first = "x.storage"
+        first = "x.cast(x.type.storage_type)"
     raise UnsupportedDtypeError(
         f"a pyarrow array of type {given!s:.80} cannot be converted",
         remedy=f"Call {first} first.",

@@ -1,13 +1,113 @@
-"""tensordict."""
+"""tensordict: with tensors of PyTorch everything stays what it is, with other arrays it becomes dicts."""
 
 from __future__ import annotations
 
-from arrayferry import Container, hookimpl
+from typing import Any
 
-__all__ = ["arrayferry_containers"]
+from arrayferry import Container, ConversionError, convert, flatten, hookimpl
+
+__all__ = ["TensorClasses", "TensorDicts", "arrayferry_containers"]
+
+
+class TensorDicts(Container):
+    """Tensordicts of every kind, and lazy stacks."""
+
+    types = ("tensordict.TensorDictBase",)
+    transparent = True
+
+    def children(self, value: Any) -> list[Any]:
+        return list(value.tensordicts if _is_lazy(value) else value.values())
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        import tensordict as td
+
+        if not all(map(_is_held, children)):
+            if _is_lazy(value):
+                return _dense(value, children)
+            plain = [c.to_dict() if td.is_tensor_collection(c) else c for c in children]
+            return dict(zip(value.keys(), plain, strict=True))
+        if _is_lazy(value):
+            names = {"stack_dim": value.stack_dim, "stack_dim_name": value.names[value.stack_dim]}
+            return type(value)(*children, **names) if children else value
+        moved, rest = {child.device for child in children} - {value.device}, iter(children)
+        at = {"device": moved.pop() if value.device and moved else value.device}
+        new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
+        if isinstance(value, td.TensorDictParams):
+            new = td.TensorDictParams(new, no_convert="skip")
+        return new.lock_() if value.is_locked else new
+
+    def steps(self, value: Any) -> list[str]:
+        if _is_lazy(value):
+            return [f".tensordicts[{index}]" for index in range(len(value.tensordicts))]
+        return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, it iterates over the batch
+
+
+class TensorClasses(Container):
+    """Tensorclasses, whose constructors are not called. What is no tensor is read as its data."""
+
+    types = ("tensordict.TensorClass",)
+    transparent = True
+
+    def takes(self, cls: type) -> bool:
+        return any("_is_tensorclass" in vars(base) for base in cls.__mro__)
+
+    def children(self, value: Any) -> list[Any]:
+        import tensordict as td
+
+        held = value._tensordict
+        return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(held)
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        import tensordict as td
+
+        data = {"data": children[0]} if td.is_non_tensor(value) else {}
+        held = TENSOR_DICTS.rebuild(value._tensordict, [] if data else children)
+        fields = value._non_tensordict | data
+        if isinstance(held, dict):
+            return held | fields
+        new = object.__new__(type(value))
+        vars(new).update(vars(value), _tensordict=held, _non_tensordict=fields)
+        return new
+
+    def steps(self, value: Any) -> list[str]:
+        import tensordict as td
+
+        inside = [] if td.is_non_tensor(value) else TENSOR_DICTS.steps(value._tensordict)
+        return [f".{step[2:-2]}" if step[0] == "[" else step for step in inside] or [""]
+
+
+TENSOR_DICTS = TensorDicts()
+
+
+def _is_lazy(value: Any) -> bool:
+    import tensordict as td
+
+    return isinstance(value, td.LazyStackedTensorDict)
+
+
+def _is_held(child: Any) -> bool:
+    import tensordict as td
+    from torch import Tensor
+
+    return isinstance(child, Tensor) or bool(td.is_tensor_collection(child))
+
+
+def _dense(value: Any, children: list[Any]) -> Any:
+    """Return the dict that reading a lazy stack gives, in the library that its parts were converted to."""
+    try:
+        dense = value.to_dict()
+    except RuntimeError as error:
+        raise ConversionError(
+            "a lazy stack of tensordicts that differ in keys or shapes cannot become arrays",
+            remedy="Convert its parts: list(x.tensordicts).",
+        ) from error
+    like = next(array for array in flatten(children)[0] if not _is_held(array))
+    return convert(
+        dense, like=like, narrowing="allow", unsupported="keep"
+    )  # its parts were checked
 
 
 @hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the containers of this module."""
-    return []
+    return [TENSOR_DICTS, TensorClasses()]

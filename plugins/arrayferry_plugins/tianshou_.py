@@ -1,13 +1,47 @@
-"""tianshou."""
+"""tianshou: batches, which hold arrays of NumPy and PyTorch."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from arrayferry import Container, hookimpl
 
-__all__ = ["arrayferry_containers"]
+__all__ = ["Batches", "arrayferry_containers"]
+
+
+class Batches(Container):
+    """`Batch`. It makes NumPy arrays of those of other libraries, so with these it becomes a dict."""
+
+    types = ("tianshou.data.Batch",)
+    transparent = True
+
+    def children(self, value: Any) -> list[Any]:
+        return list(vars(value).values())
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        items = dict(zip(vars(value), children, strict=True))
+        if all(child is vars(value)[key] or _is_held(child) for key, child in items.items()):
+            new = object.__new__(type(value))
+            vars(new).update(items)
+            return new
+        return {k: c.to_dict() if isinstance(c, type(value)) else c for k, c in items.items()}
+
+    def steps(self, value: Any) -> list[str]:
+        return [f"[{key!r}]" for key in vars(value)]
+
+
+def _is_held(child: Any) -> bool:
+    """Tell whether a batch holds something as it is. It refuses arrays of objects that are tensors."""
+    import numpy as np
+    from tianshou.data import Batch
+    from torch import Tensor
+
+    if isinstance(child, np.ndarray) and child.dtype == object:
+        return not any(isinstance(element, Tensor) for element in child.flat)
+    return child is None or isinstance(child, (Batch, np.ndarray, np.generic, Tensor))
 
 
 @hookimpl
 def arrayferry_containers() -> list[Container]:
-    """Return the containers of this module."""
-    return []
+    """Return the container of this module."""
+    return [Batches()]

@@ -1,13 +1,42 @@
-"""torch_geometric."""
+"""PyTorch Geometric: graphs, which hold arrays of any library in their stores."""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 from arrayferry import Container, hookimpl
 
-__all__ = ["arrayferry_containers"]
+__all__ = ["Graphs", "arrayferry_containers"]
+
+
+class Graphs(Container):
+    """`Data`, `HeteroData`, `TemporalData` and their batches: only what is in their stores is replaced."""
+
+    types = ("torch_geometric.data.data.BaseData",)
+
+    def children(self, value: Any) -> list[Any]:
+        return [child for store in value.stores for child in store._mapping.values()]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new, rest = copy.copy(value), iter(children)
+        for store in new.stores:
+            for key in store._mapping:
+                store._mapping[key] = next(rest)  # store[key] = None would remove it
+        return new
+
+    def steps(self, value: Any) -> list[str]:
+        return [_step(store, key) for store in value.stores for key in store._mapping]
+
+
+def _step(store: Any, key: Any) -> str:
+    """Return how a value in a store is reached: `.x`, or `['paper'].x` if the store is of one node type."""
+    of_type = vars(store).get("_key")
+    place = "" if of_type is None else f"[{of_type!r}]"
+    return f"{place}.{key}" if str(key).isidentifier() else f"{place}[{key!r}]"
 
 
 @hookimpl
 def arrayferry_containers() -> list[Container]:
-    """Return the containers of this module."""
-    return []
+    """Return the container of this module."""
+    return [Graphs()]

@@ -23,8 +23,8 @@ class ZarrSource(Source):
 
         if x.dtype.kind in "OSTU" or x.dtype.hasobject:
             raise UnsupportedDtypeError(
-                f"a Zarr array of dtype {x.dtype} cannot be converted, since it is no numbers",
-                remedy="Read it as NumPy does, by x[...].",
+                f"a Zarr array of dtype {x.dtype} cannot be converted: it holds text or objects",
+                remedy="Read it with x[...], which gives a NumPy array.",
                 dtype=str(x.dtype),
             )
         return np.asarray(x[...])

@@ -113,3 +113,12 @@ def test_a_star_import_imports_the_public_names(run_python):
         "print(convert.__name__, 'testing' in globals(), 'pytest' in sys.modules)"
     )
     assert out.strip() == "convert False False"
+
+
+def test_no_module_that_loads_on_demand_is_loaded(run_python):
+    out = run_python(
+        "import sys, scipy, numpy, arrayferry as af\n"
+        "af.convert([numpy.ones(2), object()], 'numpy')\n"
+        "print('scipy.sparse' in sys.modules)"
+    )
+    assert out.strip() == "False"

@@ -184,3 +184,91 @@ def test_a_plugin_that_returns_too_few(lazy):
         match=r"to_numpy_many\(\) of the backend 'lazybox' returned 1 for 2 arrays",
     ):
         af.convert([Box(np.ones(1)), Box(np.ones(1))], "torch")
+
+
+@pytest.mark.parametrize(
+    "tree", [lambda x: x, lambda x: [x], lambda x: [x] * 20], ids=["alone", "list", "long"]
+)
+def test_a_failure_after_a_plan_was_written_computes_once_too(counted, tree):
+    conversion = af.converter("jax")
+    for _ in range(4):
+        conversion(tree(np.ones(2, np.float32)))
+    assert conversion._learnt.plans
+    with pytest.raises(af.NarrowingError):
+        conversion(tree(counted.array(np.int64) * 2**40))
+    assert counted.times == 1
+
+
+class Stored(np.lib.mixins.NDArrayOperatorsMixin):
+    """A dataset in a file, which counts how often it is read."""
+
+    def __init__(self, values):
+        self.values = values
+        self.reads = 0
+
+    @property
+    def dtype(self):
+        if self.values is None:
+            raise ValueError("the file is closed")
+        return self.values.dtype
+
+
+class Stores(af.Source):
+    name = "stores"
+    package = "numpy"
+    array_types = (f"{__name__}.Stored",)
+    memory = "lazy"
+    to_numpy_shares = False
+
+    def to_numpy(self, x):
+        x.reads += 1
+        if x.values is None:
+            raise ValueError("the file is closed")
+        if x.dtype.kind == "U":
+            raise af.UnsupportedDtypeError("it holds text")
+        x.read = x.values.copy()
+        return x.read
+
+
+@pytest.fixture
+def stores():
+    part = Stores()
+    af.registry.register(part)
+    yield part
+    af.registry.unregister(part)
+
+
+def test_what_is_read_for_us_is_not_copied_again(stores):
+    for copy in (None, True):
+        x = Stored(np.ones(3))
+        y = af.convert(x, "torch", copy=copy)
+        assert y.data_ptr() == x.read.ctypes.data
+        assert x.reads == 1
+
+
+def test_a_source_that_is_closed_is_an_error_in_words(stores):
+    with pytest.raises(
+        af.ConversionError, match=r"to_numpy.*of the source 'stores'.*the file is closed"
+    ):
+        af.convert(Stored(None), "torch")
+
+
+def test_unsupported_lazy_sources_are_kept_alone(stores):
+    text, numbers = Stored(np.array(["a"])), Stored(np.ones(2))
+    given = [text, numbers, da.ones(2), text]
+    options = {"unknown": "convert", "unsupported": "keep"}
+    for _ in range(4):
+        found = af.convert(given, "numpy", **options)
+        assert found[0] is found[3] is text
+        assert found[1].tolist() == found[2].tolist() == [1, 1]
+    assert af.convert(text, "numpy", unsupported="keep") is text
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \[0\]"):
+        af.convert([text], "numpy", unknown="convert")
+
+
+def test_refused_before_it_is_read(stores):
+    x = Stored(np.array([2**40]))
+    for options in ({"copy": False}, {"narrowing": "forbid"}):
+        with pytest.raises(af.ConversionError):
+            af.convert(x, "jax", **options)
+    assert x.reads == 0

@@ -208,6 +208,8 @@ class Pair:
             else:
                 (by_numpy if read else others).append(index)
         for index, n in zip(by_numpy, self._values(xs, by_numpy, path_of), strict=True):
+            if n is None:  # kept as it is
+                continue
 
             def convert(x: Any, n: Any = n) -> Any:
                 return self.fallback(x, n)
@@ -220,12 +222,16 @@ class Pair:
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of some of the arrays in one call."""
+        """Compute the values of some of the arrays in one call; None for those that are kept as they are."""
         if not indices:
             return []
         try:
             values = call_backend(self.source, "to_numpy_many", [xs[index] for index in indices])
         except ConversionError as error:
+            if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
+                if len(indices) == 1:
+                    return [None]
+                return [self._values(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
             error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
             error.locate(source=self.source.name, target=self.target.name)

@@ -9,13 +9,15 @@ and puts the structure together. For
 
 to PyTorch it reads, in short:
 
-    if type(v0) is not dict: return miss(v0)
-    k1, k2 = v0
-    v1, v2 = v0.values()
-    ...
-    if not (type(v1) is type(v4) is ndarray): return miss(v0)
-    if not (v1.flags.behaved and v4.flags.behaved): return miss(v0)
-    return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
+    while True:
+        if type(v0) is not dict: break
+        k1, k2 = v0
+        v1, v2 = v0.values()
+        ...
+        if not (type(v1) is type(v4) is ndarray): break
+        if not (v1.flags.behaved and v4.flags.behaved): break
+        return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
+    return miss(v0)
 
 A plan relies on nothing that it has not checked in the same call: types, lengths, what a direct converter
 needs to know of an array (layout, writability), and that no container is in two places. Keys are not
@@ -187,17 +189,17 @@ class _Writer:
                         self.constant(itertools.islice, "islice")
                     else:
                         body.append(f"{output} = next({many}_out)")
-        text = "\n        ".join([*body, f"return {result}"])
+        text = "\n            ".join([*body, f"return {result}"])
         return "".join(self.parts) + (
             f"def {title}(v0, miss={miss}):\n"
-            f"    try:\n        {text}\n"
+            f"    try:\n        while True:\n            {text}\n"
             "    except MemoryError:\n        raise\n"
             "    except Exception:\n        pass\n"
             "    return miss(v0)\n"
         )
 
     def miss_if(self, condition: str) -> str:
-        return f"if {condition}: return miss(v0)"
+        return f"if {condition}: break"
 
     def any_same(self, names: list[str]) -> str:
         """Write a condition for two of several containers to be the same; "*v1" is all that are in v1."""
@@ -333,8 +335,11 @@ class _Writer:
             self.lines += [
                 f"{result} = []",
                 f"for {item} in {items}:",
-                f"    {self.miss_if(condition)}",
+                f"    if {condition}:",
+                f"        {result} = None",
+                "        break",
                 f"    {result}.append({expression})",
+                self.miss_if(f"{result} is None"),
             ]
         if cls is dict:
             return f"dict(zip({name}, {result}))"

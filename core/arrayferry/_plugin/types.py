@@ -16,18 +16,20 @@ def resolve_type(entry: Any) -> type | None:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
-        The type; None if its package has not been imported, or has no such type (yet).
+        The type; None if its package has not been imported, or has no such type (yet). Modules that a
+        package imports when they are asked for are left alone.
     """
     if isinstance(entry, type):
         return entry
     walked, *rest = str(entry).split(".")
     place: Any = sys.modules.get(walked)
-    for part in rest:
+    for part in rest[:-1]:
         walked = f"{walked}.{part}"
-        try:
-            place = getattr(place, part, None) or sys.modules.get(walked)
-        except Exception:  # a lazy module whose import fails
-            return None
+        place = sys.modules.get(walked) or getattr(place, "__dict__", {}).get(part)
+    try:
+        place = getattr(place, rest[-1], None) if rest else place
+    except Exception:  # a lazy module whose import fails
+        return None
     return place if isinstance(place, type) else None
 
 

@@ -121,7 +121,10 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
         return
     import numpy as np
 
-    dtype = getattr(x, "dtype", None)
+    try:
+        dtype = x.dtype
+    except Exception:  # it is read later, and fails then
+        dtype = None
     if isinstance(dtype, np.dtype):
         target_dtype(dtype, target, options.narrowing)
     if options.copy is False:
@@ -220,7 +223,9 @@ class _Run:
                 f"memory cannot be shared: {unsafe or 'a copy is made on the way'}",
                 remedy=PASS_COPY,
             )
-        if step.cost == "copy" and converter.cost == "share":
+        if held.private:  # by an earlier step
+            copy = None
+        elif step.cost == "copy" and converter.cost == "share":
             copy = True
         if not converter.takes(type(held.value)):
             raise _NotHandledError(converter)

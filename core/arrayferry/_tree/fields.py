@@ -64,16 +64,28 @@ class WithFields(Container):
         self.fields = fields
 
     def children(self, value: Any) -> Sequence[Any]:
-        return [*self.items.children(value), *self.fields.children(value)]
+        items, fields = self._parts(value)
+        return [*items, *(field for field, item in fields if item is None)]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        count = len(self.items.children(value))
-        new = self.items.rebuild(value, children[:count])
-        self.fields.fill(new, value, children[count:])
+        items, fields = self._parts(value)
+        new = self.items.rebuild(value, children[: len(items)])
+        own = iter(children[len(items) :])
+        self.fields.fill(
+            new, value, [next(own) if item is None else children[item] for _, item in fields]
+        )
         return new
 
     def steps(self, value: Any) -> Sequence[str]:
-        return [*self.items.steps(value), *self.fields.steps(value)]
+        own = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
+        return [*self.items.steps(value), *(step for step, (_, item) in own if item is None)]
+
+    def _parts(self, value: Any) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
+        """Return the items, and each field with the index of the item that is the same object, if one is."""
+        items = self.items.children(value)
+        places = {id(item): index for index, item in enumerate(items)}
+        fields = self.fields.children(value)
+        return items, [(field, places.get(id(field))) for field in fields]
 
 
 class DataclassContainer(Fields):

@@ -41,10 +41,11 @@ def test_in_trees_nothing_is_lost_either(make):
     for x in make():
         with pytest.raises(af.ConversionError, match=r"units.*at \['x'\]"):
             af.convert({"x": x}, "torch", unknown="convert")
-        try:
-            assert af.convert({"x": x}, "torch")["x"] is x  # those of pint are no arrays
-        except af.ConversionError as error:
-            assert "units" in str(error)
+        if make is pint:  # its quantities are no arrays
+            assert af.convert({"x": x}, "torch")["x"] is x
+        else:
+            with pytest.raises(af.ConversionError, match="units"):
+                af.convert({"x": x}, "torch")
 
 
 @pytest.mark.parametrize("make", [astropy, unyt])
