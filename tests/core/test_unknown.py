@@ -67,7 +67,7 @@ def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
             assert isinstance(info.value, (TypeError, af.ConversionError))
 
 
-@pytest.mark.parametrize("value", PLAIN, ids=repr)
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("unknown", ["keep", "raise", "convert"])
 def test_what_could_not_be_an_array_is_returned(value, unknown):
     to_torch = af.converter("torch", unknown=unknown)
