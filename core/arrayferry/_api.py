@@ -114,25 +114,29 @@ def convert(
         return conversion(value)
     if like is not None:
         to, device = conversion_like(like, to, device)
-    options = narrowing, scalars, unsupported, unknown, sparse
-    return kept_conversion(to, device, copy, *options)(value)
+    conversion = kept_conversion(to, device, copy, narrowing, scalars, unsupported, unknown, sparse)
+    return conversion(value)
 
 
 def kept_conversion(
     to: Any,
     device: Any = None,
     copy: Any = None,
-    *others: Any,
-    **named: Any,
+    narrowing: Any = "checked",
+    scalars: Any = "keep",
+    unsupported: Any = "raise",
+    unknown: Any = "keep",
+    sparse: Any = None,
 ) -> Conversion:
     """Return a conversion that is made once for a target and options, and kept for the next call."""
-    key = (to, device, copy, others, *named.items(), device.__class__, copy.__class__)
+    options = (device, copy, narrowing, scalars, unsupported, unknown, sparse)
+    key = (to, options, device.__class__, copy.__class__)
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
-        return _make(to, Options(device, copy, *others, **named))
+        return _make(to, Options(*options))
     if conversion is None:
-        conversion = _make(to, Options(device, copy, *others, **named))
+        conversion = _make(to, Options(*options))
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
         _kept[key] = conversion

@@ -244,8 +244,8 @@ class BackendContract:
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
         for array, word in self.unportable():
+            other = "numpy" if self._backend.name != "numpy" else "torch"
             with pytest.raises(ConversionError) as caught:
-                other = "numpy" if self._backend.name != "numpy" else "torch"
                 _api.convert({"x": array}, other, sparse="raise")
             text = str(caught.value)
             assert word in text, f"the error does not mention {word!r}: {text}"

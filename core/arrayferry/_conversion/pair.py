@@ -124,6 +124,7 @@ class Pair:
         self.target = target
         self.options = options
         self._same = source.name == target.name and isinstance(source, Backend)
+        self._has_sparse = not self._same and type(source).is_sparse is not Origin.is_sparse
         self._lazy = source.memory == "lazy" and not self._same
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
@@ -266,7 +267,7 @@ class Pair:
             values: the result of `to_numpy(x)`, if that was called already.
         """
         try:
-            if values is None and not self._same and call_backend(self.source, "is_sparse", x):
+            if values is None and self._has_sparse and call_backend(self.source, "is_sparse", x):
                 return self._from_dense(x)
             y = self._executor.run(x, without=self._without, values=values)
             return y if y is x else self._recognised(y)
