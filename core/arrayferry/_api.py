@@ -368,7 +368,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
     named = [known for known in registry.sources() if by_name and source in (known.name, known)]
     if named:
         origin = named[0]
-    elif by_name:
+    elif isinstance(source, (str, ModuleType, Backend)):
         origin = registry.backend(source)
     else:
         kind = registry.kind(source)

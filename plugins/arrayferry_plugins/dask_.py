@@ -45,6 +45,14 @@ class DaskBackend(Backend):
         # one block is what Dask would choose too, but its choice may fail for empty arrays and odd dtypes
         return da.from_array(x, chunks=x.shape if x.nbytes < BLOCK else "auto", name=False)
 
+    def is_sparse(self, x: Any) -> bool:
+        return _is_sparse(x._meta)
+
+    def to_dense(self, x: Any) -> Any:
+        import numpy as np
+
+        return np.array(_on_host(_compute([x])[0], sparse="dense"))
+
     def copy(self, x: Any) -> Any:
         return x.map_blocks(lambda block: block.copy(), dtype=x.dtype, meta=x._meta)
 
@@ -86,9 +94,16 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
         ) from error
 
 
-def _on_host(values: Any) -> Any:
+def _is_sparse(blocks: Any) -> bool:
+    """Tell whether blocks, or the empty one that stands for them, are sparse, of whatever library."""
+    return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
+
+
+def _on_host(values: Any, sparse: Any = "raise") -> Any:
     """Return computed blocks as a NumPy array, whatever their library."""
     import numpy as np
+
+    from .numpy_ import NumpyBackend
 
     if isinstance(values, (np.ndarray, np.generic)):
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
@@ -96,10 +111,10 @@ def _on_host(values: Any) -> Any:
                 "a Dask array of masked blocks cannot be converted: its mask would be lost",
                 remedy="Call dask.array.ma.filled(x, value) first.",
             )
-        return np.asarray(values)
+        return NumpyBackend().to_numpy(values)
     from arrayferry import convert
 
-    return convert(values, "numpy", scalars="convert")
+    return convert(values, "numpy", scalars="convert", sparse=sparse)
 
 
 class DaskToCupy(Converter):

@@ -26,7 +26,8 @@ class NumpyBackend(Backend):
 
         from arrayferry import ConversionError
 
-        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        mask = getattr(x, "mask", None) if type(x) is not np.ndarray else None
+        if isinstance(mask, (np.ndarray, np.bool_)) and np.any(mask):
             raise ConversionError(
                 "a masked array cannot be converted: its mask would be lost",
                 remedy="Call x.filled(value) first, or convert x.data and x.mask.",
@@ -50,7 +51,7 @@ def _refuse_units(x: Any) -> None:
     from arrayferry import ConversionError
 
     for name in ("unit", "units"):
-        if hasattr(type(x), name) or name in getattr(x, "__dict__", ()):
+        if getattr(x, name, None) is not None:
             raise ConversionError(
                 f"a {type(x).__qualname__} with units cannot be converted: its units would be lost",
                 remedy="Convert it to the units that you want first, then pass x.value.",

@@ -220,7 +220,9 @@ def _refuse(x: Any) -> None:
     """Raise for a tensor that is more than values in a strided block of memory."""
     import torch
 
-    if torch.nn.parameter.is_lazy(x):
+    if hasattr(x, "_masked_data"):  # torch.masked.MaskedTensor
+        what, first = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
+    elif torch.nn.parameter.is_lazy(x):
         what, first = "an uninitialized parameter", "its module with an input"
     elif x.is_nested:
         what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"

@@ -20,6 +20,10 @@ class Graphs(Container):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
+        for holder in (vars(new), *map(vars, new.stores)):
+            for name in ("_slice_dict", "_inc_dict"):  # of a batch, where its graphs begin
+                if name in holder:
+                    holder[name] = copy.deepcopy(holder[name])
         for store in new.stores:
             for key in store._mapping:
                 store._mapping[key] = next(rest)  # store[key] = None would remove it

@@ -6,7 +6,7 @@ from typing import Any
 
 from arrayferry import Container, ConversionError, hookimpl
 
-__all__ = ["DataArrays", "Datasets", "arrayferry_containers"]
+__all__ = ["DataArrays", "DataTrees", "Datasets", "Views", "arrayferry_containers"]
 
 
 class DataArrays(Container):
@@ -18,11 +18,19 @@ class DataArrays(Container):
         return [value.data]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new, cls = value.copy(deep=False, data=children[0]), type(children[0])
-        if not isinstance(new.data, cls):  # it makes NumPy arrays of what it cannot hold
-            reason = f"xarray cannot hold a {cls.__module__}.{cls.__qualname__}"
-            raise ConversionError(reason, remedy="Convert x.data instead of x.")
-        return new
+        cls, cause = type(children[0]), None
+        try:
+            new = value.copy(deep=False, data=children[0])
+            if isinstance(new.data, cls):  # it makes NumPy arrays of what it cannot hold
+                return new
+        except Exception as error:
+            cause = error
+        index = type(getattr(value, "variable", value)).__name__ == "IndexVariable"
+        what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
+        raise ConversionError(
+            f"{what} cannot hold a {cls.__module__}.{cls.__qualname__}",
+            remedy="Convert x.data instead of x.",
+        ) from cause
 
     def steps(self, value: Any) -> list[str]:
         return [".data"]
@@ -43,7 +51,40 @@ class Datasets(Container):
         return [f"[{name!r}]" for name in value.data_vars]
 
 
+class DataTrees(Container):
+    """`DataTree`: the datasets of its nodes."""
+
+    types = ("xarray.DataTree",)
+
+    def children(self, value: Any) -> list[Any]:
+        return list(value.to_dict().values())
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        nodes = dict(zip(value.to_dict(), children, strict=True))
+        return type(value).from_dict(nodes, name=value.name)
+
+    def steps(self, value: Any) -> list[str]:
+        return [f"[{path!r}].dataset" for path in value.to_dict()]
+
+
+class Views(Container):
+    """The coordinates and the data variables of another object, which are kept as they are."""
+
+    types = (
+        "xarray.Coordinates",
+        "xarray.core.coordinates.Coordinates",
+        "xarray.core.dataset_variables.DataVariables",
+        "xarray.core.dataset.DataVariables",
+    )
+
+    def children(self, value: Any) -> list[Any]:
+        return []
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        return value
+
+
 @hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the container of this module."""
-    return [DataArrays(), Datasets()]
+    return [DataArrays(), Datasets(), DataTrees(), Views()]

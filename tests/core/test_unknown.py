@@ -408,3 +408,97 @@ def test_a_pytree_that_changes_its_children_is_an_error():
     assert isinstance(af.convert(value, "jax").x, jax.Array)
     with pytest.raises(af.StructureError, match="do not read back"):
         af.convert(value, "torch")
+
+
+def test_functions_with_arguments_are_pytrees_too():
+    import jax
+
+    part = jax.tree_util.Partial(max, np.ones(2), default=[np.zeros(1)])
+    _, linear = jax.linearize(jax.numpy.sin, jax.numpy.ones(2))
+    for to in ("numpy", "torch", "jax"):
+        found = af.convert([part], to)[0]
+        assert af.backend_of(found.args[0]).name == to
+        assert af.backend_of(found.keywords["default"][0]).name == to
+    assert af.convert(linear, "jax")(np.float32([1, 2])).shape == (2,)
+    arrays, layout = af.flatten(part)
+    assert layout.unflatten(arrays).args[0] is arrays[0]
+
+
+@pytest.mark.parametrize("returned", [None, NotImplemented])
+def test_a_container_that_returns_nothing(returned):
+    class Forgetful(Marks):
+        types = (Marked,)
+
+        def rebuild(self, value, children):
+            return returned
+
+    part = Forgetful()
+    af.registry.register(part)
+    try:
+        with pytest.raises(af.StructureError, match="Forgetful"):
+            af.convert(Marked(VALUES), "torch")
+    finally:
+        af.registry.unregister(part)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"children": lambda self, value: 1 / 0},
+        {"children": lambda self, value: None},
+        {"steps": lambda self, value: 1 / 0},
+        {"steps": lambda self, value: []},
+    ],
+    ids=str,
+)
+def test_flatten_names_a_container_that_fails(wrong):
+    part = type("Wrong", (Marks,), {"types": (Marked,), **wrong})()
+    af.registry.register(part)
+    try:
+        with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
+            af.flatten({"a": Marked(VALUES)})
+    finally:
+        af.registry.unregister(part)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_values_of_a_source_that_hold_more(source, monkeypatch, lazy):
+    monkeypatch.setattr(Columns, "memory", "lazy" if lazy else "writable")
+    for values, what in (
+        (np.ma.masked_array([1.0, 2.0], [1, 0]), "mask would be lost"),
+        (np.ones(2).view(Metres), "has units"),
+    ):
+        monkeypatch.setattr(Columns, "to_numpy", lambda self, x, values=values: values)
+        for to in ("numpy", "torch", "jax"):
+            with pytest.raises(af.ConversionError, match=what):
+                af.convert(Column(VALUES), to)
+        with pytest.raises(af.ConversionError, match=what):
+            af.convert(ByArray(values), "numpy", unknown="convert")
+
+
+class Metres(np.ndarray):
+    unit = "m"
+
+
+def test_no_values_are_not_kept_in_silence(source, monkeypatch):
+    monkeypatch.setattr(Columns, "memory", "lazy")
+    monkeypatch.setattr(Columns, "to_numpy_many", lambda self, xs: [None] * len(xs))
+    with pytest.raises(af.ConversionError, match="returned 0 for 1 arrays"):
+        af.convert(Column(VALUES), "torch")
+
+
+def test_an_answer_that_is_no_answer_is_named(source, monkeypatch):
+    monkeypatch.setattr(Columns, "is_sparse", lambda self, x: VALUES)
+    for value in (Column(VALUES), [Column(VALUES)]):
+        with pytest.raises(af.ConversionError, match=r"is_sparse\(\) of the source 'mytables'"):
+            af.convert(value, "torch", sparse="dense")
+
+
+def test_what_fails_is_tried_by_the_plan_and_once_more(source):
+    to_torch = af.converter("torch")
+    for _ in range(4):
+        to_torch(Column(VALUES))
+    before = Column.reads
+    with pytest.raises(af.ConversionError, match="gaps"):
+        to_torch(Column(VALUES, gaps=True))
+    assert Column.reads <= before + 2

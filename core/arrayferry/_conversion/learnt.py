@@ -79,6 +79,8 @@ class Learnt:
         except Exception:  # a class that cannot be hashed
             plans = ()
         for plan in plans:
+            if plan.run == self.run:  # it has just missed
+                continue
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 self._hits += 1

@@ -19,7 +19,7 @@ from arrayferry._errors import (
 )
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, describe_array
+from arrayferry._plugin.call import ask_backend, call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pair", "Ways"]
 
+_KEPT: Any = object()
+"""Stands for the values of an array that is kept as it is."""
 MAX_TYPES = 64
 """Types of arrays of which it is known whether a direct converter takes them."""
 
@@ -201,6 +203,9 @@ class Pair:
         by_numpy: list[int] = []
         others: list[int] = []
         for index, x in enumerate(xs):
+            if self._located(self._is_sparse, x, index, path_of):
+                others.append(index)
+                continue
             try:
                 read = self._located(self._executor.check, x, index, path_of)
             except UnsupportedDtypeError:
@@ -209,7 +214,7 @@ class Pair:
             else:
                 (by_numpy if read else others).append(index)
         for index, n in zip(by_numpy, self._values(xs, by_numpy, path_of), strict=True):
-            if n is None:  # kept as it is
+            if n is _KEPT:
                 continue
 
             def convert(x: Any, n: Any = n) -> Any:
@@ -223,24 +228,48 @@ class Pair:
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of some of the arrays in one call; None for those that are kept as they are."""
+        """Compute the values of some of the arrays in one call, each array once."""
         if not indices:
             return []
+        import numpy
+
+        first = {id(xs[index]): index for index in reversed(indices)}
+        once = [index for index in indices if first[id(xs[index])] == index]
+        found: Sequence[Any]
+        if self.options.unsupported == "keep" and (
+            type(self.source).to_numpy_many is Origin.to_numpy_many
+        ):  # one that is refused must not stop the others
+            found = [self._read([xs[index]], [index], path_of)[0] for index in once]
+        else:
+            found = self._read([xs[index] for index in once], once, path_of)
+        values = dict(zip(once, found, strict=True))
+        for index in indices:
+            if index not in values:
+                known = values[first[id(xs[index])]]
+                values[index] = known if known is _KEPT else numpy.array(known)
+        return [values[index] for index in indices]
+
+    def _read(
+        self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
+    ) -> Sequence[Any]:
+        """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
         try:
-            values = call_backend(self.source, "to_numpy_many", [xs[index] for index in indices])
+            values = call_backend(self.source, "to_numpy_many", xs)
         except ConversionError as error:
             if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
-                    return [None]
-                return [self._values(xs, [index], path_of)[0] for index in indices]
+                    return [_KEPT]
+                return [self._read([x], [i], path_of)[0] for x, i in zip(xs, indices, strict=True)]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
             error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
             error.locate(source=self.source.name, target=self.target.name)
             raise
-        if not isinstance(values, Sequence) or len(values) != len(indices):
-            count = len(values) if isinstance(values, Sequence) else type(values).__name__
+        count: Any = type(values).__name__
+        if isinstance(values, Sequence):
+            count = sum(n is not None for n in values)
+        if count != len(indices) or len(values) != count:
             raise ConversionError(
-                f"to_numpy_many() of the backend {self.source.name!r} returned {count} for "
+                f"to_numpy_many() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
                 f"{len(indices)} arrays",
                 remedy="It must return a list with one NumPy array for each. Report this to the author "
                 "of the plugin.",
@@ -267,7 +296,7 @@ class Pair:
             values: the result of `to_numpy(x)`, if that was called already.
         """
         try:
-            if values is None and self._has_sparse and call_backend(self.source, "is_sparse", x):
+            if values is None and self._is_sparse(x):
                 return self._from_dense(x)
             y = self._executor.run(x, without=self._without, values=values)
             return y if y is x else self._recognised(y)
@@ -282,6 +311,9 @@ class Pair:
             raise ConversionError(
                 f"{describe_array(x)} could not be converted ({describe_error(error)})"
             ) from error
+
+    def _is_sparse(self, x: Any) -> bool:
+        return self._has_sparse and ask_backend(self.source, "is_sparse", x)
 
     def _from_dense(self, x: Any) -> Any:
         """Convert a sparse array by its dense values, if that is allowed."""

@@ -8,7 +8,7 @@ from arrayferry._errors import ArrayFerryError, ConversionError, describe_error
 
 from .origin import Origin
 
-__all__ = ["call_backend", "describe_array", "raise_named"]
+__all__ = ["ask_backend", "call_backend", "describe_array", "raise_named"]
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
@@ -23,6 +23,14 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
         return getattr(backend, method)(*args)
     except Exception as error:
         raise_named(backend, method, error, *args)
+
+
+def ask_backend(backend: Origin, method: str, x: Any) -> bool:
+    """Call a method of a backend that answers yes or no. It raises what `call_backend` does."""
+    try:
+        return bool(getattr(backend, method)(x))
+    except Exception as error:
+        raise_named(backend, method, error, x)
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:

@@ -13,6 +13,7 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
+from arrayferry._tree.foreign import refuse_more_than_values
 
 from .dtypes import fit_dtype
 from .memory import overlap, unsafe_to_share
@@ -54,6 +55,8 @@ def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) ->
             f"to_numpy() of the backend {source.name!r} returned a {type(n).__name__}",
             remedy="It must return a numpy.ndarray. Report this to the author of the plugin.",
         )
+    if type(n) is not np.ndarray:
+        refuse_more_than_values(n)
     constant = source.memory in ("immutable", "lazy")
     private = source.to_numpy_shares is False or (not device_is_host and n.flags.writeable)
     return Held(n, private, constant and not private)

@@ -112,9 +112,7 @@ class PytreeContainer(Container):
 
         structure = jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first())
         new = jax.tree_util.tree_unflatten(structure, children)
-        held = self.children(new)
-        same = len(held) == len(children) and all(map(operator.is_, held, children))
-        if not same and self._is_steady(value):
+        if not _same_leaves(self.children(new), children) and self._is_steady(value):
             cls = type(value)
             raise StructureError(
                 f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its children do not read back as "
@@ -126,13 +124,23 @@ class PytreeContainer(Container):
 
     def _is_steady(self, value: Any) -> bool:
         """Tell whether its flatten function returns the same objects each time."""
-        return all(map(operator.is_, self.children(value), self.children(value)))
+        return _same_leaves(self.children(value), self.children(value))
 
     def steps(self, value: Any) -> Sequence[str]:
         import jax
 
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
         return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Tell whether the children of two pytrees are the same objects, or hold the same."""
+    import jax
+
+    if len(some) == len(others) and all(map(operator.is_, some, others)):
+        return True
+    mine, yours = jax.tree_util.tree_leaves(some), jax.tree_util.tree_leaves(list(others))
+    return len(mine) == len(yours) and all(map(operator.is_, mine, yours))
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:

@@ -19,7 +19,14 @@ from arrayferry._plugin.origin import Source
 from .kind import Kind
 from .state import class_attribute
 
-__all__ = ["FOREIGN", "has_own_attributes", "is_foreign", "read_values", "refuse_foreign"]
+__all__ = [
+    "FOREIGN",
+    "has_own_attributes",
+    "is_foreign",
+    "read_values",
+    "refuse_foreign",
+    "refuse_more_than_values",
+]
 
 _BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
 _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
@@ -57,14 +64,15 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         known: whether there is a source for it.
     """
     name = _type_name(value)
-    if _offers(value, _UNITS):
+    if _has_units(value):
         reason, remedy = f"a value of type {name} has units, which would be lost", _PASS_MAGNITUDE
     else:
         reason = f"a value of type {name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
-        own = known or package in sys.stdlib_module_names or package == "__main__"
+        own = package in {*sys.stdlib_module_names, "__main__", "numpy"}
         plugin = "" if own else f", or install a plugin for {package}"
-        remedy = f'Call {_own_way(value)} first{plugin}, or pass unknown="convert".'
+        first = "Convert it by itself" if known else f"Call {_own_way(value)} first{plugin}"
+        remedy = f'{first}, or pass unknown="convert".'
     return NotAnArrayError(reason, remedy=remedy, path=path)
 
 
@@ -82,7 +90,9 @@ def _own_way(value: Any) -> str:
         return "numpy.asarray(x)"
     if _offers(value, "__dlpack__"):
         return "numpy.from_dlpack(x)"
-    return "pyarrow.array(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
+    if _offers(value, "__arrow_c_array__"):
+        return "pyarrow.array(x)"
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
 
 
 def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
@@ -120,34 +130,46 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
     import numpy
 
     name = _type_name(x)
-    if _offers(x, _UNITS):
-        raise ConversionError(
-            f"a value of type {name} has units, which would be lost",
-            remedy=_PASS_MAGNITUDE,
-        )
+    refuse_more_than_values(x)
     failures: list[Exception] = []
     for way in (*_ways(x), *others):
         try:
             values = way(x)
-            if numpy.ma.is_masked(values) or _is_masked(x):
-                break
             if isinstance(values, numpy.ndarray) and values.dtype != object:
+                refuse_more_than_values(values)
                 return numpy.asarray(values)
             failures.append(TypeError(f"a {type(values).__qualname__} was returned"))
-        except MemoryError:
+        except (MemoryError, ConversionError):
             raise
         except Exception as error:
             failures.append(error)
-    else:
-        why = f" ({describe_error(failures[0])})" if failures else ""
-        raise ConversionError(
-            f"a value of type {name} offers no array of numbers{why}",
-            remedy="Make a NumPy array of it in the way of its own library, or write a plugin for that.",
-        ) from (failures[0] if failures else None)
+    why = f" ({describe_error(failures[0])})" if failures else ""
     raise ConversionError(
-        f"a value of type {name} has masked elements, and its mask would be lost",
-        remedy="Fill in what is masked first, or convert its data and its mask.",
-    )
+        f"a value of type {name} offers no array of numbers{why}",
+        remedy="Make a NumPy array of it in the way of its own library, or write a plugin for that.",
+    ) from (failures[0] if failures else None)
+
+
+def refuse_more_than_values(x: Any) -> None:
+    """Raise for an array, or what could become one, that has units or masked elements.
+
+    Raises:
+        ConversionError: they would be lost.
+    """
+    if _has_units(x):
+        raise ConversionError(
+            f"a value of type {_type_name(x)} has units, which would be lost",
+            remedy=_PASS_MAGNITUDE,
+        )
+    if _is_masked(x):
+        raise ConversionError(
+            f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
+            remedy="Fill in what is masked first, or convert its data and its mask.",
+        )
+
+
+def _has_units(x: Any) -> bool:
+    return _offers(x, _UNITS) and any(getattr(x, name, None) is not None for name in _UNITS)
 
 
 def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
@@ -160,7 +182,7 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: x.__array__()  # asarray would drop a mask
     if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
         yield numpy.asarray
-    if _offers(x, _BY_ARROW):
+    if _offers(x, "__arrow_c_array__"):  # to read a stream would use it up
         yield _by_arrow
 
 
@@ -180,8 +202,7 @@ def _type_name(value: Any) -> str:
 def _by_arrow(x: Any) -> Any:
     import pyarrow
 
-    one = _offers(x, "__arrow_c_array__")
-    column = pyarrow.array(x) if one else pyarrow.chunked_array(x)
-    if column.null_count:
-        raise ValueError("it has missing values")
-    return column.to_numpy(zero_copy_only=False) if one else column.to_numpy()
+    column = pyarrow.array(x)
+    if column.null_count or getattr(column.type, "tz", None) is not None:
+        raise ValueError("it has missing values or a time zone")
+    return column.to_numpy(zero_copy_only=False)

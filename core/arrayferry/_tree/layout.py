@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from arrayferry._errors import StructureError
+from arrayferry._errors import StructureError, describe_error
 
 from .kind import Kind
 
@@ -148,7 +148,19 @@ def _split(
             f"the {type(value).__name__} at {path or 'the top'} contains itself",
             remedy="Remove the cycle: a tree cannot contain itself.",
         )
-    inside, steps = list(container.children(value)), list(container.steps(value))
+    try:
+        inside, steps = list(container.children(value)), list(map(str, container.steps(value)))
+        if len(inside) != len(steps):
+            raise ValueError(f"{len(inside)} children have {len(steps)} steps")
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise StructureError(
+            f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
+            f"({describe_error(error)})",
+            remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+            path=path,
+        ) from error
     above = (*above, id(value))
     parts = [
         _split(child, kind_of, everything, path + step, leaves, paths, above)

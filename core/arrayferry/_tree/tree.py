@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._options import Options
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import ask_backend
 from arrayferry._plugin.container import Container
 
 from .foreign import FOREIGN, has_own_attributes, is_foreign, refuse_foreign
@@ -130,11 +130,11 @@ class Tree:
             source: Any = kind.source
             if whole or options.unknown == "convert":
                 return kind
-            if options.sparse is not None and call_backend(source, "is_sparse", value):
-                return kind
+            if options.sparse is not None:
+                self.settled = False  # the next one of its class may be sparse, or not
+                if ask_backend(source, "is_sparse", value):
+                    return kind
             if options.unknown == "keep":
-                if options.sparse is not None:  # the next one of its class may be sparse
-                    self.settled = False
                 return None
         elif not whole and options.unknown == "keep":
             return None
@@ -232,8 +232,8 @@ class Tree:
     def _rebuild(self, node: Branch, children: list[Any]) -> Any:
         try:
             built = node.container.rebuild(node.value, children)
-            if built is None:
-                raise TypeError("rebuild() returned None")
+            if built is None or built is NotImplemented:
+                raise TypeError(f"rebuild() returned {built}")
             return built
         except (MemoryError, RecursionError):
             raise
@@ -241,6 +241,8 @@ class Tree:
             if not node.arrays:  # a torch.Size, say, whose numbers cannot be arrays
                 return node.value
             if isinstance(error, ConversionError):
+                if self._options is not None and self._options.unsupported == "keep":
+                    return node.value
                 error.locate(path=_path(self._trail))
                 raise
             raise StructureError(
