@@ -42,7 +42,10 @@ class PandasSource(Source):
                 values = x.to_numpy(dtype).view()
                 values.flags.writeable = False  # other objects of pandas may have this memory too
                 return values
-            what, first = " with missing values", "x.fillna(0), or x.dropna(),"
+            fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(
+                dtype.kind, "x.fillna(0), or "
+            )
+            what, first = " with missing values", f"{fill}x.dropna(),"
         raise ConversionError(
             f"a pandas {type(x).__name__}{what} cannot be converted", remedy=f"Call {first} first."
         )

@@ -40,9 +40,14 @@ class PolarsSource(Source):
             inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
             if not (x.null_count() or inside.null_count()):
                 return x.to_numpy()
-            what, first = " with missing values", "x.fill_null(0), or x.drop_nulls(),"
-            if isinstance(x.dtype, pl.Array) and not x.null_count():
-                first = "x.reshape((-1,)).fill_null(0).reshape((-1, *x.dtype.shape))"
+            value = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(
+                inside.dtype.base_type().__name__, "0"
+            )
+            what, first = " with missing values", "x.drop_nulls(),"
+            if isinstance(x.dtype, pl.Array) and not x.null_count() and value:
+                first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
+            elif value and not isinstance(x.dtype, pl.Array):
+                first = f"x.fill_null({value}), or {first}"
         raise ConversionError(
             f"a Polars {type(x).__name__}{what} cannot be converted",
             remedy=f"Call {first} first.",

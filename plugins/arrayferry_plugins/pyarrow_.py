@@ -36,7 +36,9 @@ class ArrowSource(Source):
                 remedy="Take a column first: x[name].",
             )
         shape, axes = _refuse_type(x.type)
-        _refuse_missing(x, "x.drop_null()" if shape else "x.fill_null(0), or x.drop_null(),")
+        value = "False" if pa.types.is_boolean(x.type) else "0"
+        fill = "" if shape or pa.types.is_temporal(x.type) else f"x.fill_null({value}), or "
+        _refuse_missing(x, f"{fill}x.drop_null(),")
         if isinstance(x, pa.ChunkedArray):
             x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
         count, flat = len(x), "x"

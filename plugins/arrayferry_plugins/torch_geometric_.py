@@ -20,7 +20,7 @@ class Graphs(Container):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
-        for holder in (vars(new), *map(vars, new.stores)):
+        for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
             for name in ("_slice_dict", "_inc_dict"):  # of a batch, where its graphs begin
                 if name in holder:
                     holder[name] = copy.deepcopy(holder[name])

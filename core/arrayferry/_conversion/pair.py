@@ -246,7 +246,7 @@ class Pair:
         for index in indices:
             if index not in values:
                 known = values[first[id(xs[index])]]
-                values[index] = known if known is _KEPT else numpy.array(known)
+                values[index] = known if known is _KEPT else numpy.array(known, subok=True)
         return [values[index] for index in indices]
 
     def _read(
@@ -254,7 +254,7 @@ class Pair:
     ) -> Sequence[Any]:
         """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
         try:
-            values = call_backend(self.source, "to_numpy_many", xs)
+            values: Sequence[Any] = call_backend(self.source, "to_numpy_many", xs)
         except ConversionError as error:
             if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:

@@ -399,7 +399,7 @@ REFUSED: dict[str, Refused] = {
     "pandas frame": Refused("pandas", lambda pd: pd.DataFrame(FRAME), "frame", "x.to_numpy(), or take a column, x[name]"),
     "pandas levels": Refused("pandas", lambda pd: pd.MultiIndex.from_tuples([(1, 2)]), "levels", "x.get_level_values(0)"),
     "pandas nulls": Refused("pandas", in_pandas("series", "Int64", [1, None]), "missing", "x.fillna(0)"),
-    "pandas bool nulls": Refused("pandas", in_pandas("array", "boolean", [True, None]), "missing", "x.fillna(0)"),
+    "pandas bool nulls": Refused("pandas", in_pandas("array", "boolean", [True, None]), "missing", "x.fillna(False)"),
     "pandas index nulls": Refused("pandas", in_pandas("index", "Float32", [1.5, None]), "missing", "x.dropna()"),
     "pandas Arrow nulls": Refused("pandas", arrow_column("float64", [1.5, None]), "missing", "x.fillna(0)"),
     "pandas text": Refused("pandas", lambda pd: pd.Series(["a"]), "dtype str", "pandas.to_numeric(x)"),
