@@ -52,12 +52,11 @@ $(GYMNAX): $(READY)
 	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1 six
 	@touch $@
 
-# Tianshou asks for older versions of pandas and deepdiff, which it does not need for its Batch.
+# Tianshou asks for older versions of pandas and deepdiff, which its Batch does not need.
 $(VALUES): $(READY) tests/downstream/requirements.txt
 	$(call on_top,.venv-values)
 	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check -r tests/downstream/requirements.txt
-	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		tianshou==2.0.1 sensai-utils==1.6.0 deepdiff==9.1.0 orderly-set==5.5.0 overrides==7.7.0
+	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tianshou==2.0.1
 	@touch $@
 
 downstream: $(GYMNAX) $(VALUES)

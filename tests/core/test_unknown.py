@@ -449,7 +449,7 @@ def test_a_container_that_returns_nothing(returned):
         {"steps": lambda self, value: 1 / 0},
         {"steps": lambda self, value: []},
     ],
-    ids=str,
+    ids=["raises", "none", "no step", "few steps"],
 )
 def test_flatten_names_a_container_that_fails(wrong):
     part = type("Wrong", (Marks,), {"types": (Marked,), **wrong})()
