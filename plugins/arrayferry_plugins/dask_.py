@@ -99,7 +99,7 @@ def _is_sparse(blocks: Any) -> bool:
     return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
 
 
-def _on_host(values: Any, sparse: Any = "raise") -> Any:
+def _on_host(values: Any, sparse: Any = None) -> Any:
     """Return computed blocks as a NumPy array, whatever their library."""
     import numpy as np
 

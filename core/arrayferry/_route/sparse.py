@@ -16,7 +16,7 @@ from .via_numpy import PASS_COPY
 
 __all__ = ["check_sparse"]
 
-CROSSED_BEFORE = ("sparse",)
+CROSSED_BEFORE = ("sparse", "dask")
 """Libraries whose arrays became dense before there was a rule. In the next release, they are refused too."""
 
 
