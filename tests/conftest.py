@@ -124,6 +124,21 @@ def x64() -> Iterator[None]:
     jax.config.update("jax_enable_x64", False)
 
 
+@pytest.fixture
+def register() -> Iterator[Callable[[Any], Any]]:
+    """Register parts for the time of the test."""
+    parts: list[Any] = []
+
+    def add(part: Any) -> Any:
+        af.registry.register(part)
+        parts.append(part)
+        return part
+
+    yield add
+    for part in reversed(parts):
+        af.registry.unregister(part)
+
+
 @pytest.fixture(scope="session")
 def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""

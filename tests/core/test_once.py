@@ -231,11 +231,8 @@ class Stores(af.Source):
 
 
 @pytest.fixture
-def stores():
-    part = Stores()
-    af.registry.register(part)
-    yield part
-    af.registry.unregister(part)
+def stores(register):
+    return register(Stores())
 
 
 def test_what_is_read_for_us_is_not_copied_again(stores):

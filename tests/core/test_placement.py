@@ -48,11 +48,8 @@ class Accelerated(af.Backend):
 
 
 @pytest.fixture
-def library():
-    part = Accelerated()
-    af.registry.register(part)
-    yield part
-    af.registry.unregister(part)
+def library(register):
+    return register(Accelerated())
 
 
 @pytest.mark.parametrize("value", [VALUES, torch.tensor(VALUES), np.float32(1)], ids=type)

@@ -216,11 +216,8 @@ class Thin(Column):
 
 
 @pytest.fixture
-def source():
-    part = Columns()
-    af.registry.register(part)
-    yield part
-    af.registry.unregister(part)
+def source(register):
+    return register(Columns())
 
 
 def test_a_source_is_read_where_it_is_the_whole_value(source):
@@ -359,19 +356,16 @@ class Marks(af.Container):
         return Marked(*children)
 
 
-def test_a_container_takes_classes_by_what_they_are():
+def test_a_container_takes_classes_by_what_they_are(register):
     part = Marks()
     marked = Marked(VALUES)
     assert af.convert(marked, "torch") is marked
-    af.registry.register(part)
-    try:
-        for _ in range(4):
-            assert torch.is_tensor(af.convert([marked], "torch")[0].inside)
-    finally:
-        af.registry.unregister(part)
+    register(part)
+    for _ in range(4):
+        assert torch.is_tensor(af.convert([marked], "torch")[0].inside)
 
 
-def test_a_container_whose_takes_fails_is_named_and_left_out():
+def test_a_container_whose_takes_fails_is_named_and_left_out(register):
     class Failing(Marks):
         def takes(self, cls):
             raise ValueError("oops")
@@ -380,12 +374,9 @@ def test_a_container_whose_takes_fails_is_named_and_left_out():
         pass
 
     part, odd = Failing(), Odd()
-    af.registry.register(part)
-    try:
-        with pytest.warns(af.PluginWarning, match=r"takes\(\) of the container .*Failing.*oops"):
-            assert af.convert([odd, VALUES], "torch")[0] is odd
-    finally:
-        af.registry.unregister(part)
+    register(part)
+    with pytest.warns(af.PluginWarning, match=r"takes\(\) of the container .*Failing.*oops"):
+        assert af.convert([odd, VALUES], "torch")[0] is odd
 
 
 def test_a_pytree_that_changes_its_children_is_an_error():
@@ -425,7 +416,7 @@ def test_functions_with_arguments_are_pytrees_too():
 
 
 @pytest.mark.parametrize("returned", [None, NotImplemented])
-def test_a_container_that_returns_nothing(returned):
+def test_a_container_that_returns_nothing(returned, register):
     class Forgetful(Marks):
         types = (Marked,)
 
@@ -433,12 +424,9 @@ def test_a_container_that_returns_nothing(returned):
             return returned
 
     part = Forgetful()
-    af.registry.register(part)
-    try:
-        with pytest.raises(af.StructureError, match="Forgetful"):
-            af.convert(Marked(VALUES), "torch")
-    finally:
-        af.registry.unregister(part)
+    register(part)
+    with pytest.raises(af.StructureError, match="Forgetful"):
+        af.convert(Marked(VALUES), "torch")
 
 
 @pytest.mark.parametrize(
@@ -451,14 +439,11 @@ def test_a_container_that_returns_nothing(returned):
     ],
     ids=["raises", "none", "no step", "few steps"],
 )
-def test_flatten_names_a_container_that_fails(wrong):
+def test_flatten_names_a_container_that_fails(wrong, register):
     part = type("Wrong", (Marks,), {"types": (Marked,), **wrong})()
-    af.registry.register(part)
-    try:
-        with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
-            af.flatten({"a": Marked(VALUES)})
-    finally:
-        af.registry.unregister(part)
+    register(part)
+    with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
+        af.flatten({"a": Marked(VALUES)})
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -55,6 +55,14 @@ class _Types:
         self.missing: set[str] = set()
         self.pytrees = pytrees_are_known()
 
+    def add(self, entry: Any, parts: dict[type, Any], part: Any) -> None:
+        """Note which part handles a type, if that has been imported and is not handled by an earlier one."""
+        found = resolve_type(entry)
+        if found is None:
+            self.missing.add(entry)
+        else:
+            parts.setdefault(found, part)
+
 
 class Catalog:
     """The backends, converters and containers that are registered at one moment."""
@@ -252,25 +260,13 @@ class Catalog:
     def _find_types(self) -> _Types:
         types = _Types()
         for path, name in self._paths.items():
-            found = resolve_type(path)
-            if found is None:
-                types.missing.add(path)
-            else:
-                types.arrays.setdefault(found, self._backends[name])
+            types.add(path, types.arrays, self._backends[name])
         for source in self._sources:
             for path in source.array_types:
-                found = resolve_type(path)
-                if found is None:
-                    types.missing.add(path)
-                else:
-                    types.arrays.setdefault(found, source)
+                types.add(path, types.arrays, source)
         for container in self._containers:
             for entry in container.types:
-                found = resolve_type(entry)
-                if found is None:
-                    types.missing.add(entry)
-                else:
-                    types.containers.setdefault(found, container)
+                types.add(entry, types.containers, container)
         self._types = types
         return types
 

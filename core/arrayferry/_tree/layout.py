@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from arrayferry._errors import StructureError, describe_error
+from arrayferry._errors import StructureError
 
 from .kind import Kind
+from .tree import unreadable
 
 __all__ = ["Layout", "flatten"]
 
@@ -155,12 +156,7 @@ def _split(
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
-        raise StructureError(
-            f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
-            f"({describe_error(error)})",
-            remedy="Fix what its attributes or keys raise, or register a Container for the class.",
-            path=path,
-        ) from error
+        raise unreadable(value, container, error, path) from error
     above = (*above, id(value))
     parts = [
         _split(child, kind_of, everything, path + step, leaves, paths, above)

@@ -17,7 +17,7 @@ from arrayferry._plugin.container import Container
 from .foreign import FOREIGN, has_own_attributes, is_foreign, refuse_foreign
 from .kind import Kind
 
-__all__ = ["Branch", "Leaf", "Tree", "holds_objects"]
+__all__ = ["Branch", "Leaf", "Tree", "holds_objects", "unreadable"]
 
 MAX_DEPTH = 5_000
 """Levels that are followed at most, however high the interpreter's own limit is."""
@@ -181,12 +181,7 @@ class Tree:
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
-            raise StructureError(
-                f"a {type(value).__name__} could not be read by the container "
-                f"{type(container).__name__} ({describe_error(error)})",
-                remedy="Fix what its attributes or keys raise, or register a Container for the class.",
-                path=_path(self._trail),
-            ) from error
+            raise unreadable(value, container, error, _path(self._trail)) from error
 
     def _nodes(
         self, value: Any, container: Container, inside: Sequence[Any], depth: int
@@ -274,6 +269,16 @@ class Tree:
 
 _Step = tuple[Container, Any, int]
 _Trail = tuple[_Step, Any] | None
+
+
+def unreadable(value: Any, container: Container, error: Exception, path: str) -> StructureError:
+    """Return the error for a container whose children or steps cannot be read."""
+    return StructureError(
+        f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
+        f"({describe_error(error)})",
+        remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+        path=path,
+    )
 
 
 def holds_objects(value: Any) -> bool:
