@@ -6,6 +6,8 @@
     |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
     |-- PluginError (TypeError)                 a plugin is wrong
     `-- ConversionError (ValueError)            a value cannot be converted
+        |-- BlockError (RuntimeError)           a block of a stream cannot be read or computed
+        |   `-- BlockTimeoutError (TimeoutError)    a block does not arrive in time
         |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
         |-- DeviceError (LookupError)           the target has no such device
         |-- NarrowingError (OverflowError)      the numbers do not fit the target's dtypes
@@ -27,6 +29,8 @@ from typing import Any
 __all__ = [
     "ArrayFerryError",
     "BackendUnavailableError",
+    "BlockError",
+    "BlockTimeoutError",
     "ConversionError",
     "CopyRequiredError",
     "DeviceError",
@@ -143,6 +147,35 @@ class ConversionError(ArrayFerryError, ValueError):
         elif self.target:
             text += f", to {self.target}"
         return f"{text}. {self.remedy}" if self.remedy else text
+
+
+class BlockError(ConversionError, RuntimeError):
+    """A block of a stream cannot be read or computed.
+
+    Attributes:
+        block: its number.
+        start: where it begins along the axis of the stream.
+        stop: where it ends.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        remedy: str = "",
+        block: int = -1,
+        start: int = -1,
+        stop: int = -1,
+        **place: str,
+    ) -> None:
+        super().__init__(reason, remedy=remedy, **place)
+        self.block = block
+        self.start = start
+        self.stop = stop
+
+
+class BlockTimeoutError(BlockError, TimeoutError):
+    """A block of a stream did not arrive in time."""
 
 
 class CopyRequiredError(ConversionError, BufferError):

@@ -17,6 +17,8 @@ from ._conversion.conversion import Conversion
 from ._errors import (
     ArrayFerryError,
     BackendUnavailableError,
+    BlockError,
+    BlockTimeoutError,
     ConversionError,
     CopyRequiredError,
     DeviceError,
@@ -33,6 +35,7 @@ from ._errors import (
 from ._options import Options
 from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
 from ._plugin.backend import STANDARD_DTYPES, Backend
+from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
 from ._plugin.hookspecs import hookimpl
@@ -41,6 +44,7 @@ from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
 from ._route.dtypes import fit_dtype
 from ._route.route import Route
+from ._stream import Stream, stream
 from ._tree.layout import Layout
 
 __all__ = [
@@ -49,6 +53,9 @@ __all__ = [
     "Autodiff",
     "Backend",
     "BackendUnavailableError",
+    "BlockError",
+    "BlockTimeoutError",
+    "Blocks",
     "Container",
     "Conversion",
     "ConversionError",
@@ -67,9 +74,12 @@ __all__ = [
     "PluginError",
     "PluginWarning",
     "Random",
+    "Reader",
     "Registry",
     "Route",
+    "Slices",
     "Source",
+    "Stream",
     "StructureError",
     "TracedValueError",
     "UnknownBackendError",
@@ -79,6 +89,7 @@ __all__ = [
     "backends",
     "convert",
     "converter",
+    "even_lengths",
     "first_array",
     "fit_dtype",
     "flatten",
@@ -86,6 +97,7 @@ __all__ = [
     "namespace_of",
     "registry",
     "route",
+    "stream",
 ]
 
 registry: Registry = default_registry()

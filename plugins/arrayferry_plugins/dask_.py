@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Backend, ConversionError, Converter, hookimpl
+from arrayferry import Backend, Blocks, ConversionError, Converter, hookimpl
 
 __all__ = ["DaskBackend", "arrayferry_backends", "arrayferry_converters"]
 
@@ -76,6 +76,13 @@ class DaskBackend(Backend):
 
     def dtypes(self) -> None:
         return None
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        from ._dask_blocks import DaskBlocks
+
+        return DaskBlocks(xs, axis, client)
 
 
 def _compute(xs: Sequence[Any]) -> Sequence[Any]:

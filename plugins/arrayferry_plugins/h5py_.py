@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+from arrayferry import (
+    Blocks,
+    ConversionError,
+    Slices,
+    Source,
+    UnsupportedDtypeError,
+    even_lengths,
+    hookimpl,
+)
 
 __all__ = ["H5pySource", "arrayferry_sources"]
 
@@ -29,18 +38,36 @@ class H5pySource(Source):
     def to_numpy(self, x: Any) -> Any:
         import numpy as np
 
-        if x.shape is None:
-            raise ConversionError(
-                "a dataset that is h5py.Empty cannot be converted: it has no values",
-                remedy="Test for x.shape is None first.",
-            )
-        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
-            raise UnsupportedDtypeError(
-                f"a dataset of dtype {x.dtype} cannot be converted: it holds text or objects",
-                remedy="Read it with x[()], or with x.asstr()[()] if it is text.",
-                dtype=str(x.dtype),
-            )
+        _refuse(x)
         return np.asarray(x[()])
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        lengths = []
+        for x in xs:
+            self.device_of(x)
+            _refuse(x)
+            stored = getattr(x, "_dset", x).chunks
+            multiple = stored[axis] if stored else 1
+            lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
+            )
+        return Slices(xs, axis, lengths)
+
+
+def _refuse(x: Any) -> None:
+    if x.shape is None:
+        raise ConversionError(
+            "a dataset that is h5py.Empty cannot be converted: it has no values",
+            remedy="Test for x.shape is None first.",
+        )
+    if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"a dataset of dtype {x.dtype} cannot be converted: it holds text or objects",
+            remedy="Read it with x[()], or with x.asstr()[()] if it is text.",
+            dtype=str(x.dtype),
+        )
 
 
 @hookimpl

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Source, UnsupportedDtypeError, hookimpl
+from arrayferry import Blocks, Slices, Source, UnsupportedDtypeError, even_lengths, hookimpl
 
 __all__ = ["ZarrSource", "arrayferry_sources"]
 
@@ -21,13 +22,29 @@ class ZarrSource(Source):
     def to_numpy(self, x: Any) -> Any:
         import numpy as np
 
-        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
-            raise UnsupportedDtypeError(
-                f"a Zarr array of dtype {x.dtype} cannot be converted: it holds text or objects",
-                remedy="Read it with x[...], which gives a NumPy array.",
-                dtype=str(x.dtype),
-            )
+        _refuse_text(x)
         return np.asarray(x[...])
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        lengths = []
+        for x in xs:
+            _refuse_text(x)
+            stored = getattr(x, "shards", None) or x.chunks  # what is read as a whole
+            lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=stored[axis], wanted=block)
+            )
+        return Slices(xs, axis, lengths)
+
+
+def _refuse_text(x: Any) -> None:
+    if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"a Zarr array of dtype {x.dtype} cannot be converted: it holds text or objects",
+            remedy="Read it with x[...], which gives a NumPy array.",
+            dtype=str(x.dtype),
+        )
 
 
 @hookimpl

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import time
 from pathlib import Path
 
+import dask.array as da
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,8 +29,23 @@ def cyclic():
     af.convert(tree, "torch")
 
 
+def streamed(block, **options):
+    x = da.arange(4, chunks=2).map_blocks(block, dtype=int, meta=np.empty(0, int))
+    list(af.stream({"x": x}, "torch", **options))
+
+
 CAUSES = {
     af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed. Run: pip install absent-lib"),
+    af.BlockError: (
+        lambda: streamed(lambda b: b[3]),
+        "RuntimeError",
+        "block 0 (0:2 along the axis of the stream) could not be computed or read (IndexError: index 3 is out of bounds",
+    ),
+    af.BlockTimeoutError: (
+        lambda: streamed(lambda b: time.sleep(0.3), timeout=0.1),
+        "TimeoutError",
+        "block 0 (0:2 along the axis of the stream) did not arrive within 0.1 seconds, to torch. Pass a longer timeout",
+    ),
     af.ConversionError: (
         lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),
         "ValueError",

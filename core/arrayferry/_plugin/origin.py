@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
 
+from .blocks import Blocks
+
 __all__ = ["Memory", "Origin", "Source"]
 
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
@@ -80,6 +82,23 @@ class Origin(ABC):
     def is_out_of_memory(self, error: Exception) -> bool:
         """Tell whether an error of the library means that memory ran out. It is then raised as it is."""
         return isinstance(error, MemoryError)
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks | None:
+        """Return how arrays are read block by block, for `stream`. None: they are sliced in memory.
+
+        It is called for arrays that are computed or read on demand (`memory` is "lazy"), which it is for
+        nobody else to know how to read in parts.
+
+        Args:
+            xs: the arrays, of the same length along the axis.
+            axis: the axis, from 0 on.
+            block: the length of the blocks that the user asked for. Other lengths may be returned: blocks
+                are cut and joined.
+            client: the cluster that computes blocks, as the user gave it.
+        """
+        return None
 
     # Whether it can be used here.
 

@@ -1,0 +1,129 @@
+"""`Blocks`: how arrays that are computed or read on demand are read block by block, for `stream`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Blocks", "Reader", "Slices", "even_lengths"]
+
+BLOCK_BYTES = 64 * 1024 * 1024
+"""Size of the blocks of arrays that say nothing of blocks."""
+
+Step = Sequence[tuple[int, int]]
+"""What is read together: pairs of the number of an array and the number of one of its blocks."""
+
+
+class Blocks(ABC):
+    """The blocks of some arrays along one axis. `Origin.blocks` returns it.
+
+    Attributes:
+        lengths: for each array, the lengths of its blocks along the axis, in order.
+        uses_client: whether a cluster computes the blocks, so that `stream(client=...)` means something.
+    """
+
+    lengths: Sequence[Sequence[int]]
+    uses_client = False
+
+    @abstractmethod
+    def read(self, array: int, block: int) -> Any:
+        """Return one block, in memory that nobody else writes to. Several threads call this at once.
+
+        Args:
+            array: the number of the array.
+            block: the number of the block among those of the array.
+
+        Returns:
+            An array of any known library, of the length that `lengths` says along the axis.
+        """
+
+    def open(self, steps: Sequence[Step]) -> Reader:
+        """Begin to read blocks.
+
+        Args:
+            steps: what is read together, in order. No block is in two steps.
+        """
+        return Reader(self, steps)
+
+
+class Reader:
+    """Reads blocks, step by step.
+
+    Args:
+        blocks: how each is read.
+        steps: what is read together.
+    """
+
+    def __init__(self, blocks: Blocks, steps: Sequence[Step]) -> None:
+        self._blocks = blocks
+        self._steps = steps
+
+    def read(self, step: int) -> Sequence[Any]:
+        """Return the blocks of a step. Several threads call this at once, each for another step."""
+        return [self._blocks.read(array, block) for array, block in self._steps[step]]
+
+    def close(self) -> None:
+        """Stop what is running. Nothing more is read."""
+
+
+class Slices(Blocks):
+    """Blocks of arrays that read a part from a file when they are indexed.
+
+    Args:
+        xs: the arrays.
+        axis: the axis.
+        lengths: for each array, the lengths of its blocks.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> class Files(af.Source):
+        ...     name = package = "myfiles"
+        ...     array_types = ("myfiles.File",)
+        ...     memory = "lazy"
+        ...     def to_numpy(self, x):
+        ...         return x[:]
+        ...     def blocks(self, xs, axis, *, block=None, client=None):
+        ...         lengths = [
+        ...             af.even_lengths(x.shape, x.dtype.itemsize, axis, multiple=x.chunks[axis], wanted=block)
+        ...             for x in xs
+        ...         ]
+        ...         return af.Slices(xs, axis, lengths)
+    """
+
+    def __init__(self, xs: Sequence[Any], axis: int, lengths: Sequence[Sequence[int]]) -> None:
+        self._xs = xs
+        self._axis = axis
+        self.lengths = lengths
+        self._ends = [list(itertools.accumulate(each)) for each in lengths]
+
+    def read(self, array: int, block: int) -> Any:
+        """Read one block by indexing."""
+        end = self._ends[array][block]
+        part = slice(end - self.lengths[array][block], end)
+        return self._xs[array][(*(slice(None),) * self._axis, part)]
+
+
+def even_lengths(
+    shape: Sequence[int], itemsize: int, axis: int, *, multiple: int = 1, wanted: int | None = None
+) -> list[int]:
+    """Return lengths of blocks along an axis: all equal but the last, none of much more than 64 MiB.
+
+    Args:
+        shape: the shape of the array.
+        itemsize: bytes of an element.
+        axis: the axis.
+        multiple: what the length is a multiple of, such as the length of a chunk in a file.
+        wanted: the length that the user asked for.
+    """
+    length = shape[axis]
+    if not length:
+        return []
+    row = itemsize * math.prod(shape) // length
+    rows = wanted or max(1, BLOCK_BYTES // max(row, 1))
+    count = max(1, math.ceil(rows / multiple) if wanted else rows // multiple)
+    size = min(count * multiple, length)
+    return [min(size, length - start) for start in range(0, length, size)]

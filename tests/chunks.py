@@ -1,0 +1,48 @@
+"""Functions that compute chunks on workers. They are here so that workers need not import the tests."""
+
+import os
+import time
+
+import numpy as np
+
+ROWS, CHUNK = 60, 10
+
+
+def load(directory, index):
+    """Make a chunk, and note that it was made."""
+    with open(os.path.join(directory, str(index)), "a") as file:
+        file.write("x")
+    return np.arange(CHUNK * 4, dtype=float).reshape(CHUNK, 4) + 100 * index
+
+
+def shifted(block):
+    return np.roll(block, 1, 0)
+
+
+def slow(block):
+    time.sleep(0.3)
+    return block
+
+
+def fails(block):
+    if block.size and block.max() >= 25:
+        raise ZeroDivisionError("that one")
+    return block
+
+
+def hangs(block):
+    if block.size and block.max() >= 25:
+        time.sleep(3)
+    return block
+
+
+def add_process(block):
+    return block + os.getpid()
+
+
+def streamed_sum(n):
+    import dask.array as da
+
+    import arrayferry as af
+
+    return sum(part.sum().item() for part in af.stream(da.arange(n, chunks=10), "numpy"))

@@ -1,0 +1,655 @@
+"""Streams: every value once and in order, little memory, nothing computed twice, and errors that tell the block."""
+
+import collections
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import chunks
+import dask
+import dask.array as da
+import distributed
+import h5py
+import jax
+import numpy as np
+import pytest
+import torch
+from chunks import CHUNK, ROWS
+
+import arrayferry as af
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left():
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("arrayferry-stream"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        dask.config.set({"distributed.worker.daemon": True}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    with distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture(params=["threads", "client", "address"])
+def place(request):
+    """What computes: nothing given, a client, or an address."""
+    if request.param == "threads":
+        return None
+    client = request.getfixturevalue("client")
+    return client if request.param == "client" else client.scheduler.address
+
+
+def _loaded(directory):
+    """Return how often chunks were made."""
+    sizes = [os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)]
+    return dict(collections.Counter(sizes))
+
+
+def _source(directory):
+    load = dask.delayed(chunks.load, pure=True)
+    directory = str(directory)
+    parts = [load(directory, index) for index in range(ROWS // CHUNK)]
+    return da.concatenate([da.from_delayed(part, (CHUNK, 4), float) for part in parts])
+
+
+def _same(blocks, expected, axis=0):
+    found = np.concatenate([np.asarray(block) for block in blocks], axis)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+# What is given.
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask"])
+@pytest.mark.parametrize("block", [None, 1, 7, 10, 25, 60, 1000])
+def test_every_row_once_and_in_order(target, block):
+    x = da.arange(ROWS * 2, chunks=(2 * CHUNK,), dtype="float32").reshape(ROWS, 2)
+    stream = af.stream(x, target, block=block)
+    blocks = list(stream)
+    assert len(stream) == len(blocks) == -(-ROWS // min(block or CHUNK, ROWS))
+    assert all(af.backend_of(part).name == target for part in blocks)
+    _same(blocks, x.compute())
+    _same(list(stream), x.compute())  # each iteration begins anew
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5, 100])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_axes_and_chunks_along_the_others(axis, prefetch):
+    x = da.random.default_rng(0).normal(size=(30, 40), chunks=((7, 23), (9, 21, 10)))
+    for block in (None, 4, 30):
+        stream = af.stream(x, "torch", axis=axis, block=block, prefetch=prefetch)
+        _same(list(stream), x.compute(), axis)
+
+
+def test_trees_of_different_arrays(tmp_path):
+    x = da.arange(ROWS, chunks=CHUNK)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["y"] = np.arange(ROWS) * 2.0
+        file.create_dataset("z", data=np.arange(3 * ROWS).reshape(ROWS, 3), chunks=(13, 2))
+        tree = {
+            "x": x,
+            "file": [file["y"], file["z"]],
+            "numpy": np.arange(ROWS) * 3,
+            "torch": torch.arange(ROWS) * 4,
+            "jax": jax.numpy.arange(ROWS) * 5,
+            "kept": (1, "text", None, np.float32(2)),
+        }
+        for block in (None, 7, 100):
+            at = 0
+            for part in af.stream(tree, "torch", block=block):
+                rows = np.arange(at, at + len(part["x"]))
+                at += len(rows)
+                np.testing.assert_array_equal(part["x"], rows)
+                np.testing.assert_array_equal(part["file"][0], rows * 2.0)
+                np.testing.assert_array_equal(part["file"][1][:, 0], rows * 3)
+                for name, factor in (("numpy", 3), ("torch", 4), ("jax", 5)):
+                    assert type(part[name]) is torch.Tensor
+                    np.testing.assert_array_equal(part[name], rows * factor)
+                assert part["kept"] == (1, "text", None, torch.tensor(2.0))
+            assert at == ROWS
+
+
+def test_boundaries_are_those_of_the_array_with_most_chunks():
+    tree = [da.zeros(60, chunks=60), da.zeros(60, chunks=(20, 20, 20)), np.zeros(60)]
+    assert af.stream(tree, "numpy").bounds == [(0, 20), (20, 40), (40, 60)]
+
+
+def test_slices_and_single_blocks():
+    stream = af.stream(da.arange(55, chunks=10), "torch")
+    assert repr(stream) == "<Stream of 6 blocks, 55 of 55, to torch>"
+    assert stream[-1].tolist() == [50, 51, 52, 53, 54]
+    assert stream[1].tolist() == stream[1:][0].tolist() == list(range(10, 20))
+    assert [part[0].item() for part in stream[::2]] == [0, 20, 40]
+    assert [part[0].item() for part in stream[::-1]] == [50, 40, 30, 20, 10, 0]
+    assert repr(stream[4:]) == "<Stream of 2 blocks, 15 of 55, to torch>"
+    assert list(stream[6:]) == []
+    with pytest.raises(IndexError):
+        stream[6]
+
+
+def test_no_rows():
+    for x in (da.zeros((0, 3)), np.zeros((0, 3)), da.zeros((0, 3))[:, :0]):
+        stream = af.stream(x, "torch")
+        assert (len(stream), stream.length, list(stream)) == (0, 0, [])
+    gaps = da.concatenate([da.zeros((0, 2)), da.ones((3, 2)), da.zeros((0, 2))])
+    assert [part.shape for part in af.stream(gaps, "numpy")] == [(3, 2)]
+
+
+def test_blocks_have_memory_of_their_own():
+    memory = np.zeros(40)
+    for block in (None, 3, 15):
+        x = da.from_array(memory, chunks=10, name=False)
+        for part in af.stream({"a": x, "b": x[::-1]}, "torch", block=block):
+            assert part["a"].untyped_storage().nbytes() == part["a"].nbytes
+            part["a"] += 1
+            part["b"] += 1
+    assert not memory.any()
+
+
+def test_narrowing_and_options():
+    x = da.arange(20, chunks=10)
+    (first, second) = af.stream(x, "jax")
+    assert first.dtype == second.dtype == jax.numpy.int32
+    with pytest.raises(af.NarrowingError, match="forbidden"):
+        af.stream(x, "jax", narrowing="forbid")
+    big = af.stream(x + 2**40 * (x > 12), "jax")
+    found = iter(big)
+    next(found)
+    with pytest.raises(af.NarrowingError, match=r"block 1 \(10:20 along the axis of the stream\)"):
+        next(found)
+    like = af.stream(x, like=torch.ones(1))
+    assert type(like[0]) is torch.Tensor
+
+
+# Nothing twice, and little at a time.
+
+SHARED = {
+    "plain": lambda x: x + 1,
+    "overlap": lambda x: x.map_overlap(chunks.shifted, depth={0: 2}, boundary="reflect"),
+    "cumulative": lambda x: x.cumsum(axis=0),
+    "standardized": lambda x: (x - x.mean(axis=0)) / x.std(axis=0),
+    "transposed": lambda x: x.T.rechunk((1, -1)),
+    "model": lambda x: x.map_blocks(lambda b, w: b * w, dask.delayed(len)("four"), dtype=float),
+}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2, 20])
+@pytest.mark.parametrize("block", [None, 3, 25])
+@pytest.mark.parametrize("name", SHARED)
+def test_each_chunk_is_computed_once(name, block, prefetch, tmp_path):
+    x = SHARED[name](_source(tmp_path))
+    blocks = list(af.stream(x, "numpy", block=block, prefetch=prefetch))
+    assert _loaded(tmp_path) == {1: ROWS // CHUNK}
+    np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["plain", "overlap", "cumulative", "transposed", "model"])
+def test_each_chunk_is_computed_once_on_a_cluster(name, client, tmp_path):
+    x = SHARED[name](_source(tmp_path))
+    blocks = list(af.stream(x, "numpy", client=client))
+    assert _loaded(tmp_path) == {1: ROWS // CHUNK}
+    np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
+
+
+def test_arrays_of_one_tree_share_their_work(place, tmp_path):
+    x = _source(tmp_path)
+    tree = {"x": x, "again": x, "sum": x.sum(axis=1), "shifted": x * 2 + 1}
+    expected = dask.compute(tree)[0]
+    before = _loaded(tmp_path)
+    blocks = list(af.stream(tree, "torch", client=place))
+    assert before == {1: ROWS // CHUNK}
+    assert _loaded(tmp_path) == {2: ROWS // CHUNK}
+    for key, values in expected.items():
+        _same([part[key] for part in blocks], values)
+
+
+def test_what_is_too_large_to_keep_is_computed_again(tmp_path, monkeypatch):
+    from arrayferry_plugins import _dask_blocks
+
+    monkeypatch.setattr(_dask_blocks, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
+    x = SHARED["standardized"](_source(tmp_path))
+    blocks = list(af.stream(x, "numpy"))
+    assert _loaded(tmp_path) == {1: 4, 2: 2}  # the first, the next two, and one that fits
+    np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
+
+
+class _Watched:
+    """Counts the arrays that are alive."""
+
+    def __init__(self):
+        self.made = 0
+        self.alive = 0
+        self.most = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, block):
+        y = block + 1
+        with self.lock:
+            self.made += 1
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+        weakref.finalize(y, self._gone)
+        return y
+
+    def _gone(self):
+        with self.lock:
+            self.alive -= 1
+
+
+@pytest.mark.parametrize("block", [None, 5, 40])
+def test_few_blocks_are_alive(block):
+    watched = _Watched()
+    x = da.zeros((400, 10), chunks=(10, 10)).map_blocks(watched, dtype=float, meta=np.empty((0, 0)))
+    each = max(1, (block or 10) // 10)
+    for part in af.stream(x, "torch", block=block, prefetch=2):
+        time.sleep(0.002)
+        del part
+    assert watched.made == 40
+    assert watched.most <= 4 * each
+
+
+def test_the_next_blocks_are_computed_meanwhile():
+    watched = _Watched()
+    x = da.zeros(100, chunks=10).map_blocks(watched, dtype=float, meta=np.empty(0))
+    blocks = iter(af.stream(x, "torch", prefetch=3))
+    assert watched.made == 0  # nothing before it is asked for
+    next(blocks)
+    deadline = time.monotonic() + 10
+    while watched.made < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert watched.made == 4
+    blocks.close()
+
+
+def test_leaving_early_cancels():
+    watched = _Watched()
+    x = da.zeros(1000, chunks=1).map_blocks(watched, dtype=float, meta=np.empty(0))
+    for _ in af.stream(x, "torch", prefetch=4):
+        break
+    time.sleep(0.2)
+    assert watched.made <= 6
+
+
+def test_leaving_early_cancels_on_a_cluster(client, cluster):
+    x = da.zeros(20, chunks=1).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+    for _ in af.stream(x, "torch", client=client, prefetch=10):
+        break
+    deadline = time.monotonic() + 10
+    while cluster.scheduler.tasks and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    assert not cluster.scheduler.tasks
+
+
+def test_a_stream_leaves_nothing_on_the_cluster(client, cluster, tmp_path):
+    for name in SHARED:
+        directory = tmp_path / name
+        directory.mkdir()
+        list(af.stream(SHARED[name](_source(directory)), "numpy", client=client))
+    deadline = time.monotonic() + 10
+    while cluster.scheduler.tasks and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    assert not cluster.scheduler.tasks
+
+
+# Where it is computed.
+
+
+def test_on_a_cluster(place):
+    x = da.random.default_rng(1).normal(size=(50, 6), chunks=(10, 4))
+    _same(list(af.stream(x, "torch", client=place)), x.compute())
+
+
+def test_the_current_client_is_used(cluster):
+    x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
+    assert next(iter(af.stream(x, "numpy")))[0] == os.getpid()
+    with distributed.Client(cluster) as client:
+        assert {part[0] for part in af.stream(x, "numpy")} <= set(client.run(os.getpid).values())
+        with dask.config.set(scheduler="sync"):
+            assert af.stream(x, "numpy")[0][0] == os.getpid()
+
+
+def test_persisted_arrays(client):
+    x = client.persist(da.arange(40, chunks=10))
+    _same(list(af.stream({"x": x + 1}, "numpy"))[1:2][0].values(), np.arange(11, 21))
+    _same(list(af.stream(x, "torch")), np.arange(40))
+    _same(list(af.stream(x, "torch", client=client, block=7)), np.arange(40))
+
+
+def test_inside_a_task(client):
+    futures = client.map(chunks.streamed_sum, [100, 101, 102, 103])
+    assert client.gather(futures) == [n * (n - 1) // 2 for n in (100, 101, 102, 103)]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_schedulers_of_the_user(scheduler):
+    x = da.arange(30, chunks=10)
+    with dask.config.set(scheduler=scheduler):
+        _same(list(af.stream((x - x.max()).cumsum(axis=0), "numpy")), (x - 29).cumsum(0).compute())
+
+
+def test_many_at_once():
+    x = da.random.default_rng(2).normal(size=(200, 3), chunks=(10, 3))
+    stream, expected = af.stream((x - x.mean(axis=0)).cumsum(axis=0), "numpy"), []
+    whole = (x - x.mean(axis=0)).cumsum(axis=0).compute()
+
+    def run():
+        expected.append(np.array_equal(np.concatenate(list(stream)), whole))
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert expected == [True] * 6
+
+
+class Batches(torch.utils.data.IterableDataset):
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return iter(self.stream if worker is None else self.stream[worker.id :: worker.num_workers])
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_loader_sees_each_block_once(workers, place):
+    stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
+    list(stream)
+    loader = torch.utils.data.DataLoader(Batches(stream), batch_size=None, num_workers=workers)
+    for _ in range(2):
+        assert sorted(torch.cat(list(loader)).tolist()) == list(range(50))
+
+
+def test_pickling(place):
+    stream = af.stream({"x": da.arange(50, chunks=10)}, "torch", client=place, block=7)[1:]
+    copy = pickle.loads(pickle.dumps(stream))
+    assert repr(copy) == repr(stream)
+    _same([part["x"] for part in copy], np.arange(7, 50))
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_an_iteration_does_not_go_on_after_a_fork():
+    blocks = iter(af.stream(da.arange(50, chunks=10), "torch"))
+    next(blocks)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            next(blocks)
+        except af.OptionError as error:
+            code = 0 if "forked" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert next(blocks).tolist() == list(range(10, 20))
+    blocks.close()
+
+
+def test_a_process_that_leaves_early_ends():
+    code = (
+        "import arrayferry as af, dask.array as da, time\n"
+        "x = da.zeros(10, chunks=1).map_blocks(lambda b: time.sleep(0.05) or b, dtype=float)\n"
+        "blocks = iter(af.stream(x, 'numpy'))\n"
+        "print(next(blocks))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0.]\n", "")
+
+
+# Failure.
+
+
+def test_errors_tell_the_block(place):
+    x = da.arange(40, chunks=10).map_blocks(chunks.fails, dtype=int, meta=np.empty(0, int))
+    stream = af.stream({"kept": 1, "x": x}, "torch", client=place)
+    blocks = iter(stream)
+    assert [next(blocks)["x"][0].item() for _ in range(2)] == [0, 10]
+    with pytest.raises(af.BlockError) as raised:
+        next(blocks)
+    error = raised.value
+    assert (error.block, error.start, error.stop, error.path) == (2, 20, 30, "['x']")
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert str(error) == (
+        "block 2 (20:30 along the axis of the stream) could not be computed or read (ZeroDivisionError: "
+        "that one), at ['x'], to torch. The stream ends here; stream[3:] goes on after it."
+    )
+    assert list(blocks) == []
+    assert pickle.loads(pickle.dumps(error)).block == 2
+
+
+def test_a_timeout_tells_the_block(place):
+    x = da.arange(40, chunks=10).map_blocks(chunks.hangs, dtype=int, meta=np.empty(0, int))
+    blocks = iter(af.stream(x, "torch", client=place, timeout=1.5))
+    assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
+    with pytest.raises(af.BlockTimeoutError, match=r"block 2 .* within 1.5 seconds") as raised:
+        next(blocks)
+    assert isinstance(raised.value, TimeoutError)
+
+
+def test_blocks_of_another_shape_are_refused():
+    wrong = da.from_delayed(dask.delayed(np.zeros)(7), (10,), float)
+    for block in (None, 3):
+        with pytest.raises(af.BlockError, match=r"it has the shape \(7,\), not the length 10"):
+            list(af.stream({"x": wrong}, "torch", block=block))
+
+
+def test_masks_are_not_lost():
+    x = da.ma.masked_greater(da.arange(40, chunks=10), 33)
+    for block in (None, 7, 40):
+        with pytest.raises(af.ConversionError, match="its mask would be lost"):
+            list(af.stream(x, "torch", block=block))
+
+
+def test_a_killed_worker_costs_no_block(tmp_path):
+    with (
+        dask.config.set({"distributed.worker.daemon": True}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        blocks, killed = [], False
+        x = _source(tmp_path).map_blocks(chunks.slow, dtype=float).cumsum(axis=0)
+        for part in af.stream(x, "numpy", client=client, prefetch=3):
+            blocks.append(part)
+            if not killed:
+                killed = True
+                os.kill(next(iter(client.run(os.getpid).values())), 9)
+        _same(blocks, x.compute())
+
+
+def test_a_scheduler_that_is_gone():
+    with (
+        dask.config.set({"distributed.worker.daemon": True}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+    ):
+        client = distributed.Client(cluster, set_as_default=False)
+        x = da.zeros(40, chunks=2).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+        stream = af.stream(x, "torch", client=client)
+        blocks = iter(stream)
+        next(blocks)
+        cluster.close()
+        with pytest.raises(af.BlockError):
+            list(blocks)
+        client.close()
+    with pytest.raises(af.OptionError, match="its status is 'closed'"):
+        list(stream)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "words"),
+    [
+        (lambda: [1, "text"], {}, af.NotAnArrayError, "a value of type list holds no array"),
+        (lambda: iter([np.ones(1)]), {}, af.NotAnArrayError, "list_iterator holds no array"),
+        (lambda: np.float32(1), {}, af.NotAnArrayError, "no array with an axis"),
+        (lambda: {"x": da.ones(3).sum()}, {}, af.NotAnArrayError, r"without dimensions.*\['x'\]"),
+        (lambda: da.ones(3), {"axis": 1}, af.OptionError, "axis=1 is not an axis"),
+        (lambda: da.ones(3), {"axis": 0.0}, af.OptionError, "axis=0.0 is not valid"),
+        (lambda: da.ones(3), {"block": 0}, af.OptionError, "block=0"),
+        (lambda: da.ones(3), {"block": 2.5}, af.OptionError, "block=2.5"),
+        (lambda: da.ones(3), {"prefetch": -1}, af.OptionError, "prefetch=-1"),
+        (lambda: da.ones(3), {"timeout": 0}, af.OptionError, "timeout=0"),
+        (lambda: da.ones(3), {"client": 3}, af.OptionError, "client=3 is no client"),
+        (lambda: np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "nothing here is computed"),
+        (lambda: da.ones(3), {"copy": False}, af.CopyRequiredError, "cannot be shared"),
+        (lambda: da.ones(3).astype("U3"), {}, af.UnsupportedDtypeError, "no dtype for text"),
+        (lambda: [da.ones(3), da.ones(4)], {}, af.StructureError, r"different lengths.*\[1\]"),
+        (
+            lambda: {"x": da.arange(9, chunks=3)[da.arange(9, chunks=3) > 4]},
+            {},
+            af.ConversionError,
+            r"unknown sizes .*\['x'\].*compute_chunk_sizes",
+        ),
+    ],
+)
+def test_refused_at_once(make, options, error, words):
+    with pytest.raises(error, match=words):
+        af.stream(make(), "torch", **options)
+
+
+def test_the_remedy_for_unknown_sizes():
+    x = da.arange(9, chunks=3)
+    x = x[x > 4]
+    x.compute_chunk_sizes()
+    _same(list(af.stream(x, "numpy")), np.arange(5, 9))
+
+
+def test_an_unreachable_scheduler():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "300ms"}),
+        pytest.raises(af.ConversionError, match="no scheduler of Dask could be reached"),
+    ):
+        list(af.stream(da.ones(3), "torch", client="tcp://127.0.0.1:9"))
+
+
+def test_closed_files(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["y"] = np.arange(30.0)
+        stream = af.stream(file["y"], "torch", block=10)
+        blocks = iter(stream)
+        next(blocks)
+        blocks.close()
+    with pytest.raises(af.BlockError):
+        list(stream)
+
+
+# Plugins.
+
+
+class Rows:
+    """Rows that are read from somewhere."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+        self.shape = (sum(lengths), 2)
+        self.dtype = np.dtype("float32")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rows_module():
+    sys.modules["stream_rows"] = sys.modules[Rows.__module__]
+    yield
+    del sys.modules["stream_rows"]
+
+
+class RowsSource(af.Source):
+    name, package = "rows", "stream_rows"
+    array_types = ("stream_rows.Rows",)
+    memory = "lazy"
+
+    def to_numpy(self, x):
+        return np.zeros(x.shape, x.dtype)
+
+
+class RowsBlocks(af.Blocks):
+    def __init__(self, xs, wrong):
+        self.xs, self.wrong = xs, wrong
+        self.lengths = [x.lengths for x in xs]
+        self.read_ = []
+
+    def read(self, array, block):
+        self.read_.append((array, block))
+        if self.wrong == "raises":
+            raise OSError("the disk")
+        if self.wrong == "none":
+            return None
+        return np.full((self.lengths[array][block], 2), block, "float32")
+
+
+def _registered(register, monkeypatch, wrong=""):
+    made = []
+
+    class Streamed(RowsSource):
+        def blocks(self, xs, axis, *, block=None, client=None):
+            made.append(RowsBlocks(xs, wrong))
+            if wrong == "short":
+                made[-1].lengths = [[1] for x in xs]
+            return made[-1]
+
+    register(Streamed())
+    return made
+
+
+def test_a_plugin_says_how_to_read(register, monkeypatch):
+    made = _registered(register, monkeypatch)
+    stream = af.stream([Rows([2, 3, 1]), Rows([4, 2])], "torch", block=2)
+    first, second = zip(*stream, strict=True)
+    assert torch.cat(first)[:, 0].tolist() == [0, 0, 1, 1, 1, 2]
+    assert torch.cat(second)[:, 0].tolist() == [0, 0, 0, 0, 1, 1]
+    assert sorted(made[-1].read_) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("raises", r"block 0 .*OSError: the disk"),
+        ("none", r"block 0 .*shape \(\)"),
+        ("short", "blocks have the length 1 together instead of 6"),
+    ],
+)
+def test_a_plugin_that_errs_is_named(wrong, words, register, monkeypatch):
+    _registered(register, monkeypatch, wrong)
+    with pytest.raises(af.ConversionError, match=words):
+        list(af.stream(Rows([2, 4]), "torch"))
+
+
+def test_a_plugin_without_blocks(register):
+    register(RowsSource())
+    with pytest.raises(af.NotAnArrayError, match="rows does not tell how to read"):
+        af.stream(Rows([2]), "torch")
+
+
+def test_spawned_workers_are_supported():
+    stream = af.stream(da.arange(20, chunks=10), "torch")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(len, [stream]) == [2]
