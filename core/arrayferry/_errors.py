@@ -72,7 +72,10 @@ class ArrayFerryError(Exception):
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    error = cls.__new__(cls, reason)
+    make = (
+        OSError.__new__ if issubclass(cls, OSError) else cls.__new__
+    )  # which TimeoutError insists on
+    error = make(cls, reason)
     Exception.__init__(error, reason)
     error.__dict__.update(state)
     return error

@@ -445,9 +445,10 @@ def test_errors_tell_the_block(place):
     assert pickle.loads(pickle.dumps(error)).block == 2
 
 
-def test_a_timeout_tells_the_block(place):
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_timeout_tells_the_block(place, prefetch):
     x = da.arange(40, chunks=10).map_blocks(chunks.hangs, dtype=int, meta=np.empty(0, int))
-    blocks = iter(af.stream(x, "torch", client=place, timeout=1.5))
+    blocks = iter(af.stream(x, "torch", client=place, timeout=1.5, prefetch=prefetch))
     assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
     with pytest.raises(af.BlockTimeoutError, match=r"block 2 .* within 1.5 seconds") as raised:
         next(blocks)
@@ -597,12 +598,19 @@ class RowsBlocks(af.Blocks):
         self.lengths = [x.lengths for x in xs]
         self.read_ = []
 
+    def open(self, steps):
+        if self.wrong == "opens":
+            raise OSError("no")
+        return super().open(steps)
+
     def read(self, array, block):
         self.read_.append((array, block))
         if self.wrong == "raises":
             raise OSError("the disk")
         if self.wrong == "none":
             return None
+        if self.wrong == "exits":
+            sys.exit(3)
         return np.full((self.lengths[array][block], 2), block, "float32")
 
 
@@ -614,6 +622,10 @@ def _registered(register, monkeypatch, wrong=""):
             made.append(RowsBlocks(xs, wrong))
             if wrong == "short":
                 made[-1].lengths = [[1] for x in xs]
+            if wrong == "lengths":
+                made[-1].lengths = [["two"]]
+            if wrong == "blocks":
+                raise KeyError("gone")
             return made[-1]
 
     register(Streamed())
@@ -634,6 +646,10 @@ def test_a_plugin_says_how_to_read(register, monkeypatch):
     [
         ("raises", r"block 0 .*OSError: the disk"),
         ("none", r"block 0 .*shape \(\)"),
+        ("exits", r"block 0 .*SystemExit: 3"),
+        ("lengths", r"blocks\(\) of the source 'rows' raised ValueError: .*two"),
+        ("blocks", r"blocks\(\) of the source 'rows' raised KeyError: 'gone'"),
+        ("opens", r"RowsBlocks.open\(\) raised OSError: no"),
         ("short", "blocks have the length 1 together instead of 6"),
     ],
 )

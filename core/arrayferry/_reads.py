@@ -1,0 +1,283 @@
+"""What a stream reads: its arrays, and the parts of them that are read ahead, in order, each once."""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from ._api import backend_of
+from ._errors import (
+    ArrayFerryError,
+    ConversionError,
+    NotAnArrayError,
+    OptionError,
+    PluginWarning,
+    describe_error,
+)
+from ._plugin.blocks import Blocks, Reader
+from ._registry.registry import default_registry
+from ._tree.kind import Kind
+from ._tree.layout import Layout
+from ._tree.layout import flatten as flatten_tree
+
+__all__ = ["FailedError", "Part", "Reads", "take_apart"]
+
+_ARRAY = Kind("array")
+
+
+class Part:
+    """An array of a tree.
+
+    Attributes:
+        x: the array.
+        path: its place.
+        axis: the axis that is cut, None if it is part of every block.
+        group: the group that reads it, None for an array in memory.
+        number: its number in the group.
+        ends: where its own blocks end.
+    """
+
+    def __init__(self, x: Any, path: str, axis: int | None) -> None:
+        self.x = x
+        self.path = path
+        self.axis = axis
+        self.group: int | None = None
+        self.number = 0
+        self.ends: list[int] = []
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Return which of its own blocks make up a part: number, and begin and end within that block."""
+        at = start
+        while at < stop:
+            block = bisect_right(self.ends, at)
+            first = self.ends[block - 1] if block else 0
+            end = min(self.ends[block], stop)
+            yield block, at - first, end - first
+            at = end
+
+
+def take_apart(value: Any, axis: int) -> tuple[list[Part], Layout]:
+    """Take a tree apart."""
+    registry = default_registry()
+
+    def kind_of(x: Any) -> Kind:
+        kind = registry.kind(x)
+        return _ARRAY if kind.what == "source" else kind
+
+    arrays, layout = flatten_tree(value, kind_of)
+    if not arrays:
+        raise NotAnArrayError(
+            f"a value of type {type(value).__name__} holds no array that could be streamed",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them.",
+        )
+    leaves = []
+    for x, path in zip(arrays, layout.paths, strict=True):
+        kind = registry.kind(x)
+        if kind.source is not None and kind.source.memory != "lazy":
+            raise NotAnArrayError(
+                f"a {type(x).__module__}.{type(x).__qualname__} cannot be streamed",
+                remedy="Convert it first: it is in memory as a whole anyway.",
+                path=path,
+            )
+        shape = getattr(x, "shape", None)
+        if not isinstance(shape, tuple):
+            raise NotAnArrayError(
+                f"a {type(x).__module__}.{type(x).__qualname__} has no shape, so it cannot be streamed",
+                remedy="Make a dask.array of it first.",
+                path=path,
+            )
+        if not shape:
+            lazy = (kind.source or kind.backend or backend_of(x)).memory == "lazy"
+            if lazy:
+                raise NotAnArrayError(
+                    "an array without dimensions cannot be streamed",
+                    remedy="Compute it first.",
+                    path=path,
+                )
+            leaves.append(Part(x, path, None))
+            continue
+        if not -len(shape) <= axis < len(shape):
+            raise OptionError(
+                f"axis={axis} is not an axis of an array of shape {shape}"
+                + (f" at {path}" if path else ""),
+                remedy="Pass an axis that all arrays have.",
+            )
+        leaves.append(Part(x, path, axis % len(shape)))
+    return leaves, layout
+
+
+class FailedError(Exception):
+    """A block could not be read."""
+
+    def __init__(self, error: BaseException, path: str = "") -> None:
+        super().__init__()
+        self.error = error
+        self.path = path
+
+
+class Reads:
+    """What is read for one iteration: in order, ahead, and each block of an array once.
+
+    Args:
+        groups: how the arrays are read.
+        leaves: the arrays.
+        bounds: the blocks that are asked for.
+        prefetch: how many reads are started ahead.
+        timeout: seconds to wait for a read, None for no limit.
+    """
+
+    def __init__(
+        self,
+        groups: list[Blocks],
+        leaves: list[Part],
+        bounds: Sequence[tuple[int, int]],
+        prefetch: int,
+        timeout: float | None,
+    ) -> None:
+        self._leaves = leaves
+        self._bounds = bounds
+        self._prefetch = prefetch
+        self._timeout = timeout
+        self._last: dict[Any, int] = {}  # the step that needs a block of an array last
+        reads: list[list[list[tuple[int, int]]]] = []
+        self._needed: list[int] = []  # how many reads must be complete for a step
+        for step, (start, stop) in enumerate(bounds):
+            new: list[list[tuple[int, int]]] = [[] for _ in groups]
+            for leaf in leaves:
+                if leaf.group is None:
+                    continue
+                for block, _, _ in leaf.pieces(start, stop):
+                    key = (leaf.group, leaf.number, block)
+                    if key not in self._last:
+                        new[leaf.group].append((leaf.number, block))
+                    self._last[key] = step
+            if any(new):
+                reads.append(new)
+            self._needed.append(len(reads))
+        self._reads = reads
+        self._readers: list[Reader] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._started: list[Future[Any] | None] = []
+        self._taken = 0
+        self._held: dict[Any, Any] = {}
+        try:
+            for group in range(len(groups)):
+                self._readers.append(groups[group].open([read[group] for read in reads]))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
+                raise
+            raise ConversionError(
+                f"{type(groups[len(self._readers)]).__name__}.open() raised {describe_error(error)}",
+                remedy="Report this to the author of the plugin.",
+            ) from error
+        if reads and (prefetch or timeout is not None):
+            self._pool = ThreadPoolExecutor(max(prefetch, 1), "arrayferry-stream")
+
+    def take(self, step: int) -> list[Any]:
+        """Return the parts of a block, one for each array.
+
+        Raises:
+            FailedError: one could not be read.
+            TimeoutError: it took too long.
+        """
+        needed = self._needed[step]
+        if self._pool is not None:
+            ahead = min(needed + self._prefetch, len(self._reads))
+            while len(self._started) < ahead:
+                self._started.append(self._pool.submit(self._read, len(self._started)))
+        while self._taken < needed:
+            self._hold(self._taken)
+            self._taken += 1
+        start, stop = self._bounds[step]
+        parts = [self._part(leaf, start, stop) for leaf in self._leaves]
+        for key in [key for key in self._held if self._last[key] <= step]:
+            del self._held[key]
+        return parts
+
+    def _read(self, index: int) -> list[Sequence[Any]]:
+        return [reader.read(index) for reader in self._readers]
+
+    def _hold(self, index: int) -> None:
+        """Wait for a read, and hold what it returned until it is not needed any more."""
+        future = self._started[index] if self._pool is not None else None
+        try:
+            found = self._read(index) if future is None else future.result(self._timeout)
+            if future is not None:
+                self._started[index] = None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also what would end the process, from a task
+            if isinstance(error, FutureTimeoutError) and future is not None and not future.done():
+                raise
+            raise FailedError(error, self._path_of(index)) from error
+        for group, (wanted, values) in enumerate(zip(self._reads[index], found, strict=True)):
+            if len(values) != len(wanted):
+                raise FailedError(
+                    TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
+                )
+            for (number, block), x in zip(wanted, values, strict=True):
+                self._held[group, number, block] = x
+
+    def _path_of(self, index: int) -> str:
+        """Return the place of the array that a read is for, "" if there are several."""
+        wanted = {(group, n) for group, each in enumerate(self._reads[index]) for n, _ in each}
+        paths = [leaf.path for leaf in self._leaves if (leaf.group, leaf.number) in wanted]
+        return paths[0] if len(paths) == 1 else ""
+
+    def _part(self, leaf: Part, start: int, stop: int) -> Any:
+        if leaf.axis is None:
+            return leaf.x
+        before = (slice(None),) * leaf.axis
+        if leaf.group is None:
+            return leaf.x[(*before, slice(start, stop))]
+        pieces = []
+        for block, first, last in leaf.pieces(start, stop):
+            x = self._held[leaf.group, leaf.number, block]
+            length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
+            found = tuple(getattr(x, "shape", ()))
+            if found[leaf.axis : leaf.axis + 1] != (length,):
+                raise FailedError(
+                    ValueError(f"it has the shape {found}, not the length {length}"), leaf.path
+                )
+            if last - first == length == stop - start:
+                return x
+            pieces.append(x[(*before, slice(first, last))])
+        try:
+            return _concatenated(pieces, leaf.axis)
+        except ConversionError as error:
+            raise FailedError(error, leaf.path) from error
+
+    def close(self) -> None:
+        """Cancel what was not read yet."""
+        for reader in self._readers:
+            try:
+                reader.close()
+            except Exception as error:
+                warnings.warn(
+                    f"{type(reader).__name__}.close() raised {describe_error(error)}",
+                    PluginWarning,
+                    stacklevel=2,
+                )
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._held.clear()
+        self._started.clear()
+
+
+def _concatenated(pieces: list[Any], axis: int) -> Any:
+    """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
+    import numpy as np
+
+    if all(type(piece) is np.ndarray for piece in pieces):
+        return np.concatenate(pieces, axis)
+    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+        joined: Any = np.ma.concatenate  # numpy.concatenate drops masks
+        return joined(pieces, axis)
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*pieces).concat(pieces, axis=axis)
