@@ -445,14 +445,17 @@ def test_errors_tell_the_block(place):
     assert pickle.loads(pickle.dumps(error)).block == 2
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_timeout_tells_the_block(place, prefetch):
+@pytest.mark.parametrize(("computes", "prefetch"), [("threads", 0), ("threads", 2), ("cluster", 2)])
+def test_a_timeout_tells_the_block(computes, prefetch, request):
+    client = request.getfixturevalue("client") if computes == "cluster" else None
     x = da.arange(40, chunks=10).map_blocks(chunks.hangs, dtype=int, meta=np.empty(0, int))
-    blocks = iter(af.stream(x, "torch", client=place, timeout=1.5, prefetch=prefetch))
+    blocks = iter(af.stream(x, "torch", client=client, timeout=1.5, prefetch=prefetch))
     assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
     with pytest.raises(af.BlockTimeoutError, match=r"block 2 .* within 1.5 seconds") as raised:
         next(blocks)
     assert isinstance(raised.value, TimeoutError)
+    if client is not None:
+        time.sleep(3)  # a task that runs cannot be stopped, and other tests need the workers
 
 
 def test_blocks_of_another_shape_are_refused():
