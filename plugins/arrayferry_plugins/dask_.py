@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -15,6 +16,8 @@ from arrayferry import (
     Converter,
     OptionError,
     Source,
+    UnsupportedDtypeError,
+    backend_of,
     convert,
     converter,
     hookimpl,
@@ -93,11 +96,10 @@ def to_dask(
     """
     from arrayferry._api import map_arrays
 
-    options: dict[str, Any] = {"unsupported": unsupported, "unknown": unknown, "sparse": sparse}
     to_blocks = None
     if blocks is not None:
         to_blocks = converter(
-            blocks, device=device, copy=copy, narrowing=narrowing, scalars="convert", **options
+            blocks, device=device, copy=copy, narrowing=narrowing, scalars="convert", sparse=sparse
         )
         device = None
         if isinstance(to_blocks.target, DaskBackend):
@@ -111,11 +113,25 @@ def to_dask(
             return x
         if chunks is not None:
             x = _rechunked(x, chunks)
-        return x if to_blocks is None else _with_blocks(x, to_blocks)
+        try:
+            return x if to_blocks is None else _with_blocks(x, to_blocks)
+        except UnsupportedDtypeError:
+            if unsupported == "keep":
+                return x
+            raise
 
     token = _chunks.set(chunks)
     try:
-        lazy = convert(value, "dask", device=device, copy=copy, scalars=scalars, **options)
+        lazy = convert(
+            value,
+            "dask",
+            device=device,
+            copy=copy,
+            scalars=scalars,
+            unsupported=unsupported,
+            unknown=unknown,
+            sparse=sparse,
+        )
     finally:
         _chunks.reset(token)
     return map_arrays(finished, lazy)
@@ -170,7 +186,7 @@ class DaskBackend(Backend):
         return np.array(_on_host(_compute([x])[0], sparse="dense"))
 
     def copy(self, x: Any) -> Any:
-        return x.map_blocks(lambda block: block.copy(), dtype=x.dtype, meta=x._meta)
+        return x.map_blocks(_copied, meta=x._meta)
 
     def to_device(self, x: Any, device: Any) -> Any:
         if str(device).startswith("cpu"):
@@ -244,12 +260,7 @@ class _LikeArray:
         return self._delayed.__dask_tokenize__()
 
     def __dask_postcompute__(self) -> Any:
-        return _only, ()
-
-
-def _only(results: Sequence[Any]) -> Any:
-    (result,) = results
-    return result
+        return operator.itemgetter(0), ()
 
 
 def _client_of(xs: Sequence[Any]) -> Any:
@@ -258,14 +269,13 @@ def _client_of(xs: Sequence[Any]) -> Any:
     Raises:
         ConversionError: it is closed, or there are several.
     """
-    distributed = sys.modules.get("distributed.client")
-    if distributed is None:
+    if "distributed.client" not in sys.modules:
         return None
-    futures = distributed.futures_of(list(xs))
+    futures = [future for x in xs for future in _futures_of(x)]
     clients = {id(future.client): future.client for future in futures}
     if len(clients) > 1:
         raise ConversionError(
-            f"values that are persisted on {len(clients)} different clusters cannot be computed together",
+            f"values that are persisted by {len(clients)} different clients cannot be computed together",
             remedy="Convert them one by one.",
         )
     for future in futures:
@@ -273,6 +283,16 @@ def _client_of(xs: Sequence[Any]) -> Any:
         if failure is not None:
             raise failure
     return next(iter(clients.values()), None)
+
+
+def _futures_of(x: Any) -> list[Any]:
+    """Return the futures that stand for the blocks of a collection, without writing out its whole graph."""
+    from dask.highlevelgraph import MaterializedLayer
+
+    graph = x.__dask_graph__()
+    layers = getattr(graph, "layers", {"": graph}).values()
+    written = [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
+    return [future for layer in written for future in layer.values() if _is_future(future)]
 
 
 def _is_future(x: Any) -> bool:
@@ -332,14 +352,14 @@ def _outside_the_pool() -> Iterator[None]:
     import distributed
 
     try:
-        distributed.secede()
+        distributed.secede()  # type: ignore[no-untyped-call]
     except Exception:  # this is no task
         yield
         return
     try:
         yield
     finally:
-        distributed.rejoin()
+        distributed.rejoin()  # type: ignore[no-untyped-call]
 
 
 def _is_sparse(blocks: Any) -> bool:
@@ -405,9 +425,13 @@ def _by_axis(chunks: Any) -> Any:
 
 
 def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
+    unknown = any(length != length for length in x.shape)
     return ConversionError(
-        f"chunks={chunks!r:.80} do not fit an array of shape {x.shape} and dtype {x.dtype} ({error})",
-        remedy="Pass a whole number for the first axis, or what dask.array.rechunk takes.",
+        f"chunks={chunks!r:.80} do not fit an array of shape {x.shape} and dtype {x.dtype} "
+        f"({str(error).partition(chr(10))[0]})",
+        remedy="Call x.compute_chunk_sizes() first, which computes it."
+        if unknown
+        else "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes.",
     )
 
 
@@ -464,8 +488,28 @@ def _join(cls: type) -> None:
         concatenate_lookup.register(cls, _concatenate)
 
 
+def _copied(block: Any) -> Any:
+    return backend_of(block).copy(block)
+
+
 def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     return namespace_of(arrays[0]).concat(list(arrays), axis=axis)
+
+
+def _know_torch() -> None:
+    """Let Dask put tensors together, for users who convert blocks by `x.map_blocks`."""
+    dispatch = sys.modules.get("dask.array.dispatch")
+    lookup = getattr(dispatch, "concatenate_lookup", None)
+    if lookup is not None:
+
+        @lookup.register_lazy("torch")  # type: ignore[untyped-decorator]
+        def register() -> None:
+            import torch
+
+            lookup.register(torch.Tensor, _concatenate)
+
+
+_know_torch()
 
 
 class DaskToCupy(Converter):

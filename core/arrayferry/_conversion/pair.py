@@ -320,9 +320,7 @@ class Pair:
             )
         for value, index in zip(values, indices, strict=True):
             if isinstance(value, ConversionError):
-                value.locate(
-                    path=path_of(index), source=self.source.name, target=self.target.name
-                )
+                value.locate(path=path_of(index), source=self.source.name, target=self.target.name)
                 raise value
         return values
 
