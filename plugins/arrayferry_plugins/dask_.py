@@ -20,6 +20,7 @@ from arrayferry import (
     backend_of,
     convert,
     converter,
+    fit_dtype,
     hookimpl,
     namespace_of,
     registry,
@@ -456,6 +457,12 @@ def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
     meta = x._meta
     if not meta.ndim:  # its only value may be anything
         meta = meta.reshape(1)[:0]
+    if meta.dtype == object:  # elsewhere, such an array is searched for arrays
+        target = conversion.target
+        try:
+            fit_dtype(meta, target, conversion.options.narrowing)
+        except ConversionError as error:
+            raise error.locate(source="dask", target=target.name) from None
     made = conversion(meta)
     _join(type(made))
     if not isinstance(getattr(made, "dtype", None), np.dtype):
@@ -552,9 +559,9 @@ class DataFrameSource(Source):
 
     def to_numpy(self, x: Any) -> Any:
         scalar = type(x).__name__ == "Scalar"
-        first = "x.compute()" if scalar else "x.to_dask_array(lengths=True)"
+        way = "x.to_delayed()" if scalar else "x.to_dask_array(lengths=True)"
         raise ConversionError(
-            f"a Dask {type(x).__name__} cannot be converted", remedy=f"Call {first} first."
+            f"a Dask {type(x).__name__} cannot be converted", remedy=f"Convert {way} instead."
         )
 
 
@@ -568,7 +575,7 @@ class BagSource(Source):
     def to_numpy(self, x: Any) -> Any:
         raise ConversionError(
             f"a Dask {type(x).__name__} cannot be converted",
-            remedy="Convert x.to_delayed(), which is computed to what it holds.",
+            remedy="Convert x.to_delayed() instead, which is computed to what it holds.",
         )
 
 
