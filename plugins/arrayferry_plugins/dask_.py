@@ -152,7 +152,10 @@ class DaskBackend(Backend):
     from_numpy_shares = None
 
     def to_numpy(self, x: Any) -> Any:
-        return _on_host(self.compute([x])[0])
+        (found,) = self.compute([x])
+        if isinstance(found, ConversionError):
+            raise found
+        return _on_host(found)
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         import numpy as np
@@ -166,7 +169,10 @@ class DaskBackend(Backend):
         values = [next(gathered) if _is_future(x) else next(computed) for x in xs]
         for index, x in enumerate(xs):
             if registry.kind(x).is_array:
-                found = _read(values[index])
+                try:
+                    found = _read(values[index])
+                except ConversionError as error:
+                    found = error
                 values[index] = np.array(found) if isinstance(found, np.ndarray) else found
         return values
 
@@ -307,7 +313,7 @@ def _failure(x: Any) -> ConversionError | None:
         return None
     client, cause = x.client, None
     if client is None or client.status == "closed":
-        why, remedy = "its client is closed", "Convert it before the client is closed."
+        why, remedy = "it has no open client", "Convert it before its client is closed."
     elif client.asynchronous:
         why, remedy = "its client is asynchronous", "Convert the result of `await future`."
     elif x.status == "error":

@@ -418,6 +418,44 @@ def test_nothing_is_computed_if_something_is_refused(counter):
     assert counter.times == 0
 
 
+class Stored:
+    """A dataset in a file."""
+
+    dtype = np.dtype("U1")
+
+    def __init__(self):
+        self.reads = 0
+
+
+class Stores(af.Source):
+    name, package, memory = "stores", "builtins", "lazy"
+    array_types = (f"{__name__}.Stored",)
+
+    def to_numpy(self, x):
+        x.reads += 1
+        return np.array(["a"])
+
+
+def test_nothing_is_computed_if_another_lazy_library_is_refused(counter, register):
+    register(Stores())
+    stored = Stored()
+    for value in ([counter.delayed(X), counter.array(), stored], [stored, counter.array()]):
+        with pytest.raises(af.UnsupportedDtypeError, match="from stores to torch"):
+            af.convert(value, "torch", unknown="convert")
+    stored.dtype = np.dtype("i4")
+    for value in ([stored, counter.array()], [counter.array(), stored]):
+        value.append(counter.array(np.array(["t"])))
+        with pytest.raises(af.UnsupportedDtypeError, match="from dask to torch"):
+            af.convert(value, "torch", unknown="convert")
+    assert counter.times == stored.reads == 0
+
+
+def test_a_mask_is_named_with_its_place():
+    masked = da.ma.masked_greater(da.arange(4, chunks=2), 2)
+    with pytest.raises(af.ConversionError, match=r"masked blocks .*, at \['b'\]\[0\], from dask"):
+        af.convert({"a": da.ones(2), "b": [masked]}, "torch")
+
+
 def test_within_dask_a_delayed_stays_as_it_is(counter):
     for options in ({}, {"copy": True}, {"copy": False}, {"device": "cpu"}):
         conversion = af.converter("dask", **options)
@@ -625,7 +663,7 @@ def test_a_closed_client(clients):
         done, persisted = short.submit(slow, 1, pure=False), short.persist(da.ones(4, chunks=2))
         distributed.client.futures_of(persisted)[0].result(timeout=60)
     for value in (done, persisted):
-        with pytest.raises(af.ConversionError, match=r"its client is closed, at \[0\]"):
+        with pytest.raises(af.ConversionError, match=r"it has no open client, at \[0\]"):
             af.convert([value], "torch")
 
 

@@ -117,15 +117,19 @@ class Learnt:
                 continue
             groups.setdefault(self._origin_of(kind), []).append(index)
         # what is lazy comes last, so that an array that cannot be converted is found before
-        for backend, places in sorted(groups.items(), key=lambda group: group[0].memory == "lazy"):
-
-            def path_of(index: int, places: list[int] = places) -> str:
-                return tree.path_of(places[index])
-
-            found = self.pair(backend).many([arrays[index] for index in places], path_of)
+        order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
+        paths = {origin: self._paths(tree, places) for origin, places in order}
+        lazy = [origin for origin, _ in order if self.pair(origin).lazy]
+        for origin in lazy if len(lazy) > 1 else ():
+            self.pair(origin).check([arrays[index] for index in groups[origin]], paths[origin])
+        for origin, places in order:
+            found = self.pair(origin).many([arrays[index] for index in places], paths[origin])
             for index, y in zip(places, found, strict=True):
                 arrays[index] = y
         return arrays
+
+    def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
+        return lambda index: tree.path_of(places[index])
 
     def _stays(self, kind: Kind) -> bool:
         """Tell whether a value is deferred, and stays so within its library."""

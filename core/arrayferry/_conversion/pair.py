@@ -140,7 +140,7 @@ class Pair:
         self.options = options
         self._same = source.name == target.name and isinstance(source, Backend)
         self._has_sparse = not self._same and type(source).is_sparse is not Origin.is_sparse
-        self._lazy = source.memory == "lazy" and not self._same
+        self.lazy = source.memory == "lazy" and not self._same
         self._computes = isinstance(source, Backend) and type(source).compute is not Backend.compute
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
@@ -191,7 +191,7 @@ class Pair:
             xs: the arrays.
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
-        if self._lazy:
+        if self.lazy:
             return self._computed(xs, path_of)
         found = self._directly(xs)
         if found is not None:
@@ -214,16 +214,7 @@ class Pair:
     def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
         """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call."""
         results = list(xs)
-        together: list[int] = []
-        others: list[int] = []
-        for index, x in enumerate(xs):
-            try:
-                joined = self._located(self._check, x, index, path_of)
-            except UnsupportedDtypeError:
-                if self.options.unsupported != "keep":
-                    raise
-            else:
-                (together if joined else others).append(index)
+        together, others = self.check(xs, path_of)
         converted: dict[int, Any] = {}  # what is deferred and in two places stays one
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             if value is _KEPT:
@@ -241,6 +232,25 @@ class Pair:
         for index in others:
             results[index] = self._located(self.one, xs[index], index, path_of)
         return results
+
+    def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
+        """Check lazy arrays and deferred values before any is computed.
+
+        Returns:
+            The indices of those that are computed together, and of those that are converted one by one. What is
+            kept as it is, is in neither.
+        """
+        together: list[int] = []
+        others: list[int] = []
+        for index, x in enumerate(xs):
+            try:
+                joined = self._located(self._check, x, index, path_of)
+            except UnsupportedDtypeError:
+                if self.options.unsupported != "keep":
+                    raise
+            else:
+                (together if joined else others).append(index)
+        return together, others
 
     def _check(self, x: Any) -> bool:
         """Check what is known of a lazy array or a deferred value before it is computed.
@@ -407,7 +417,7 @@ class Pair:
             if self.options.device is None:
                 return Ways(Inline(no_objects, "{x}", {}))
             return Ways(self._already_there(no_objects))
-        if self._lazy:  # computing takes longer than anything that code could save
+        if self.lazy:  # computing takes longer than anything that code could save
             return None
         direct = self._direct
         if direct is not None and self._is_checked():
