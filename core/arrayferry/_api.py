@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from ._conversion.conversion import Conversion, make_conversion
-from ._errors import NotAnArrayError, OptionError
+from ._errors import ConversionError, NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
@@ -29,6 +30,7 @@ __all__ = [
     "first_array",
     "flatten",
     "kept_conversion",
+    "map_arrays",
     "namespace_of",
     "route",
 ]
@@ -228,6 +230,11 @@ def backend_of(value: Any) -> Backend:
         <Backend torch>
     """
     kind = default_registry().kind(value)
+    if kind.what == "deferred":
+        raise NotAnArrayError(
+            f"a {type(value).__module__}.{type(value).__qualname__} is not an array before it is computed",
+            remedy="Convert it first: arrayferry.convert computes it.",
+        )
     if kind.backend is not None:
         return kind.backend
     if kind.what == "scalar":
@@ -294,6 +301,28 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     return (arrays[0], backend_of(arrays[0])) if arrays else (None, None)
 
 
+def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a function with every array in a tree, and return the tree of what it returns.
+
+    Args:
+        function: takes an array.
+        value: an array, a tree, or anything. It is never altered.
+
+    Raises:
+        ConversionError: the function raised it; the place in the tree is added.
+        StructureError: the tree is cyclic or too deep, or cannot hold the results.
+    """
+    tree = Tree(value, default_registry().kind)
+    results = []
+    for index, array in enumerate(tree.arrays):
+        try:
+            results.append(function(array))
+        except ConversionError as error:
+            error.locate(path=tree.path_of(index))
+            raise
+    return tree.build(results)
+
+
 def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
     """Take a tree apart into its arrays and its layout.
 
@@ -305,7 +334,7 @@ def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[
 
     Returns:
         The arrays in order, and the layout, which puts others in their places. Layouts can be compared
-        and hashed.
+        and hashed. Values that are yet to be computed, such as Dask's `Delayed`, are among the arrays.
 
     Raises:
         StructureError: the tree contains itself.

@@ -22,6 +22,8 @@ from typing import Any
 
 from arrayferry import Blocks, ConversionError, OptionError, Reader, backend_of
 
+from .dask_ import is_future
+
 __all__ = ["DaskBlocks"]
 
 CLOSE = 2
@@ -148,28 +150,22 @@ def _connected(address: str) -> Any:
         ) from error
 
 
-def _is_future(value: Any) -> bool:
-    """Tell whether a part of a graph is a result that a cluster holds."""
-    distributed = sys.modules.get("distributed")
-    return distributed is not None and isinstance(value, distributed.Future)
-
-
 def _persisted(graph: Any) -> dict[Any, Any]:
     """Return the parts of a graph that are results which a cluster holds."""
     materialized = [layer for layer in graph.layers.values() if layer.is_materialized()]
-    return {key: x for layer in materialized for key, x in layer.items() if _is_future(x)}
+    return {key: x for layer in materialized for key, x in layer.items() if is_future(x)}
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
     """Return the keys of the tasks that a task needs."""
     from dask.core import get_dependencies
 
-    return () if _is_future(graph[key]) else get_dependencies(graph, key)
+    return () if is_future(graph[key]) else get_dependencies(graph, key)
 
 
 def _client_of(graph: Mapping[Any, Any]) -> Any:
     """Return the client that holds results which are part of a graph, as of persisted arrays."""
-    return next((value.client for value in graph.values() if _is_future(value)), None)
+    return next((value.client for value in graph.values() if is_future(value)), None)
 
 
 def _in_task() -> bool:

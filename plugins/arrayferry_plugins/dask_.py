@@ -1,49 +1,190 @@
-"""Dask: lazy arrays, computed when they are converted to another library."""
+"""Dask: lazy arrays and values, computed together when they are converted to another library."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import operator
+import sys
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal
 
-from arrayferry import Backend, Blocks, ConversionError, Converter, hookimpl
+from arrayferry import (
+    Backend,
+    Blocks,
+    Conversion,
+    ConversionError,
+    Converter,
+    OptionError,
+    Source,
+    UnsupportedDtypeError,
+    backend_of,
+    convert,
+    converter,
+    fit_dtype,
+    hookimpl,
+    namespace_of,
+    registry,
+)
 
-__all__ = ["DaskBackend", "arrayferry_backends", "arrayferry_converters"]
+__all__ = [
+    "BagSource",
+    "DaskBackend",
+    "DataFrameSource",
+    "arrayferry_backends",
+    "arrayferry_converters",
+    "arrayferry_sources",
+    "is_future",
+    "to_dask",
+]
 
 
 BLOCK = 64 * 1024 * 1024
 """Size in bytes from which on an array is split into blocks."""
 
+_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
+"""What `to_dask` was called with, for the arrays that it makes."""
+
+
+def to_dask(
+    value: Any,
+    chunks: Any = None,
+    *,
+    blocks: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Literal["checked", "forbid", "allow"] = "checked",
+    scalars: Literal["keep", "convert"] = "keep",
+    unsupported: Literal["raise", "keep"] = "raise",
+    unknown: Literal["keep", "raise", "convert"] = "keep",
+    sparse: Literal["raise", "dense"] | None = None,
+) -> Any:
+    """Make a Dask array of every array in a value. Nothing is computed.
+
+    Args:
+        value: an array of any known library, a tree of them, or anything else. It is never altered. Dask's
+            `Delayed` and `Future` stay as they are.
+        chunks: how the arrays are split into blocks. None splits the first axis only, into blocks of about 64
+            MiB, and leaves Dask arrays as they are. A whole number is the length of the blocks along the
+            first axis. Anything else is what `dask.array` takes, such as `(100, -1)` or `{1: 10}`.
+        blocks: the library of the blocks, as `arrayferry.convert` takes a target. None keeps those of
+            Dask arrays, and makes blocks of NumPy, or of CuPy for what is on a GPU that CuPy can use.
+        device: the device of the blocks.
+        copy: as for `arrayferry.convert`; the blocks follow it too.
+        narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. Whether the
+            numbers fit is known when a block is computed.
+        scalars: as for `arrayferry.convert`.
+        unsupported: as for `arrayferry.convert`; "keep" leaves Dask arrays unchanged whose dtype the library of the
+            blocks lacks.
+        unknown: as for `arrayferry.convert`.
+        sparse: as for `arrayferry.convert`.
+
+    Returns:
+        A value of the same structure. The dtype of each Dask array is that of its blocks, and its `_meta` an
+        empty array of their library, or of NumPy if Dask cannot hold one, as of PyTorch.
+
+    Raises:
+        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.
+        ConversionError: an array cannot be converted, or the chunks do not fit it.
+
+    Example:
+        >>> import numpy as np
+        >>> from arrayferry_plugins.dask_ import to_dask
+        >>> batch = {"image": np.zeros((6, 4, 4), np.float32), "label": np.arange(6)}
+        >>> lazy = to_dask(batch, chunks=2, blocks="torch")
+        >>> lazy["image"].chunks
+        ((2, 2, 2), (4,), (4,))
+        >>> lazy["label"].blocks[0].compute()
+        tensor([0, 1])
+    """
+    from arrayferry._api import map_arrays
+
+    to_blocks = None
+    if blocks is not None:
+        to_blocks = converter(
+            blocks, device=device, copy=copy, narrowing=narrowing, scalars="convert", sparse=sparse
+        )
+        device = None
+        if isinstance(to_blocks.target, DaskBackend):
+            raise OptionError(
+                "the blocks of a Dask array cannot be Dask arrays",
+                remedy='Pass another library, such as blocks="torch", or chunks alone.',
+            )
+
+    def finished(x: Any) -> Any:
+        if not isinstance(registry.kind(x).backend, DaskBackend):  # kept, as text may be
+            return x
+        if chunks is not None:
+            x = _rechunked(x, chunks)
+        try:
+            return x if to_blocks is None else _with_blocks(x, to_blocks)
+        except UnsupportedDtypeError:
+            if unsupported == "keep":
+                return x
+            raise
+
+    token = _chunks.set(chunks)
+    try:
+        lazy = convert(
+            value,
+            "dask",
+            device=device,
+            copy=copy,
+            scalars=scalars,
+            unsupported=unsupported,
+            unknown=unknown,
+            sparse=sparse,
+        )
+    finally:
+        _chunks.reset(token)
+    return map_arrays(finished, lazy)
+
 
 class DaskBackend(Backend):
-    """`dask.array.Array`, with blocks of NumPy or CuPy."""
+    """`dask.array.Array`, with blocks of NumPy, CuPy or any other library; `Delayed` and `Future`."""
 
     name = "dask"
     package = "dask.array"
     install = "'dask[array]'"
     namespace = "dask.array"
     array_types = ("dask.array.Array",)
+    deferred_types = ("dask.delayed.Delayed", "distributed.client.Future")
     memory = "lazy"
     to_numpy_shares = False
     from_numpy_shares = None
 
     def to_numpy(self, x: Any) -> Any:
-        return self.to_numpy_many([x])[0]
+        (found,) = self.compute([x])
+        if isinstance(found, ConversionError):
+            raise found
+        return _on_host(found)
 
-    def to_numpy_many(self, xs: Sequence[Any]) -> list[Any]:
+    def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         import numpy as np
 
-        return [np.array(_on_host(values)) for values in _compute(xs)]
+        futures = [x for x in xs if is_future(x)]
+        waiting = [x for x in xs if not is_future(x)]
+        failed = [_failure(x) for x in xs]
+        if any(failed):
+            return failed
+        computed, gathered = iter(_compute(waiting)), iter(_gather(futures))
+        values = [next(gathered) if is_future(x) else next(computed) for x in xs]
+        for index, x in enumerate(xs):
+            if registry.kind(x).is_array:
+                try:
+                    found = _read(values[index])
+                except ConversionError as error:
+                    found = error
+                values[index] = np.array(found) if isinstance(found, np.ndarray) else found
+        return values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        import dask.array as da
+        if device is None or str(device).startswith("cpu"):
+            return _split(x)
+        import cupy
 
-        if device is not None and not str(device).startswith("cpu"):
-            import cupy
-
-            with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
-                return da.from_array(cupy.asarray(x), name=False, asarray=False)
-        # one block is what Dask would choose too, but its choice may fail for empty arrays and odd dtypes
-        return da.from_array(x, chunks=x.shape if x.nbytes < BLOCK else "auto", name=False)
+        with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
+            return _split(cupy.asarray(x))
 
     def is_sparse(self, x: Any) -> bool:
         return _is_sparse(x._meta)
@@ -54,18 +195,14 @@ class DaskBackend(Backend):
         return np.array(_on_host(_compute([x])[0], sparse="dense"))
 
     def copy(self, x: Any) -> Any:
-        return x.map_blocks(lambda block: block.copy(), dtype=x.dtype, meta=x._meta)
+        return x.map_blocks(_copied, meta=x._meta)
 
     def to_device(self, x: Any, device: Any) -> Any:
         if str(device).startswith("cpu"):
-            return x.map_blocks(_on_host, dtype=x.dtype)
-        import cupy
-
-        return x.map_blocks(cupy.asarray, dtype=x.dtype)
+            return _with_blocks(x, converter("numpy"))
+        return _with_blocks(x, converter("cupy", device=device))
 
     def devices(self) -> tuple[str, ...]:
-        from arrayferry import registry
-
         cupy = registry.backends().get("cupy")
         usable = cupy is not None and cupy.installed and cupy.usable
         return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
@@ -85,20 +222,161 @@ class DaskBackend(Backend):
         return DaskBlocks(xs, axis, client)
 
 
+# Computing.
+
+
 def _compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several arrays together, so that what they have in common is computed once."""
+    """Compute several collections together, so that what they have in common is computed once."""
     import dask
 
+    if not xs:
+        return []
     try:
-        return dask.compute(*xs)  # type: ignore[no-any-return]
-    except MemoryError:
+        client = _client_of(xs)
+        options = {} if client is None else {"scheduler": client}
+        if not all(registry.kind(x).is_array for x in xs):
+            xs = [x if registry.kind(x).is_array else _LikeArray(x) for x in xs]
+        return dask.compute(*xs, **options)  # type: ignore[no-any-return]
+    except (MemoryError, ConversionError):
         raise
     except Exception as error:
-        which = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
+        which = "a" if len(xs) == 1 else f"one of {len(xs)}"
+        what = "Dask array" if all(registry.kind(x).is_array for x in xs) else "Dask value"
         raise ConversionError(
-            f"{which} could not be computed ({type(error).__name__}: {error})",
+            f"{which} {what}{'s' if len(xs) > 1 else ''} could not be computed "
+            f"({type(error).__name__}: {error})",
             remedy="The error is in its graph: x.compute() raises it too.",
         ) from error
+
+
+class _LikeArray:
+    """A `Delayed` that Dask optimises together with arrays, so that what they have in common runs once.
+
+    Args:
+        delayed: the value.
+    """
+
+    def __init__(self, delayed: Any) -> None:
+        from dask.array import Array
+
+        self._delayed = delayed
+        self.__dask_optimize__ = Array.__dask_optimize__
+        self.__dask_scheduler__ = Array.__dask_scheduler__
+
+    def __dask_graph__(self) -> Any:
+        return self._delayed.__dask_graph__()
+
+    def __dask_keys__(self) -> Any:
+        return self._delayed.__dask_keys__()
+
+    def __dask_layers__(self) -> Any:
+        return self._delayed.__dask_layers__()
+
+    def __dask_tokenize__(self) -> Any:
+        return self._delayed.__dask_tokenize__()
+
+    def __dask_postcompute__(self) -> Any:
+        return operator.itemgetter(0), ()
+
+
+def _client_of(xs: Sequence[Any]) -> Any:
+    """Return the client that holds what is persisted of some collections, None if nothing is.
+
+    Raises:
+        ConversionError: it is closed, or there are several.
+    """
+    if "distributed.client" not in sys.modules:
+        return None
+    futures = [future for x in xs for future in _futures_of(x)]
+    clients = {id(future.client): future.client for future in futures}
+    if len(clients) > 1:
+        raise ConversionError(
+            f"values that are persisted by {len(clients)} different clients cannot be computed together",
+            remedy="Convert them one by one.",
+        )
+    for future in futures:
+        failure = _failure(future)
+        if failure is not None:
+            raise failure
+    return next(iter(clients.values()), None)
+
+
+def _futures_of(x: Any) -> list[Any]:
+    """Return the futures that stand for the blocks of a collection, without writing out its whole graph."""
+    from dask.highlevelgraph import MaterializedLayer
+
+    graph = x.__dask_graph__()
+    layers = getattr(graph, "layers", {"": graph}).values()
+    written = [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
+    return [future for layer in written for future in layer.values() if is_future(future)]
+
+
+def is_future(x: Any) -> bool:
+    """Tell whether a value is a `Future` of a cluster, without importing anything."""
+    distributed = sys.modules.get("distributed.client")
+    return distributed is not None and isinstance(x, distributed.Future)
+
+
+def _failure(x: Any) -> ConversionError | None:
+    """Return why a future has no result and will have none, None if it has one or may have."""
+    if not is_future(x):
+        return None
+    client, cause = x.client, None
+    if client is None or client.status == "closed":
+        why, remedy = "it has no open client", "Convert it before its client is closed."
+    elif client.asynchronous:
+        why, remedy = "its client is asynchronous", "Convert the result of `await future`."
+    elif x.status == "error":
+        cause = x.exception()
+        why = f"its task raised {type(cause).__name__}: {cause}"
+        remedy = "future.result() raises the error too."
+    elif x.status in ("cancelled", "lost"):
+        why, remedy = f"it is {x.status}", "Submit its task again."
+    else:
+        return None
+    error = ConversionError(f"a Dask Future has no result: {why}", remedy=remedy)
+    error.__cause__ = cause
+    return error
+
+
+def _gather(futures: Sequence[Any]) -> Sequence[Any]:
+    """Wait for futures and return their results; an error in the place of one that has none."""
+    by_client: dict[int, list[Any]] = {}
+    for future in futures:
+        by_client.setdefault(id(future.client), []).append(future)
+    values: dict[int, Any] = {}
+    with contextlib.ExitStack() as stack:
+        if not all(future.done() for future in futures):
+            stack.enter_context(_outside_the_pool())
+        for some in by_client.values():
+            try:
+                found = iter(some[0].client.gather(some, errors="skip"))
+            except Exception as error:
+                raise ConversionError(
+                    f"the results of {len(some)} Dask Futures could not be gathered "
+                    f"({type(error).__name__}: {error})",
+                    remedy="client.gather(futures) raises the error too.",
+                ) from error
+            for future in some:
+                failure = _failure(future)
+                values[id(future)] = next(found) if failure is None else failure
+    return [values[id(future)] for future in futures]
+
+
+@contextlib.contextmanager
+def _outside_the_pool() -> Iterator[None]:
+    """While a task of a worker waits for others, let another one take its thread."""
+    import distributed
+
+    try:
+        distributed.secede()  # type: ignore[no-untyped-call]
+    except Exception:  # this is no task
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()  # type: ignore[no-untyped-call]
 
 
 def _is_sparse(blocks: Any) -> bool:
@@ -106,8 +384,8 @@ def _is_sparse(blocks: Any) -> bool:
     return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
 
 
-def _on_host(values: Any, sparse: Any = None) -> Any:
-    """Return computed blocks as a NumPy array, whatever their library."""
+def _read(values: Any) -> Any:
+    """Return what an array was computed to: a NumPy array, or one of another library."""
     import numpy as np
 
     from .numpy_ import NumpyBackend
@@ -119,9 +397,142 @@ def _on_host(values: Any, sparse: Any = None) -> Any:
                 remedy="Call dask.array.ma.filled(x, value) first.",
             )
         return NumpyBackend().to_numpy(values)
-    from arrayferry import convert
+    return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
 
-    return convert(values, "numpy", scalars="convert", sparse=sparse)
+
+def _on_host(values: Any, sparse: Any = None) -> Any:
+    """Return computed blocks as a NumPy array, whatever their library."""
+    return convert(_read(values), "numpy", sparse=sparse)
+
+
+# Blocks.
+
+
+def _split(x: Any) -> Any:
+    """Make a Dask array of an array, in blocks as `to_dask` was told."""
+    import dask.array as da
+    from dask.array.core import normalize_chunks
+
+    chunks, whole = _chunks.get(), tuple((length,) for length in x.shape)
+    if chunks is None and x.nbytes > BLOCK:  # then the first axis is not empty
+        chunks = max(1, BLOCK * x.shape[0] // x.nbytes)
+    if chunks is not None and not whole:
+        chunks = None
+    if chunks is not None:
+        try:
+            whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
+        except Exception as error:
+            raise _misfit(chunks, x, error) from error
+    own = type(x).__module__.startswith("numpy")
+    return da.from_array(x, chunks=whole, name=False, asarray=None if own else False)
+
+
+def _rechunked(x: Any, chunks: Any) -> Any:
+    if not x.ndim:
+        return x
+    try:
+        return x.rechunk(_by_axis(chunks))
+    except Exception as error:
+        raise _misfit(chunks, x, error) from error
+
+
+def _by_axis(chunks: Any) -> Any:
+    """Return chunks as Dask takes them: a whole number is meant for the first axis."""
+    return {0: chunks} if isinstance(chunks, int) else chunks
+
+
+def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
+    unknown = any(length != length for length in x.shape)
+    return ConversionError(
+        f"chunks={chunks!r:.80} do not fit an array of shape {x.shape} and dtype {x.dtype} "
+        f"({str(error).partition(chr(10))[0]})",
+        remedy="Call x.compute_chunk_sizes() first, which computes it."
+        if unknown
+        else "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes.",
+    )
+
+
+def _with_blocks(x: Any, conversion: Conversion) -> Any:
+    """Convert the blocks of a Dask array when they are computed."""
+    from dask.base import tokenize
+
+    meta, dtype = _empty(x, conversion)
+    to_blocks = _ToBlocks(conversion)
+    name = f"to-{conversion.target.name}-{tokenize(x, conversion, str(dtype))}"
+    return x.map_blocks(to_blocks, name=name, dtype=dtype, meta=meta)
+
+
+def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
+    """Return an empty array like the blocks that a conversion makes, and its dtype.
+
+    Dask works with dtypes of NumPy only, so an array of another library has one of these too, or one of
+    NumPy stands for it.
+    """
+    import numpy as np
+
+    meta = x._meta
+    if not meta.ndim:  # its only value may be anything
+        meta = meta.reshape(1)[:0]
+    if meta.dtype == object:  # elsewhere, such an array is searched for arrays
+        target = conversion.target
+        try:
+            fit_dtype(meta, target, conversion.options.narrowing)
+        except ConversionError as error:
+            raise error.locate(source="dask", target=target.name) from None
+    made = conversion(meta)
+    _join(type(made))
+    if not isinstance(getattr(made, "dtype", None), np.dtype):
+        made = convert(made, "numpy")
+    return made, made.dtype
+
+
+class _ToBlocks:
+    """Converts blocks, wherever they are computed.
+
+    Args:
+        conversion: to the library of the blocks.
+    """
+
+    def __init__(self, conversion: Conversion) -> None:
+        self.conversion = conversion
+
+    def __call__(self, block: Any) -> Any:
+        made = self.conversion(block)
+        _join(type(made))
+        return made
+
+
+def _join(cls: type) -> None:
+    """Tell Dask how arrays of a type are put together, if it does not know."""
+    import numpy as np
+    from dask.array.dispatch import concatenate_lookup
+
+    if concatenate_lookup.dispatch(cls) is np.concatenate and not issubclass(cls, np.ndarray):
+        concatenate_lookup.register(cls, _concatenate)
+
+
+def _copied(block: Any) -> Any:
+    return backend_of(block).copy(block)
+
+
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    return namespace_of(arrays[0]).concat(list(arrays), axis=axis)
+
+
+def _know_torch() -> None:
+    """Let Dask put tensors together, for users who convert blocks by `x.map_blocks`."""
+    dispatch = sys.modules.get("dask.array.dispatch")
+    lookup = getattr(dispatch, "concatenate_lookup", None)
+    if lookup is not None:
+
+        @lookup.register_lazy("torch")  # type: ignore[untyped-decorator]
+        def register() -> None:
+            import torch
+
+            lookup.register(torch.Tensor, _concatenate)
+
+
+_know_torch()
 
 
 class DaskToCupy(Converter):
@@ -144,10 +555,43 @@ class CupyToDask(Converter):
     source_device = target_device = "cuda"
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        import dask.array as da
+        return NotImplemented if copy is False else _split(x.copy())
 
-        return (
-            NotImplemented if copy is False else da.from_array(x.copy(), name=False, asarray=False)
+
+# Other collections.
+
+
+class DataFrameSource(Source):
+    """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: what to call first."""
+
+    name = "dask.dataframe"
+    package = "dask"
+    array_types = (
+        "dask.dataframe.DataFrame",
+        "dask.dataframe.Series",
+        "dask.dataframe.Index",
+        "dask.dataframe.dask_expr._collection.Scalar",
+    )
+
+    def to_numpy(self, x: Any) -> Any:
+        scalar = type(x).__name__ == "Scalar"
+        way = "x.to_delayed()" if scalar else "x.to_dask_array(lengths=True)"
+        raise ConversionError(
+            f"a Dask {type(x).__name__} cannot be converted", remedy=f"Convert {way} instead."
+        )
+
+
+class BagSource(Source):
+    """Dask's `Bag` and `Item`: what to call first."""
+
+    name = "dask.bag"
+    package = "dask"
+    array_types = ("dask.bag.Bag", "dask.bag.Item")
+
+    def to_numpy(self, x: Any) -> Any:
+        raise ConversionError(
+            f"a Dask {type(x).__name__} cannot be converted",
+            remedy="Convert x.to_delayed() instead, which is computed to what it holds.",
         )
 
 
@@ -161,3 +605,9 @@ def arrayferry_backends() -> list[Backend]:
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters, which stay on the GPU."""
     return [DaskToCupy(), CupyToDask()]
+
+
+@hookimpl
+def arrayferry_sources() -> list[Source]:
+    """Return the sources of this module."""
+    return [DataFrameSource(), BagSource()]

@@ -64,6 +64,7 @@ class Learnt:
         self._kind_of = kind_of
         self._pairs: dict[Origin, Pair] = {}
         self._plans: dict[type, list[Plan]] = {}
+        self._computed: Learnt | None = None
         self._counts: dict[int, int] = {}
         self._hits = 0
 
@@ -112,17 +113,45 @@ class Learnt:
                     raise
         groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
+            if self._stays(kind):
+                continue
             groups.setdefault(self._origin_of(kind), []).append(index)
         # what is lazy comes last, so that an array that cannot be converted is found before
-        for backend, places in sorted(groups.items(), key=lambda group: group[0].memory == "lazy"):
-
-            def path_of(index: int, places: list[int] = places) -> str:
-                return tree.path_of(places[index])
-
-            found = self.pair(backend).many([arrays[index] for index in places], path_of)
+        order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
+        paths = {origin: self._paths(tree, places) for origin, places in order}
+        lazy = [origin for origin, _ in order if self.pair(origin).lazy]
+        for origin in lazy if len(lazy) > 1 else ():
+            self.pair(origin).check([arrays[index] for index in groups[origin]], paths[origin])
+        for origin, places in order:
+            found = self.pair(origin).many([arrays[index] for index in places], paths[origin])
             for index, y in zip(places, found, strict=True):
                 arrays[index] = y
         return arrays
+
+    def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
+        return lambda index: tree.path_of(places[index])
+
+    def _stays(self, kind: Kind) -> bool:
+        """Tell whether a value is deferred, and stays so within its library."""
+        return kind.what == "deferred" and kind.backend is self.target
+
+    def convert_computed(self, value: Any, path: str) -> Any:
+        """Convert what a lazy array or a deferred value was computed to, into memory that nobody else holds.
+
+        Args:
+            value: the result.
+            path: its place in the tree.
+        """
+        if self._computed is None:  # whoever computed it may have kept it
+            options = self.options._replace(copy=True)
+            self._computed = Learnt(self.catalog, self.target, options, self._kind_of)
+            self._computed._computed = self._computed
+        try:
+            tree = Tree(value, self._kind_of, self.options, whole=not path)
+            return tree.build(self._computed._convert_arrays(tree))
+        except ConversionError as error:
+            error.path = path + error.path
+            raise
 
     def _origin_of(self, kind: Kind) -> Origin:
         return kind.backend or kind.source or self.catalog.backend("numpy")
@@ -140,7 +169,12 @@ class Learnt:
         found = self._pairs.get(source)
         if found is None:
             found = self._pairs[source] = Pair(
-                self.catalog, source, self.target, self.options, self._kind_of
+                self.catalog,
+                source,
+                self.target,
+                self.options,
+                self._kind_of,
+                self.convert_computed,
             )
         return found
 
@@ -163,6 +197,8 @@ class Learnt:
         def ways(kind: Kind, cls: type) -> Ways | None:
             if kind.what in ("number", "scalar"):
                 return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
+            if self._stays(kind):
+                return Ways(Inline("", "{x}", {}))
             return self.pair(self._origin_of(kind)).ways(cls, sturdy=sturdy)
 
         from .plan import write_plan  # the first conversion does without it

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from arrayferry._errors import (
     ArrayFerryError,
     ConversionError,
+    CopyRequiredError,
     PluginWarning,
     UnsupportedDtypeError,
     describe_error,
@@ -27,6 +28,7 @@ from arrayferry._route.devices import resolve_device
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
 from arrayferry._route.sparse import check_sparse
+from arrayferry._route.via_numpy import PASS_COPY
 from arrayferry._tree.kind import Kind
 
 if TYPE_CHECKING:
@@ -110,7 +112,16 @@ def _warn(converter: Converter, what: str) -> None:
 
 
 class Pair:
-    """Converts arrays of one backend to another under fixed options."""
+    """Converts arrays of one backend to another under fixed options.
+
+    Args:
+        catalog: where routes are found.
+        source: the backend or the source of the arrays.
+        target: the backend of the results.
+        options: the options.
+        kind_of: tells what a value is.
+        convert_computed: converts what something was computed to, given its place in the tree.
+    """
 
     def __init__(
         self,
@@ -119,15 +130,18 @@ class Pair:
         target: Backend,
         options: Options,
         kind_of: Callable[[Any], Kind],
+        convert_computed: Callable[[Any, str], Any],
     ) -> None:
         self.catalog = catalog
         self._kind_of = kind_of
+        self._convert_computed = convert_computed
         self.source = source
         self.target = target
         self.options = options
         self._same = source.name == target.name and isinstance(source, Backend)
         self._has_sparse = not self._same and type(source).is_sparse is not Origin.is_sparse
-        self._lazy = source.memory == "lazy" and not self._same
+        self.lazy = source.memory == "lazy" and not self._same
+        self._computes = isinstance(source, Backend) and type(source).compute is not Backend.compute
         self._direct = self._find_direct()
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
 
@@ -177,7 +191,7 @@ class Pair:
             xs: the arrays.
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
-        if self._lazy:
+        if self.lazy:
             return self._computed(xs, path_of)
         found = self._directly(xs)
         if found is not None:
@@ -198,32 +212,65 @@ class Pair:
         return ys
 
     def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
-        """Convert lazy arrays. All are checked first, then all are computed in one call."""
+        """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call."""
         results = list(xs)
-        by_numpy: list[int] = []
+        together, others = self.check(xs, path_of)
+        converted: dict[int, Any] = {}  # what is deferred and in two places stays one
+        for index, value in zip(together, self._values(xs, together, path_of), strict=True):
+            if value is _KEPT:
+                continue
+            x = xs[index]
+            if self._is_deferred(x):
+                if id(x) not in converted:
+                    converted[id(x)] = self._convert_computed(value, path_of(index))
+                results[index] = converted[id(x)]
+            elif self._computes and _is_no_numpy_array(value) and self._kind_of(value).is_array:
+                results[index] = self._convert_computed(value, path_of(index))
+            else:
+                convert = functools.partial(self.fallback, values=value)
+                results[index] = self._located(convert, x, index, path_of)
+        for index in others:
+            results[index] = self._located(self.one, xs[index], index, path_of)
+        return results
+
+    def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
+        """Check lazy arrays and deferred values before any is computed.
+
+        Returns:
+            The indices of those that are computed together, and of those that are converted one by one. What is
+            kept as it is, is in neither.
+        """
+        together: list[int] = []
         others: list[int] = []
         for index, x in enumerate(xs):
-            if self._located(self._is_sparse, x, index, path_of):
-                others.append(index)
-                continue
             try:
-                read = self._located(self._executor.check, x, index, path_of)
+                joined = self._located(self._check, x, index, path_of)
             except UnsupportedDtypeError:
                 if self.options.unsupported != "keep":
                     raise
             else:
-                (by_numpy if read else others).append(index)
-        for index, n in zip(by_numpy, self._values(xs, by_numpy, path_of), strict=True):
-            if n is _KEPT:
-                continue
+                (together if joined else others).append(index)
+        return together, others
 
-            def convert(x: Any, n: Any = n) -> Any:
-                return self.fallback(x, n)
+    def _check(self, x: Any) -> bool:
+        """Check what is known of a lazy array or a deferred value before it is computed.
 
-            results[index] = self._located(convert, xs[index], index, path_of)
-        for index in others:
-            results[index] = self._located(self.one, xs[index], index, path_of)
-        return results
+        Returns:
+            Whether it is computed together with others.
+        """
+        if self._is_deferred(x):
+            if self.options.copy is False:
+                raise CopyRequiredError(
+                    f"memory cannot be shared: a {type(x).__name__} is computed when it is converted",
+                    remedy=PASS_COPY,
+                )
+            return True
+        if self._is_sparse(x):
+            return False
+        return self._executor.check(x) or self._computes
+
+    def _is_deferred(self, x: Any) -> bool:
+        return self._kind_of(x).what == "deferred"
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
@@ -236,8 +283,10 @@ class Pair:
         first = {id(xs[index]): index for index in reversed(indices)}
         once = [index for index in indices if first[id(xs[index])] == index]
         found: Sequence[Any]
-        if self.options.unsupported == "keep" and (
-            type(self.source).to_numpy_many is Origin.to_numpy_many
+        if (
+            self.options.unsupported == "keep"
+            and not self._computes
+            and type(self.source).to_numpy_many is Origin.to_numpy_many
         ):  # one that is refused must not stop the others
             found = [self._read([xs[index]], [index], path_of)[0] for index in once]
         else:
@@ -246,15 +295,17 @@ class Pair:
         for index in indices:
             if index not in values:
                 known = values[first[id(xs[index])]]
-                values[index] = known if known is _KEPT else numpy.array(known, subok=True)
+                shared = isinstance(known, numpy.ndarray) and not self._is_deferred(xs[index])
+                values[index] = numpy.array(known, subok=True) if shared else known
         return [values[index] for index in indices]
 
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
         """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
+        method = "compute" if self._computes else "to_numpy_many"
         try:
-            values: Sequence[Any] = call_backend(self.source, "to_numpy_many", xs)
+            values: Sequence[Any] = call_backend(self.source, method, xs)
         except ConversionError as error:
             if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
@@ -266,16 +317,21 @@ class Pair:
             raise
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
-            count = sum(n is not None for n in values)
+            count = len(values) if self._computes else sum(n is not None for n in values)
         if count != len(indices) or len(values) != count:
+            what = "value" if self._computes else "NumPy array"
             raise ConversionError(
-                f"to_numpy_many() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
+                f"{method}() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
                 f"{len(indices)} arrays",
-                remedy="It must return a list with one NumPy array for each. Report this to the author "
+                remedy=f"It must return a list with one {what} for each. Report this to the author "
                 "of the plugin.",
                 source=self.source.name,
                 target=self.target.name,
             )
+        for value, index in zip(values, indices, strict=True):
+            if isinstance(value, ConversionError):
+                value.locate(path=path_of(index), source=self.source.name, target=self.target.name)
+                raise value
         return values
 
     def _located(
@@ -361,7 +417,7 @@ class Pair:
             if self.options.device is None:
                 return Ways(Inline(no_objects, "{x}", {}))
             return Ways(self._already_there(no_objects))
-        if self._lazy:  # computing takes longer than anything that code could save
+        if self.lazy:  # computing takes longer than anything that code could save
             return None
         direct = self._direct
         if direct is not None and self._is_checked():
@@ -406,6 +462,12 @@ class Pair:
         there, _ = resolve_device(self.target, self.options.device, "cpu")
         names = {"convert": self.one, "device_of": self.source.device_of, "there": there}
         return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
+
+
+def _is_no_numpy_array(value: Any) -> bool:
+    import numpy
+
+    return not isinstance(value, numpy.ndarray)
 
 
 def _inline_call(convert: Any) -> Inline:

@@ -62,6 +62,8 @@ class Backend(Origin):
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends that this one replaces, if both are installed.
+        deferred_types: dotted paths of types of values that are no arrays, but computed to something that
+            may be or hold some, such as Dask's `Delayed`. They are computed together with its arrays.
         autodiff: how the library differentiates, None if gradients cannot cross.
 
     Example:
@@ -86,6 +88,7 @@ class Backend(Origin):
     from_numpy_shares: bool | None = None
     item_types: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
+    deferred_types: tuple[str, ...] = ()
     autodiff: Autodiff | None = None
 
     # Required.
@@ -100,6 +103,23 @@ class Backend(Origin):
             device: where to put it, as `devices` names it or as the library's own object. None
                 leaves the choice to the library.
         """
+
+    # Optional: lazy arrays and deferred values.
+
+    def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
+        """Compute lazy arrays, and values of `deferred_types`, in one call.
+
+        It is called instead of `to_numpy_many` where a backend with `memory = "lazy"` overrides it.
+
+        Args:
+            xs: arrays and deferred values.
+
+        Returns:
+            For each lazy array, an array with its values, of NumPy in memory that nobody else holds, or of
+            another library. For each deferred value, whatever it is computed to. A `ConversionError` in
+            the place of one that failed is raised with its place in the tree.
+        """
+        return self.to_numpy_many(xs)
 
     # Optional: devices.
 

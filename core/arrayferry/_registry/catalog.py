@@ -44,6 +44,7 @@ class _Types:
 
     Attributes:
         arrays: array types and their backends, and the types of sources and their sources.
+        deferred: types of values that are yet to be computed, and the backends that compute them.
         containers: container types and their containers, in the order in which they are asked.
         missing: dotted paths of types that have not been imported yet.
         pytrees: whether JAX is imported, so that its pytrees are known.
@@ -51,6 +52,7 @@ class _Types:
 
     def __init__(self) -> None:
         self.arrays: dict[type, Origin] = {}
+        self.deferred: dict[type, Backend] = {}
         self.containers: dict[type, Container] = {}
         self.missing: set[str] = set()
         self.pytrees = pytrees_are_known()
@@ -261,6 +263,9 @@ class Catalog:
         types = _Types()
         for path, name in self._paths.items():
             types.add(path, types.arrays, self._backends[name])
+        for backend in self._backends.values():
+            for path in backend.deferred_types:
+                types.add(path, types.deferred, backend)
         for source in self._sources:
             for path in source.array_types:
                 types.add(path, types.arrays, source)
@@ -291,6 +296,9 @@ class Catalog:
             if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
                 return Kind("objects", backend, OBJECT_ARRAY)
             return Kind("array", backend)
+        deferred = next((types.deferred[b] for b in cls.__mro__ if b in types.deferred), None)
+        if deferred is not None:
+            return Kind("deferred", deferred)
         for base, container in types.containers.items():
             if issubclass(cls, base):
                 return Kind("container", container=container)

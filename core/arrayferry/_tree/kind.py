@@ -16,9 +16,9 @@ class Kind:
 
     Attributes:
         what: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
-            numbers; "number" for Python's; "container"; "source" for an object that an array is read
-            from; or "other".
-        backend: the backend of an array.
+            numbers; "number" for Python's; "deferred" for a value that is yet to be computed;
+            "container"; "source" for an object that an array is read from; or "other".
+        backend: the backend of an array, or of what computes a deferred value.
         source: what such an object is read by.
         container: the container of a structure, or of an array of objects.
         settled: whether the answer stays the same. It does not for "other" while a library of a
@@ -29,7 +29,9 @@ class Kind:
 
     def __init__(
         self,
-        what: Literal["array", "objects", "scalar", "number", "container", "source", "other"],
+        what: Literal[
+            "array", "objects", "scalar", "number", "deferred", "container", "source", "other"
+        ],
         backend: Backend | None = None,
         container: Container | None = None,
         *,

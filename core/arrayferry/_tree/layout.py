@@ -139,7 +139,7 @@ def _split(
     kind = kind_of(value)
     container = kind.container if kind.what == "container" else None
     if container is None:
-        if not everything and not kind.is_array:
+        if not everything and not kind.is_array and kind.what != "deferred":
             return _Kept(value), (type(value), _hashable(value))
         leaves.append(value)
         paths.append(path)

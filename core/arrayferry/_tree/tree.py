@@ -72,7 +72,8 @@ class Tree:
         value: anything.
         kind_of: tells what a value is: an array, a container, or something else.
         options: say whether Python's numbers and objects that could become arrays count as arrays. None:
-            neither do, and nothing is refused.
+            neither do, nor do deferred values, and nothing is refused.
+        whole: whether it is the whole value, or stands in a place of another one.
 
     Attributes:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
@@ -86,7 +87,12 @@ class Tree:
     """
 
     def __init__(
-        self, value: Any, kind_of: Callable[[Any], Kind], options: Options | None = None
+        self,
+        value: Any,
+        kind_of: Callable[[Any], Kind],
+        options: Options | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
@@ -98,7 +104,7 @@ class Tree:
         self._seen: dict[int, Any] = {}
         self._trail: list[_Step] = []
         try:
-            self.root = self._node(value, 0)
+            self.root = self._node(value, 0 if whole else 1)
         except RecursionError as error:
             self._too_deep(error)
 
@@ -117,6 +123,8 @@ class Tree:
             if not self._scalars:
                 return value
             self._numbers += 1
+        elif what == "deferred" and self._options is None:
+            return value
         self.arrays.append(value)
         self.kinds.append(kind)
         return Leaf(len(self.arrays) - 1)

@@ -1,0 +1,717 @@
+"""Lazy stays lazy: blocks within Dask, and values that are computed together with the arrays of a tree."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import dask
+import dask.array as da
+import distributed
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry_plugins import dask_
+from arrayferry_plugins.dask_ import to_dask
+
+X = np.arange(12.0).reshape(6, 2)
+SINGLE = "ignore:Running on a single-machine scheduler:UserWarning"
+
+
+class Counter:
+    """Counts the tasks that run."""
+
+    def __init__(self):
+        self.times = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, x):
+        with self.lock:
+            self.times += 1
+        return x
+
+    def array(self, x=X, chunks=2):
+        blocks = da.from_array(x, chunks=(chunks, *x.shape[1:]))
+        return blocks.map_blocks(self, dtype=x.dtype, meta=x[:0])
+
+    def delayed(self, x, *others):
+        return dask.delayed(lambda *args: self(args[0]))(dask.delayed(lambda: x)(), *others)
+
+
+@pytest.fixture
+def counter():
+    return Counter()
+
+
+def learnt(to, **options):
+    """Return a conversion that has seen values of several kinds."""
+    conversion = af.converter(to, **options)
+    for _ in range(4):
+        conversion([X, X])
+        conversion({"a": X, "b": {"c": X}})
+    return conversion
+
+
+@pytest.fixture(params=[af.converter, learnt])
+def make(request):
+    return request.param
+
+
+# to_dask: chunks.
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict"])
+def test_arrays_of_any_library_are_split_along_their_first_axis(library):
+    x = af.convert(X, library, narrowing="allow")
+    for chunks, expected in (
+        (None, ((6,), (2,))),
+        (4, ((4, 2), (2,))),
+        (-1, ((6,), (2,))),
+        ((3, 1), ((3, 3), (1, 1))),
+        ({1: 1}, ((6,), (1, 1))),
+        (((1, 5), (2,)), ((1, 5), (2,))),
+        ("auto", ((6,), (2,))),
+    ):
+        y = to_dask({"x": [x]}, chunks)["x"][0]
+        assert y.chunks == expected
+        np.testing.assert_array_equal(y.compute(), X)
+
+
+@pytest.mark.parametrize("way", [to_dask, lambda x: af.convert(x, "dask")])
+def test_large_arrays_are_split_into_blocks_of_some_size(way, monkeypatch):
+    monkeypatch.setattr(dask_, "BLOCK", 400)
+    for shape, chunks in (
+        ((50,), (50,)),
+        ((100,), (50, 50)),
+        ((10, 30), (1,) * 10),
+        ((7, 2, 10), (2, 2, 2, 1)),
+        ((2, 1000), (1, 1)),
+        ((0, 1000), (0,)),
+        ((), ()),
+    ):
+        y = way(np.zeros(shape))
+        assert y.chunks == (chunks, *((n,) for n in shape[1:])) if shape else y.chunks == ()
+        assert (y.compute() == np.zeros(shape)).all()
+
+
+def test_dask_arrays_are_rechunked_only_if_told(counter):
+    x = counter.array()
+    assert to_dask([x])[0] is x
+    y = to_dask([x], 3)[0]
+    assert y.chunks == ((3, 3), (2,))
+    assert to_dask(da.ones((4, 4), chunks=(2, 2)), 1).chunks == ((1,) * 4, (2, 2))
+    assert to_dask(da.ones(()), 2).chunks == ()
+    assert counter.times == 0
+
+
+def test_chunks_that_do_not_fit():
+    for value, chunks in (([np.ones(3)], (1, 1)), ([da.ones(3)], {3: 1}), ([np.ones(3)], "no")):
+        with pytest.raises(af.ConversionError, match=r"chunks=.* do not fit.*\(3,\).*at \[0\]"):
+            to_dask(value, chunks)
+    x = da.ones(4, chunks=2)
+    with pytest.raises(af.ConversionError, match=r"chunks=1 .*compute_chunk_sizes\(\)") as caught:
+        to_dask({"k": x[x > 0]}, 1)
+    assert caught.value.path == "['k']"
+    assert "\n" not in str(caught.value)
+    assert dask_._chunks.get() is None
+
+
+def test_a_tree_keeps_everything_else():
+    shared = [X]
+    value = {"a": shared, "b": shared, "n": 3, "t": "text", "o": np.array([X, None], object)}
+    found = to_dask(value, 2, blocks="torch")
+    assert found["a"] is found["b"]
+    assert (found["n"], found["t"]) == (3, "text")
+    assert found["o"][0].numblocks == (3, 1)
+    assert isinstance(found["o"][0].blocks[0].compute(), torch.Tensor)
+    assert shared[0] is X
+    delayed = dask.delayed(X)
+    assert to_dask([delayed], 2, blocks="jax")[0] is delayed
+    number = to_dask([1.5], scalars="convert", blocks="jax")[0]
+    assert isinstance(number.compute(), jax.Array)
+    text = np.array(["a"])
+    assert to_dask(text, blocks="jax", unsupported="keep").compute().tolist() == ["a"]
+
+
+# to_dask: blocks.
+
+
+TYPES = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex128"])
+@pytest.mark.parametrize("library", TYPES)
+@pytest.mark.parametrize("given", TYPES)
+def test_blocks_of_one_library_become_those_of_another(counter, given, library, dtype):
+    x = to_dask(counter.array(X.astype(dtype)), blocks=given)
+    y = to_dask(x, blocks=library)
+    expected = {"float64": "float32", "complex128": "complex64"}.get(dtype, dtype)
+    expected = expected if "jax" in (given, library) else dtype
+    assert y.chunks == x.chunks
+    assert y.dtype == y._meta.dtype == expected
+    assert y.name == to_dask(x, blocks=library).name
+    assert y.name.startswith(f"to-{library}-")
+    meta = np.ndarray if library == "torch" else TYPES[library]
+    assert isinstance(y._meta, meta)
+    assert y._meta.shape == (0, 0)
+    assert counter.times == 0
+    assert isinstance(y.blocks[0].compute(), TYPES[library])
+    assert counter.times == 1
+    for found, wanted in (
+        (y, X),
+        (y[1:5], X[1:5]),
+        (y[:, 1], X[:, 1]),
+        (da.concatenate([y, y]), np.concatenate([X, X])),
+        (y.rechunk((3, 1)), X),
+        (y.map_blocks(lambda block: block + block), (X.astype(dtype) + X.astype(dtype))),
+    ):
+        values = found.compute()
+        assert isinstance(values, TYPES[library])
+        np.testing.assert_array_equal(np.asarray(values), wanted.astype(expected))
+
+
+@pytest.mark.parametrize("library", [*TYPES, "array_api_strict"])
+@pytest.mark.parametrize("to", TYPES)
+def test_arrays_of_such_blocks_are_converted(counter, library, to, make):
+    x = to_dask(counter.array(), blocks=library)
+    conversion = make(to)
+    for _ in range(3):
+        counter.times = 0
+        found = conversion({"a": x, "b": x, "c": X})
+        assert counter.times == 3
+        for y in found.values():
+            assert isinstance(y, TYPES[to])
+            np.testing.assert_array_equal(np.asarray(y), X)
+    for name in found:
+        for other in found:
+            if to != "jax" and name != other:
+                assert not np.shares_memory(np.asarray(found[name]), np.asarray(found[other]))
+
+
+def test_tensors_in_a_graph_are_not_written_through():
+    held = torch.ones(3)
+    x = da.Array({("held", 0): held}, "held", ((3,),), meta=np.ones(0, np.float32))
+    y = af.convert(x, "torch")
+    y.zero_()
+    assert held.tolist() == [1, 1, 1]
+    assert af.convert(x, "dask", copy=True).compute().data_ptr() != held.data_ptr()
+
+
+@pytest.mark.parametrize("library", TYPES)
+@pytest.mark.parametrize("make_array", [
+    lambda: da.ones(()),
+    lambda: da.arange(5, chunks=2).sum(),
+    lambda: da.ones((4, 2), chunks=((0, 2, 0, 2), (2, 0))),
+    lambda: (lambda x: x[x > 0])(da.arange(5, chunks=2)),
+    lambda: da.ones((0, 3)),
+], ids=["0-d", "sum", "empty blocks", "unknown sizes", "empty"])  # fmt: skip
+def test_odd_shapes(library, make_array):
+    x = make_array()
+    expected = x.compute()
+    y = to_dask(x, blocks=library)
+    assert str(y.chunks) == str(x.chunks)  # nan is not equal to itself
+    for found in (y.compute(), af.convert(x, library), af.convert(y, library)):
+        assert isinstance(found, TYPES[library])
+        assert found.shape == np.shape(expected)
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_what_blocks_cannot_be_is_refused_at_once(counter):
+    records = counter.array(np.zeros(4, [("a", "i4"), ("b", "f8")]))
+    for x in (records, counter.array(np.array([1, "a"], object)), counter.array(np.array(["t"]))):
+        for library in ("torch", "jax"):
+            with pytest.raises(af.UnsupportedDtypeError, match=r"at \['x'\]"):
+                to_dask({"x": x}, blocks=library)
+            assert to_dask({"x": x}, blocks=library, unsupported="keep")["x"] is x
+        assert to_dask(x, blocks="numpy").dtype == x.dtype
+    with pytest.raises(af.NarrowingError, match="narrowing to float32 is forbidden"):
+        to_dask(counter.array(), blocks="jax", narrowing="forbid")
+    with pytest.raises(af.CopyRequiredError):
+        to_dask(counter.array(), blocks="jax", copy=False)
+    with pytest.raises(af.OptionError, match="cannot be Dask arrays"):
+        to_dask(X, blocks="dask")
+    with pytest.raises(af.UnknownBackendError):
+        to_dask(X, blocks="nothing")
+    with pytest.raises(af.DeviceError):
+        to_dask(X, blocks="torch", device="cuda:9")
+    assert counter.times == 0
+
+
+def test_options_of_blocks():
+    x = da.from_array(np.array([2**40, 1]), chunks=1)
+    y = to_dask(x, blocks="jax")
+    assert y.dtype == "int32"
+    assert y.blocks[1].compute().tolist() == [1]
+    with pytest.raises(af.NarrowingError, match="1099511627776 does not fit int32"):
+        y.compute()
+    assert to_dask(x, blocks="jax", narrowing="allow").compute().tolist() == [0, 1]
+    names = {
+        to_dask(x, blocks=library, **options).name
+        for library in TYPES
+        for options in ({}, {"narrowing": "allow"}, {"copy": True})
+    }
+    assert len(names) == 9
+    masked = to_dask(da.ma.masked_greater(da.arange(4, chunks=2), 2), blocks="torch")
+    assert masked.blocks[0].compute().tolist() == [0, 1]
+    with pytest.raises(af.ConversionError, match="mask would be lost"):
+        masked.compute()
+    copies = to_dask(da.from_array(X, chunks=(2, 2)), blocks="torch", copy=True)
+    assert not np.shares_memory(copies.blocks[0].compute().numpy(), X)
+
+
+def test_names_are_those_of_other_processes(run_python):
+    script = (
+        "import dask.array as da\nfrom arrayferry_plugins.dask_ import to_dask\n"
+        "x = da.ones((4, 2), chunks=2)\n"
+        "print([to_dask(x, blocks=b).name for b in ('numpy', 'torch')])"
+    )
+    x = da.ones((4, 2), chunks=2)
+    here = [to_dask(x, blocks=library).name for library in ("numpy", "torch")]
+    assert run_python(script).strip() == str(here)
+
+
+@pytest.mark.parametrize("library", TYPES)
+def test_a_converter_in_map_blocks(counter, library, make):
+    y = counter.array().map_blocks(make(library))
+    assert counter.times == 0
+    assert isinstance(y._meta, TYPES[library])
+    assert y.chunks == ((2, 2, 2), (2,))
+    assert str(y.dtype).endswith("float32" if library == "jax" else "float64")
+    assert isinstance(y.blocks[1].compute(), TYPES[library])
+    for found in (y.compute(), af.convert(y, library)):
+        assert isinstance(found, TYPES[library])
+        np.testing.assert_array_equal(np.asarray(found), X)
+    again = to_dask(y, blocks="numpy")
+    assert isinstance(again.compute(), np.ndarray)
+
+
+def test_conversions_within_blocks():
+    def double(block):
+        lazy = da.from_array(block, chunks=1)
+        return af.convert(af.convert({"k": lazy}, "torch")["k"] * 2, "numpy")
+
+    x = da.arange(4, chunks=2)
+    for scheduler in ("threads", "synchronous"):
+        assert x.map_blocks(double).compute(scheduler=scheduler).tolist() == [0, 2, 4, 6]
+
+
+# Delayed.
+
+
+@pytest.mark.parametrize("to", TYPES)
+def test_a_delayed_is_computed_with_everything_else(counter, to, make):
+    conversion = make(to)
+    for _ in range(4):
+        counter.times = 0
+        source = counter.delayed(X)
+        array = da.from_delayed(source, X.shape, X.dtype)
+        value = {
+            "d": source,
+            "x": [array + 1, {"y": array * 2}],
+            "first": source[0],
+            "n": X,
+            "t": "text",
+        }
+        found = conversion(value)
+        assert counter.times == 1
+        assert all(isinstance(y, TYPES[to]) for y in (found["d"], found["x"][0], found["first"]))
+        np.testing.assert_array_equal(np.asarray(found["d"]), X)
+        np.testing.assert_array_equal(np.asarray(found["x"][0]), X + 1)
+        np.testing.assert_array_equal(np.asarray(found["x"][1]["y"]), X * 2)
+        np.testing.assert_array_equal(np.asarray(found["first"]), X[0])
+        np.testing.assert_array_equal(np.asarray(found["n"]), X)
+
+
+def test_results_are_in_their_places(counter):
+    for _ in range(4):
+        value = []
+        for number in range(9):
+            x = np.full(2, float(number))
+            value.append(counter.array(x) if number % 3 else counter.delayed(x))
+        found = af.convert(value, "torch")
+        assert [float(y[0]) for y in found] == list(range(9))
+
+
+class Unknown:
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(1)
+
+
+def test_what_a_delayed_may_be_computed_to(make):
+    other = object()
+    tree = {"a": [jnp.ones(2), "text"], "b": (torch.ones(1), None), "n": 1}
+    for to in TYPES:
+        conversion = make(to)
+        for _ in range(3):
+            found = conversion(dask.delayed(lambda: tree)())
+            assert isinstance(found["a"][0], TYPES[to])
+            assert isinstance(found["b"][0], TYPES[to])
+            assert (found["a"][1], found["b"][1], found["n"]) == ("text", None, 1)
+            assert conversion([dask.delayed(lambda: other)()])[0] is other
+            assert conversion([dask.delayed(lambda: None)()]) == [None]
+            assert conversion(dask.delayed(lambda: 3)()) == 3
+            assert isinstance(conversion(dask.delayed(lambda: np.float32(3))()), TYPES[to])
+            lazy = dask.delayed(lambda: {"x": da.ones(3), "d": dask.delayed(np.ones)(2)})()
+            found = conversion([lazy])[0]
+            assert isinstance(found["x"], TYPES[to])
+            assert isinstance(found["d"], TYPES[to])
+        numbers = make(to, scalars="convert")
+        assert isinstance(numbers(dask.delayed(lambda: [3])())[0], TYPES[to])
+
+
+def test_unknown_objects_follow_the_option():
+    for _ in range(3):
+        lazy = dask.delayed(Unknown)()
+        with pytest.raises(af.NotAnArrayError):
+            af.convert(lazy, "torch")
+        assert isinstance(af.convert([lazy], "torch")[0], Unknown)
+        assert af.convert([lazy], "torch", unknown="convert")[0].tolist() == [1]
+        with pytest.raises(af.NotAnArrayError, match=r"at \[0\]"):
+            af.convert([lazy], "torch", unknown="raise")
+        with pytest.raises(af.NotAnArrayError, match=r"at \['k'\]"):
+            af.convert(dask.delayed(lambda: {"k": Unknown()})(), "torch", unknown="raise")
+
+
+def test_one_delayed_in_two_places_stays_one(counter):
+    for to in ("torch", "numpy"):
+        counter.times = 0
+        lazy = counter.delayed([X])
+        found = af.convert({"a": lazy, "b": [lazy]}, to)
+        assert found["a"] is found["b"][0]
+        assert counter.times == 1
+    other = counter.delayed(X)
+    found = af.convert([other, dask.delayed(other), other + 0], "numpy")
+    assert found[0] is found[1]
+    assert not np.shares_memory(found[0], found[2])
+
+
+@pytest.mark.parametrize("to", TYPES)
+def test_what_is_computed_belongs_to_the_caller(to):
+    held = af.convert(X.copy(), to)
+    found = af.convert([dask.delayed(lambda: held)(), dask.delayed(held)], to)
+    for y in found:
+        assert isinstance(y, TYPES[to])
+        if to != "jax":
+            y += 1
+            assert np.asarray(held).sum() == X.sum()
+            assert np.asarray(y).sum() == X.sum() + X.size
+
+
+def test_nothing_is_computed_if_something_is_refused(counter):
+    for refused, options, error in (
+        (X, {"copy": False}, af.CopyRequiredError),
+        (counter.array(np.array(["t"])), {}, af.UnsupportedDtypeError),
+        (np.array(["t"]), {}, af.UnsupportedDtypeError),
+        (counter.array(), {"narrowing": "forbid"}, af.NarrowingError),
+    ):
+        conversion = af.converter("jax", **options)
+        for _ in range(4):
+            with pytest.raises(error):
+                conversion({"d": counter.delayed(X), "x": refused})
+    with pytest.raises(af.CopyRequiredError, match=r"a Delayed is computed.*at \['d'\].*dask to"):
+        af.convert({"d": counter.delayed(X)}, "torch", copy=False)
+    assert counter.times == 0
+
+
+class Stored:
+    """A dataset in a file."""
+
+    dtype = np.dtype("U1")
+
+    def __init__(self):
+        self.reads = 0
+
+
+class Stores(af.Source):
+    name, package, memory = "stores", "builtins", "lazy"
+    array_types = (f"{__name__}.Stored",)
+
+    def to_numpy(self, x):
+        x.reads += 1
+        return np.array(["a"])
+
+
+def test_nothing_is_computed_if_another_lazy_library_is_refused(counter, register):
+    register(Stores())
+    stored = Stored()
+    for value in ([counter.delayed(X), counter.array(), stored], [stored, counter.array()]):
+        with pytest.raises(af.UnsupportedDtypeError, match="from stores to torch"):
+            af.convert(value, "torch", unknown="convert")
+    stored.dtype = np.dtype("i4")
+    for value in ([stored, counter.array()], [counter.array(), stored]):
+        value.append(counter.array(np.array(["t"])))
+        with pytest.raises(af.UnsupportedDtypeError, match="from dask to torch"):
+            af.convert(value, "torch", unknown="convert")
+    assert counter.times == stored.reads == 0
+
+
+def test_a_mask_is_named_with_its_place():
+    masked = da.ma.masked_greater(da.arange(4, chunks=2), 2)
+    with pytest.raises(af.ConversionError, match=r"masked blocks .*, at \['b'\]\[0\], from dask"):
+        af.convert({"a": da.ones(2), "b": [masked]}, "torch")
+
+
+def test_within_dask_a_delayed_stays_as_it_is(counter):
+    for options in ({}, {"copy": True}, {"copy": False}, {"device": "cpu"}):
+        conversion = af.converter("dask", **options)
+        for _ in range(5):
+            lazy, array = counter.delayed(X), counter.array()
+            found = conversion({"d": lazy, "l": [lazy, array]})
+            assert found["d"] is found["l"][0] is lazy
+            assert isinstance(found["l"][1], da.Array)
+            assert conversion(lazy) is lazy
+    assert counter.times == 0
+
+
+def test_errors_name_the_place(counter):
+    lazy = dask.delayed(lambda: {"k": [1, np.array(["text"])]})()
+    for _ in range(4):
+        with pytest.raises(af.UnsupportedDtypeError) as caught:
+            af.convert({"a": (X, lazy)}, "torch")
+        assert caught.value.path == "['a'][1]['k'][1]"
+        with pytest.raises(af.NarrowingError) as caught:
+            af.convert(dask.delayed(lambda: [np.array([2**40])])(), "jax")
+        assert caught.value.path == "[0]"
+    kept = af.convert([lazy], "torch", unsupported="keep")[0]
+    assert kept["k"][1].tolist() == ["text"]
+    failing = dask.delayed(lambda: 1 / 0)()
+    for value, path in (([X, failing], r"\[1\]"), ([failing, da.ones(2)], r"\[0\], \[1\]")):
+        with pytest.raises(af.ConversionError, match=f"ZeroDivisionError.*at {path}, from dask"):
+            af.convert(value, "torch")
+
+
+def test_a_delayed_is_no_array(counter):
+    lazy = counter.delayed(X)
+    for ask in (af.backend_of, af.namespace_of, lambda x: af.route(x, "torch")):
+        with pytest.raises(af.NotAnArrayError, match="Delayed is not an array before it is comp"):
+            ask(lazy)
+    assert af.first_array([lazy]) == (None, None)
+    assert af.first_array([lazy, X])[0] is X
+    with pytest.raises(af.NotAnArrayError, match="Delayed that holds no array"):
+        af.convert(X, like=lazy)
+    leaves, layout = af.flatten({"d": lazy, "t": "text"})
+    assert leaves == [lazy]
+    assert layout.unflatten([X])["d"] is X
+    assert counter.times == 0
+
+
+def test_functions_take_what_it_is_computed_to(counter):
+    @af.agnostic("numpy")
+    def total(x, scale=1.0):
+        assert isinstance(x, np.ndarray)
+        return x.sum() * scale
+
+    assert total(counter.delayed(X)) == X.sum()
+    found = total(torch.ones(2), scale=dask.delayed(lambda: np.float64(3))())
+    assert isinstance(found, torch.Tensor)
+    assert found == 6
+
+    @af.agnostic("jax", differentiable=True)
+    def product(x, y):
+        return (x * y["k"]).sum()
+
+    x = torch.ones(2, requires_grad=True)
+    product(x, {"k": dask.delayed(lambda: np.full(2, 3.0, np.float32))()}).backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
+@pytest.mark.filterwarnings(SINGLE)
+def test_schedulers(scheduler):
+    x = to_dask(da.ones(4, chunks=2), blocks="torch")
+    with dask.config.set(scheduler=scheduler, num_workers=1):
+        found = af.convert({"d": dask.delayed(sum)([1, 2]), "x": x + 1, "y": [x]}, "numpy")
+        assert x.compute().tolist() == [1] * 4
+    assert found["d"] == 3
+    assert found["x"].tolist() == [2] * 4
+    assert found["y"][0].tolist() == [1] * 4
+
+
+class Promise:
+    """A value of a library of a plugin that is yet to be computed."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Promises(af.Backend):
+    name, package, memory = "promises", "builtins", "lazy"
+    array_types = (f"{__name__}.NoSuchArray",)
+    deferred_types = (f"{__name__}.Promise",)
+    answer = None
+
+    def to_numpy(self, x):
+        raise AssertionError
+
+    def from_numpy(self, x, device=None):
+        raise AssertionError
+
+    def compute(self, xs):
+        return [x.value for x in xs] if self.answer is None else self.answer
+
+
+def test_a_plugin_may_have_deferred_values(register):
+    part = register(Promises())
+    assert af.registry.kind(Promise(1)).what == "deferred"
+    lazy = Promise({"k": X})
+    assert isinstance(af.convert([lazy], "torch")[0]["k"], torch.Tensor)
+    assert af.convert([lazy], "promises") == [lazy]
+    part.answer = [af.ConversionError("it is lost", remedy="Find it.")]
+    with pytest.raises(
+        af.ConversionError, match=r"^it is lost, at \[0\], from promises to torch. F"
+    ):
+        af.convert([lazy], "torch")
+    part.answer = []
+    with pytest.raises(af.ConversionError, match=r"compute\(\) of the .* returned 0 for 1 arrays"):
+        af.convert([lazy], "torch")
+
+
+def test_nothing_is_imported_for_it(run_python):
+    script = (
+        "import sys, numpy as np, arrayferry as af\nfrom dask import delayed\n"
+        "lazy = delayed(lambda: np.ones(2))()\n"
+        "assert af.convert([lazy], 'numpy')[0].tolist() == [1, 1]\n"
+        "print([m for m in ('distributed', 'dask.dataframe', 'dask.bag') if m in sys.modules])"
+    )
+    assert "dask.dataframe" not in run_python(script)
+
+
+# Clusters.
+
+
+@pytest.fixture(scope="module")
+def clients():
+    """Return the default client of a cluster with one thread, and another client."""
+    with (
+        dask.config.set({"distributed.worker.daemon": True}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as other,
+        distributed.Client(cluster) as client,
+    ):
+        yield client, other
+
+
+def tree_of(x):
+    return {"k": [np.full(2, x), "text"]}
+
+
+def slow(x):
+    time.sleep(0.3)
+    return np.full(2, x)
+
+
+def fails():
+    raise KeyError("lost")
+
+
+def test_futures_of_any_client(clients, make):
+    client, other = clients
+    conversion = make("torch")
+    for number in range(3):
+        value = {
+            "f": client.submit(slow, number, pure=False),
+            "g": [other.submit(tree_of, number, pure=False)],
+            "n": client.submit(sum, [number, 1]),
+            "x": da.full(4, number, chunks=2),
+            "d": dask.delayed(tree_of)(number),
+            "y": X,
+        }
+        found = conversion(value)
+        assert found["f"].tolist() == found["d"]["k"][0].tolist() == [number] * 2
+        assert found["g"][0]["k"][0].tolist() == [number] * 2
+        assert found["g"][0]["k"][1] == "text"
+        assert found["n"] == number + 1
+        assert found["x"].tolist() == [number] * 4
+        assert all(isinstance(found[key], torch.Tensor) for key in "fxy")
+    future = value["f"]
+    found = af.convert([future, future], "numpy")
+    assert found[0] is found[1]
+    found[0][:] = 7  # what comes from a worker may be read-only
+    assert af.convert([future], "dask")[0] is future
+    with pytest.raises(af.CopyRequiredError, match=r"a Future is computed.*at \[0\]"):
+        af.convert([future], "torch", copy=False)
+    with pytest.raises(af.NotAnArrayError, match="Future is not an array before"):
+        af.backend_of(future)
+
+
+def test_futures_without_a_result(clients, counter):
+    client, other = clients
+    for owner in (client, other):
+        failing = owner.submit(fails, pure=False)
+        for _ in range(2):  # still running, then known to have failed
+            with pytest.raises(af.ConversionError, match="its task raised KeyError") as caught:
+                af.convert({"a": [X, {"b": failing}]}, "torch")
+            assert caught.value.path == "['a'][1]['b']"
+            assert isinstance(caught.value.__cause__, KeyError)
+        cancelled = owner.submit(slow, 1, pure=False)
+        cancelled.cancel()
+        with pytest.raises(af.ConversionError, match=r"it is cancelled, at \['c'\], from dask to"):
+            af.convert({"d": counter.delayed(X), "x": counter.array(), "c": cancelled}, "torch")
+    assert counter.times == 0
+
+
+def test_a_closed_client(clients):
+    cluster = clients[0].cluster
+    with distributed.Client(cluster, set_as_default=False) as short:
+        done, persisted = short.submit(slow, 1, pure=False), short.persist(da.ones(4, chunks=2))
+        distributed.client.futures_of(persisted)[0].result(timeout=60)
+    for value in (done, persisted):
+        with pytest.raises(af.ConversionError, match=r"it has no open client, at \[0\]"):
+            af.convert([value], "torch")
+
+
+@pytest.mark.filterwarnings(SINGLE)
+def test_persisted_arrays_of_any_client(clients):
+    for owner in clients:
+        persisted = owner.persist(da.ones((4, 2), chunks=2) + 1)
+        for scheduler in (None, "threads"):
+            with dask.config.set(scheduler=scheduler):
+                found = af.convert({"p": persisted, "d": dask.delayed(slow)(1)}, "torch")
+            assert found["p"].tolist() == [[2, 2]] * 4
+            assert found["d"].tolist() == [1, 1]
+        assert to_dask(persisted, blocks="jax").compute(scheduler=owner).tolist() == [[2, 2]] * 4
+    both = [owner.persist(da.ones(4, chunks=2)) for owner in clients]
+    with pytest.raises(af.ConversionError, match="2 different clients"):
+        af.convert(both, "torch")
+    gone = clients[1].persist(da.zeros(4, chunks=2))
+    for future in distributed.client.futures_of(gone):
+        future.cancel()
+    with pytest.raises(af.ConversionError, match=r"it is cancelled, at \[0\]"):
+        af.convert([gone], "torch")
+
+
+def in_a_task(x):
+    future = distributed.get_client().submit(slow, x, pure=False)
+    value = {"f": future, "d": dask.delayed(slow)(x), "x": da.full(4, x, chunks=2)}
+    found = af.convert(value, "torch")
+    return {key: y.tolist() for key, y in found.items()}
+
+
+def test_in_a_task_on_a_worker_with_one_thread(clients):
+    found = clients[0].submit(in_a_task, 3, pure=False).result(timeout=60)
+    assert found == {"f": [3, 3], "d": [3, 3], "x": [3] * 4}
+
+
+@pytest.mark.parametrize("library", TYPES)
+def test_blocks_on_a_cluster(clients, library):
+    y = to_dask(da.from_array(X, chunks=(2, 2)), blocks=library)
+    found = y.compute(scheduler=clients[0])
+    assert isinstance(found, TYPES[library])
+    np.testing.assert_array_equal(np.asarray(found), X)
+    persisted = clients[0].persist(y)
+    np.testing.assert_array_equal(af.convert(persisted, "numpy"), X)
+    future = clients[0].compute(y.blocks[0])
+    assert isinstance(future.result(timeout=60), TYPES[library])
+
+
+def test_conversions_of_blocks_are_portable():
+    y = to_dask(da.ones(4, chunks=2), blocks="torch")
+    assert pickle.loads(pickle.dumps(y)).compute().tolist() == [1] * 4
+    assert dask.base.tokenize(y) == dask.base.tokenize(pickle.loads(pickle.dumps(y)))

@@ -1,0 +1,107 @@
+"""Dask's other collections: DataFrames, bags, and xarray's objects over Dask."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+bag = pytest.importorskip("dask.bag")
+torch = pytest.importorskip("torch")
+
+
+def frame():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    return dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
+
+
+COLLECTIONS = {
+    "DataFrame": (frame, "x.to_dask_array(lengths=True)", [[1, 4], [2, 5], [3, 6]]),
+    "Series": (lambda: frame().a, "x.to_dask_array(lengths=True)", [1, 2, 3]),
+    "Index": (lambda: frame().index, "x.to_dask_array(lengths=True)", [0, 1, 2]),
+    "Scalar": (lambda: frame().a.sum(), "x.to_delayed()", 6),
+    "Bag": (lambda: bag.from_sequence([1, 2, 3], npartitions=2), "x.to_delayed()", [[1, 2], [3]]),
+    "Item": (lambda: bag.from_sequence([1, 2, 3]).sum(), "x.to_delayed()", 6),
+}
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch", "dask"])
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_a_collection_is_refused_and_the_remedy_works(name, to):
+    make, remedy, values = COLLECTIONS[name]
+    x = make()
+    for options in ({}, {"copy": False}, {"unsupported": "keep"}):
+        with pytest.raises(af.ConversionError) as caught:
+            af.convert(x, to, **options)
+        assert f"a Dask {name} cannot be converted, from dask." in str(caught.value)
+        assert f"Convert {remedy} instead" in caught.value.remedy
+    assert af.convert([x, 1], to)[0] is x
+    with pytest.raises(af.NotAnArrayError, match=r"at \['k'\]"):
+        af.convert({"k": x}, to, unknown="raise")
+    with pytest.raises(af.ConversionError, match=rf"a Dask {name} .*at \['k'\]"):
+        af.convert({"k": x}, to, unknown="convert")
+    found = af.convert(eval(remedy, {"x": x}), "torch")
+    assert (found.tolist() if isinstance(found, torch.Tensor) else found) == values
+
+
+def test_partitions_of_a_bag_of_arrays():
+    x = bag.from_sequence([np.ones(2), np.zeros(2)], npartitions=2)
+    found = af.convert(x.to_delayed(), "torch")
+    assert [part[0].tolist() for part in found] == [[1, 1], [0, 0]]
+
+
+@pytest.fixture
+def counted():
+    """Return a dataset of two variables over one Dask array, and how often its two blocks ran."""
+    xr = pytest.importorskip("xarray")
+    lock, runs = threading.Lock(), []
+
+    def block(x):
+        with lock:
+            runs.append(1)
+        return x
+
+    shared = da.ones((4, 2), chunks=(2, 2)).map_blocks(block, dtype=float, meta=np.ones((0, 0)))
+    variables = {"u": (("x", "y"), shared + 1), "v": (("x", "y"), shared * 2)}
+    return xr.Dataset(variables, coords={"x": np.arange(4)}), runs
+
+
+@pytest.mark.parametrize("to", ["numpy", "jax"])
+def test_a_dataset_is_computed_in_one_graph(counted, to):
+    data, runs = counted
+    for _ in range(4):
+        runs.clear()
+        found = af.convert({"d": data, "u": data.u, "n": dask.delayed(sum)([1])}, to)
+        assert len(runs) == 2
+        assert af.backend_of(found["d"].v.data).name == to
+        assert found["d"].u.dims == ("x", "y")
+        assert float(found["d"].v.sum()) == float(found["u"].sum()) == 16
+        assert found["n"] == 1
+
+
+def test_a_dataset_stays_lazy(counted):
+    from arrayferry_plugins.dask_ import to_dask
+
+    data, runs = counted
+    for _ in range(4):
+        assert isinstance(af.convert(data, "dask").u.data, da.Array)
+    found = to_dask(data, 1, blocks="jax")
+    assert found.u.data.chunks == ((1, 1, 1, 1), (2,))
+    assert found.u.dims == ("x", "y")
+    assert runs == []
+    assert af.backend_of(found.u.data.blocks[0].compute()).name == "jax"
+    assert len(runs) == 1
+
+
+def test_a_dask_frame_needs_no_import_of_ours(run_python):
+    script = (
+        "import sys, dask.array as da, arrayferry as af\n"
+        "af.convert([da.ones(2), object()], 'numpy', unknown='convert')\n"
+        "print('dask.dataframe' in sys.modules)"
+    )
+    assert run_python(script).strip() == "False"
