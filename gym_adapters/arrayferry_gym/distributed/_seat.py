@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 import uuid
@@ -47,10 +48,10 @@ class Seat:
         """Let the host answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
-        host = self._host
+        host, context = self._host, contextvars.copy_context()  # in which get_worker() works
 
         def work() -> None:
-            reply = host.answer(request)
+            reply = context.run(host.answer, request)
             try:
                 loop.call_soon_threadsafe(_set, future, reply)
             except RuntimeError:  # the worker has closed meanwhile
