@@ -135,7 +135,7 @@ class DaskEngine(Engine):
     async def _ask_scheduler(self) -> list[str]:
         try:
             found = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE)
-        except (OSError, TimeoutError, asyncio.TimeoutError, AttributeError) as error:
+        except (OSError, TimeoutError, AttributeError) as error:
             raise SchedulerLostError(
                 f"the scheduler at {self._client.scheduler.address} cannot be reached",
                 remedy="Start it again, make a new client, and make the environments again.",
@@ -192,7 +192,7 @@ class DaskEngine(Engine):
         )
         try:
             results = await asyncio.wait_for(coroutine, timeout)
-        except (TimeoutError, asyncio.TimeoutError):
+        except TimeoutError:
             raise EnvTimeoutError(
                 f"one of the workers {', '.join(workers)} did not import {name} within {timeout:g} s",
                 remedy="Pass a longer timeout.",
@@ -358,6 +358,6 @@ def _local_cluster(n_workers: int) -> distributed.LocalCluster:
         )
     except Exception as error:
         raise NoWorkerError(
-            f"a cluster on this machine could not be started: {type(error).__name__}: {error}", remedy=guard
+            f"a cluster on this machine could not be started: {type(error).__name__}: {error}",
+            remedy=guard,
         ) from error
-

@@ -379,7 +379,9 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
 
         kept = [len(indices) > 1 or _is_kept(batch) for indices, batch in pieces]
         assembled = iter(
-            self._engine.assemble([x for (_, x), remote in zip(pieces, kept, strict=True) if remote])
+            self._engine.assemble(
+                [x for (_, x), remote in zip(pieces, kept, strict=True) if remote]
+            )
         )
         arrays = [
             (indices, next(assembled) if remote else map_arrays(da.from_array, batch))

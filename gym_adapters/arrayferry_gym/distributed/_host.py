@@ -106,7 +106,7 @@ class Failure:
         return cls(index, type(error).__name__, text, lines, packed, setup, module)
 
 
-class _Unusable(Exception):
+class _SetupError(Exception):
     """An environment cannot be made in this process. The cause says why."""
 
 
@@ -145,7 +145,7 @@ class Host:
         try:
             method, arguments = unpack(request)
             reply = getattr(self, f"_{method}")(*arguments)
-        except _Unusable as unusable:
+        except _SetupError as unusable:
             reply = Failure.of(unusable.__cause__ or unusable, self.current, setup=True)
         except BaseException as error:  # also SystemExit, which must not end the worker
             reply = Failure.of(error, self.current)
@@ -163,10 +163,10 @@ class Host:
             try:
                 env = unpack(order.factory)()
             except ImportError as error:
-                raise _Unusable from error
+                raise _SetupError from error
             except AttributeError as error:
                 if "Can't get attribute" in str(error):  # an older version of a module
-                    raise _Unusable from error
+                    raise _SetupError from error
                 raise
             record = self._records[order.index] = _Record(env, ended=order.pending)
             for name, value in order.attributes:

@@ -20,6 +20,8 @@ from ._host import Failure, Order, pack, unpack
 
 __all__ = ["Group", "Placement"]
 
+_START = 30.0
+"""Seconds that a worker may take at least to import what it needs."""
 _LOOK = 1.0
 """Seconds between two looks for workers that have come back."""
 
@@ -124,7 +126,7 @@ class Placement:
             position = index * len(self.groups) // self._num_envs
             self.groups[position].indices.append(index)
         self.homeless.clear()
-        self._full = len(self.groups)
+        self._full = len({group.worker for group in self.groups})
         requests = {
             group: ("make", [Order(index, factories[index]) for index in group.indices], True)
             for group in self.groups
@@ -141,7 +143,7 @@ class Placement:
     def configure(self, *configuration: Any) -> None:
         """Tell all hosts, and those that come later, the autoreset mode and the space."""
         self.configuration = configuration
-        self.ask({group: ("configure", *configuration) for group in self.groups})
+        self.ask(dict.fromkeys(self.groups, ("configure", *configuration)))
 
     def settle(self, order: Callable[[int], Order]) -> dict[int, tuple[Any, dict[str, Any]]]:
         """Make all homeless environments again, spread over the hosts.
@@ -214,11 +216,11 @@ class Placement:
                 new.append(worker)
         if not new:
             return
-        hosts = self.engine.place(new, self.timeout)
+        hosts = self.engine.place(new, max(self.timeout, _START))
         placed = [Group(host, worker) for host, worker in zip(hosts, new, strict=True) if host]
         self.groups.extend(placed)
         if self.configuration is not None:
-            self.ask({group: ("configure", *self.configuration) for group in placed})
+            self.ask(dict.fromkeys(placed, ("configure", *self.configuration)))
 
     def look_for_workers(self) -> None:
         """Place hosts on workers that have come back, if environments are displaced. It is cheap."""
@@ -228,7 +230,7 @@ class Placement:
         self._next_look = now + _LOOK
         self._place()
         load = self._load()
-        loads = [load[group] for group in self.groups]
+        loads = [load[worker] for worker in {group.worker for group in self.groups}]
         if len(loads) >= self._full and loads and max(loads) - min(loads) <= 1:
             self.displaced.clear()
 
@@ -292,7 +294,9 @@ def _failed(failure: Failure, group: Group, method: str) -> DistributedEnvError:
     indices = tuple(group.indices) if failure.index is None else (failure.index,)
     error: DistributedEnvError
     if failure.setup:
-        missing = f"cannot import {failure.module}" if failure.module else "cannot load its function"
+        missing = (
+            f"cannot import {failure.module}" if failure.module else "cannot load its function"
+        )
         error = WorkerSetupError(
             f"the worker {group.worker} {missing}, to make {_named(indices)}: "
             f"{failure.type}: {failure.text}",
