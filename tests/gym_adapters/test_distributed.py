@@ -626,13 +626,17 @@ def test_workers_killed_again_and_again(mortal, tmp_path, mode, deaths):
         assert [line for line in written if line in set(answered[i])] == answered[i]
         assert len(written) - len(answered[i]) <= expected[i]
     eventually(lambda: restored(mortal))
-    time.sleep(1.1)
-    for _ in range(100):
-        *_, terminations, truncations, _ = envs.step(np.zeros(count, int))
-        ended = terminations | truncations
-        if mode == "Disabled" and ended.any():
-            envs.reset(options={"reset_mask": ended})
-    assert sorted(homes(envs).values()) == [4, 4]
+
+    def balanced():
+        nonlocal ended
+        for _ in range(50):
+            if mode == "Disabled" and ended.any():
+                envs.reset(options={"reset_mask": ended})
+            *_, terminations, truncations, _ = envs.step(np.zeros(count, int))
+            ended = terminations | truncations
+        return sorted(homes(envs).values()) == [4, 4]
+
+    eventually(balanced)
     envs.close()
     eventually(lambda: actors(mortal) == (0, 0))
 
@@ -659,9 +663,12 @@ def test_losses_that_are_noticed_in_calls_and_resets(mortal, tmp_path):
             assert results[0][lost][:, 1].tolist() == [0] * sum(lost)
             assert results[0][:, 1].max() == 3
     eventually(lambda: restored(mortal))
-    time.sleep(1.1)
-    envs.reset(seed=4)
-    assert sorted(homes(envs).values()) == [3, 3]
+
+    def balanced():
+        envs.reset(seed=4)
+        return sorted(homes(envs).values()) == [3, 3]
+
+    eventually(balanced)
     kill(mortal, envs.call("home")[2])
     first, infos = envs.reset(seed=5)
     assert infos["worker_lost"].sum() == 3
@@ -692,9 +699,12 @@ def test_observations_on_a_worker_that_dies(mortal, tmp_path):
         assert (x[lost, 1] == number).all()
     assert (x[~lost, 1] == 6).all()
     eventually(lambda: restored(mortal))
-    time.sleep(1.1)
-    envs.reset()
-    assert sorted(homes(envs).values()) == [3, 3]
+
+    def balanced():
+        envs.reset()
+        return sorted(homes(envs).values()) == [3, 3]
+
+    eventually(balanced)
     envs.close()
 
 

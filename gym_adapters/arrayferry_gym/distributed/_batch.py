@@ -9,7 +9,17 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-__all__ = ["Piece", "batch_of_one", "is_stackable", "join", "join_lazily", "row_of", "rows_of"]
+__all__ = [
+    "Piece",
+    "batch_of_one",
+    "is_remote",
+    "is_stackable",
+    "join",
+    "join_lazily",
+    "map_arrays",
+    "row_of",
+    "rows_of",
+]
 
 Piece = tuple[Sequence[int], Any]
 """Some environments, and a batch of their observations."""
@@ -85,10 +95,37 @@ def _written(space: Space[Any], batch: Any, indices: Sequence[int], part: Any) -
     return tuple(values)
 
 
-def join_lazily(
-    pieces: Sequence[Piece], num_envs: int, concatenated: Callable[[list[Any]], Any]
-) -> Any:
-    """Put pieces of Dask arrays together, without computing them. The later ones count."""
+def map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to each array of a batch of observations."""
+    if isinstance(tree, dict):
+        return {key: map_arrays(function, part) for key, part in tree.items()}
+    if type(tree) is tuple:
+        return tuple(map_arrays(function, part) for part in tree)
+    return function(tree)
+
+
+def is_remote(tree: Any) -> bool:
+    """Tell whether a batch consists of references to arrays in other processes."""
+    found: list[bool] = []
+    map_arrays(lambda array: found.append(isinstance(array, np.ndarray)), tree)
+    return not any(found)
+
+
+def join_lazily(pieces: Sequence[Piece], assembled: Sequence[Any], num_envs: int) -> Any:
+    """Put pieces together as Dask arrays, without computing them. The later ones count.
+
+    Args:
+        pieces: some of them remote.
+        assembled: the Dask arrays of those that are, in the same order.
+        num_envs: the number of environments.
+    """
+    import dask.array as da
+
+    remote = iter(assembled)
+    arrays = [
+        next(remote) if is_remote(batch) else map_arrays(da.from_array, batch)
+        for _, batch in pieces
+    ]
     listed = [index for indices, _ in pieces for index in indices]
     rows = {index: row for row, index in enumerate(listed)}
     order = [rows[index] for index in range(num_envs)]
@@ -98,7 +135,7 @@ def join_lazily(
             return {key: joined([part[key] for part in parts]) for key in parts[0]}
         if isinstance(parts[0], tuple):
             return tuple(joined(list(inner)) for inner in zip(*parts, strict=True))
-        whole = concatenated(parts)
-        return whole if order == list(range(whole.shape[0])) else whole[order]
+        whole = da.concatenate(parts)
+        return whole if order == list(range(len(listed))) else whole[order]
 
-    return joined([part for _, part in pieces])
+    return joined(arrays)

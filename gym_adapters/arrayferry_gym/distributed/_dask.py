@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import distributed
-from distributed.comm import connect
+from distributed.comm.core import connect
 from distributed.core import send_recv
-from distributed.protocol import to_serialize
+from distributed.protocol.serialize import to_serialize
 
 import arrayferry as af
 
+from ._batch import map_arrays
 from ._engine import Engine
 from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
-from ._seat import Kept, Seat, map_arrays
+from ._seat import Kept, Seat
 
 __all__ = ["DaskEngine"]
 
@@ -115,7 +116,7 @@ class DaskEngine(Engine):
         return client
 
     @property
-    def client(self) -> distributed.Client:
+    def client(self) -> Any:
         """The client of the cluster."""
         return self._client
 
@@ -173,7 +174,7 @@ class DaskEngine(Engine):
                     continue
                 del futures[position]
             if futures and time.monotonic() > end:
-                late = workers[next(iter(futures))]
+                late = str(workers[next(iter(futures))])
                 raise EnvTimeoutError(
                     f"the worker {late} did not start a host within {timeout:g} s",
                     remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
@@ -259,6 +260,7 @@ class DaskEngine(Engine):
             "args": [to_serialize(request)],
             "kwargs": {},
         }
+        reply: Any
         try:
             async with host.lock:
                 if host.lost:

@@ -9,24 +9,39 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
-import cloudpickle
 import numpy as np
-from gymnasium import Env, Space, spaces
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 import arrayferry as af
 
-from ._batch import Piece, batch_of_one, is_stackable, join, join_lazily, row_of, rows_of
+from ._batch import (
+    Piece,
+    batch_of_one,
+    is_remote,
+    is_stackable,
+    join,
+    join_lazily,
+    row_of,
+    rows_of,
+)
+from ._checks import (
+    check_numbers,
+    checked_mask,
+    checked_seeds,
+    common_spaces,
+    mode_of,
+    pickled,
+    split_actions,
+)
 from ._dask import DaskEngine
 from ._engine import Engine
-from ._errors import NotReadyError, SpaceMismatchError
+from ._errors import NotReadyError
 from ._host import Description, Order, Outcome
 from ._placement import Group, Placement
-from ._seat import map_arrays
 
 __all__ = ["DistributedVectorEnv"]
 
@@ -94,16 +109,15 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
         engine: Engine | None = None,
     ) -> None:
-        self._factories = _pickled(env_fns)
+        self._factories = pickled(env_fns)
         self.num_envs = len(self._factories)
-        self.autoreset_mode = _mode(autoreset_mode)
-        _check_numbers(groups, timeout)
+        self.autoreset_mode = mode_of(autoreset_mode)
+        check_numbers(groups, timeout)
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
         self._convert: Any = None
         if not self._keep and (backend.name != "numpy" or device is not None):
             self._convert = af.converter(to, device=device)
-        self._to_numpy = af.converter("numpy", unsupported="keep")
         if engine is not None and client is not None:
             raise af.OptionError(
                 "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
@@ -123,7 +137,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         _open.add(self)
         try:
             descriptions = self._placement.describe(self._factories)
-            self._set_spaces(descriptions, observation_mode)
+            self._describe(descriptions, observation_mode)
             self._placement.configure(self.autoreset_mode, self.single_observation_space)
         except BaseException:
             self.close()
@@ -138,46 +152,15 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         self._last: list[Piece] = []
         self._fresh: dict[int, tuple[Any, dict[str, Any]]] = {}
 
-    def _set_spaces(
-        self, descriptions: Sequence[Description], mode: str | tuple[Space[Any], Space[Any]]
-    ) -> None:
+    def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
         first = descriptions[0]
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
-        self.single_action_space = first.action_space
-        self.action_space = batch_space(first.action_space, self.num_envs)
-        self.single_observation_space = first.observation_space
-        if isinstance(mode, tuple) and all(isinstance(space, Space) for space in mode):
-            self.observation_space, self.single_observation_space = mode
-        elif mode == "same":
-            self.observation_space = batch_space(first.observation_space, self.num_envs)
-        elif mode == "different":
-            self.observation_space = batch_differing_spaces(
-                [found.observation_space for found in descriptions]
-            )
-        else:
-            raise af.OptionError(
-                f"observation_mode={mode!r:.80} is not valid",
-                remedy="Pass 'same', 'different', or the batched space and the single one.",
-            )
-        for index, found in enumerate(descriptions):
-            if mode == "same":
-                fits = found.observation_space == self.single_observation_space
-            else:
-                fits = is_space_dtype_shape_equiv(
-                    found.observation_space, self.single_observation_space
-                )
-            if not fits or found.action_space != self.single_action_space:
-                raise SpaceMismatchError(
-                    f"environment {index} has the spaces {found.observation_space} and "
-                    f"{found.action_space}, but {self.single_observation_space} and "
-                    f"{self.single_action_space} are expected",
-                    remedy="Pass observation_mode='different' if only the bounds of observations differ.",
-                    indices=(index,),
-                )
-        self._plain_actions = isinstance(
-            self.action_space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
-        )
+        found = common_spaces(descriptions, mode)
+        self.single_observation_space = found.single_observation_space
+        self.observation_space = found.observation_space
+        self.single_action_space = found.single_action_space
+        self.action_space = found.action_space
         if self._keep and not is_stackable(self.single_observation_space):
             raise af.OptionError(
                 f"to='dask': observations of {self.single_observation_space} are no arrays",
@@ -199,8 +182,8 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             DistributedEnvError: an environment failed, or there is no worker.
         """
         self._require_open()
-        seeds = self._checked_seeds(seed)
-        options, mask = self._checked_options(options)
+        seeds = checked_seeds(seed, self.num_envs)
+        options, mask = checked_mask(options, self.num_envs)
         chosen = {int(index) for index in np.flatnonzero(mask)}
         if len(chosen) < self.num_envs and self._broken:
             raise NotReadyError(
@@ -217,7 +200,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             if index not in chosen:
                 return self._order(index)
             start = self._new_seed(index) if seeds[index] is None else seeds[index], options
-            return self._order(index)._replace(start=start, pending=False)
+            return replace(self._order(index), start=start, pending=False)
 
         with self._whole("a reset was not finished"):
             placement.look_for_workers()
@@ -275,7 +258,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
                 remedy="Reset them: reset(options={'reset_mask': terminations | truncations}).",
                 indices=indices,
             )
-        split = self._split(actions)
+        split = split_actions(actions, self.action_space, self.num_envs)
         same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         placement = self._placement
         with self._whole("a step was not finished"):
@@ -357,10 +340,11 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             infos.append((index, {"worker_lost": True}))
         self._ended = terminations | truncations
         observations = self._observations(pieces)
-        results = observations, rewards, terminations, truncations
+        results: Any = observations, rewards, terminations, truncations
         if self._convert is not None:
             results = self._convert(results)
-        return *results, self._infos(infos)
+        observations, rewards, terminations, truncations = results
+        return observations, rewards, terminations, truncations, self._infos(infos)
 
     def _piece(self, index: int, observation: Any) -> Piece:
         return (index,), batch_of_one(self.single_observation_space, observation)
@@ -375,47 +359,14 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._keep:
             self._last = pieces
             return join(self.single_observation_space, pieces, self.num_envs)
-        import dask.array as da
-
-        kept = [len(indices) > 1 or _is_kept(batch) for indices, batch in pieces]
-        assembled = iter(
-            self._engine.assemble(
-                [x for (_, x), remote in zip(pieces, kept, strict=True) if remote]
-            )
-        )
-        arrays = [
-            (indices, next(assembled) if remote else map_arrays(da.from_array, batch))
-            for (indices, batch), remote in zip(pieces, kept, strict=True)
-        ]
-        return join_lazily(arrays, self.num_envs, da.concatenate)
+        remote = [batch for indices, batch in pieces if is_remote(batch)]
+        return join_lazily(pieces, self._engine.assemble(remote), self.num_envs)
 
     def _infos(self, found: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         for index, info in sorted(found, key=operator.itemgetter(0)):
             infos = self._add_info(infos, info, index)
         return infos
-
-    def _split(self, actions: Any) -> Callable[[Sequence[int]], Any]:
-        """Return what gives the actions of some environments."""
-        if type(actions) is not np.ndarray:
-            actions = self._to_numpy(actions)
-        if self._plain_actions and isinstance(actions, np.ndarray):
-            if actions.ndim == 0 or len(actions) != self.num_envs:
-                self._refuse_actions(f"an array of shape {actions.shape}")
-            return lambda indices: actions[rows_of(indices)]
-        try:
-            items = list(iterate(self.action_space, actions))
-        except Exception as error:
-            self._refuse_actions(f"{actions!r:.80}", error)
-        if len(items) != self.num_envs:
-            self._refuse_actions(f"{len(items)} actions")
-        return lambda indices: [items[index] for index in indices]
-
-    def _refuse_actions(self, given: str, error: Exception | None = None) -> NoReturn:
-        raise af.ConversionError(
-            f"{self.num_envs} environments need one action each, of {self.action_space}, but got {given}",
-            remedy="Pass a batch as action_space samples it.",
-        ) from error
 
     def _order(self, index: int) -> Order:
         """Return what a host needs to make a lost environment again."""
@@ -437,39 +388,6 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         self._broken = problem
         yield
         self._broken = ""
-
-    def _checked_seeds(self, seed: Any) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + index for index in range(self.num_envs)]
-        seeds = [None if one is None else operator.index(one) for one in seed]
-        if len(seeds) != self.num_envs:
-            raise af.OptionError(
-                f"{len(seeds)} seeds were passed to {self.num_envs} environments",
-                remedy="Pass one for each, or one number for all.",
-            )
-        return seeds
-
-    def _checked_options(
-        self, options: dict[str, Any] | None
-    ) -> tuple[dict[str, Any] | None, np.ndarray]:
-        mask = np.ones(self.num_envs, dtype=np.bool_)
-        if options is None or "reset_mask" not in options:
-            return options, mask
-        options = dict(options)
-        mask = self._to_numpy(options.pop("reset_mask"))
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise af.OptionError(
-                "options['reset_mask'] is no array of truth values",
-                remedy="Pass one, such as terminations | truncations.",
-            )
-        if mask.shape != (self.num_envs,) or not mask.any():
-            raise af.OptionError(
-                f"options['reset_mask'] has the shape {mask.shape} and {mask.sum()} true values",
-                remedy=f"It needs the shape ({self.num_envs},) and at least one that is true.",
-            )
-        return options, mask
 
     def _require_open(self) -> None:
         if self.closed:
@@ -534,15 +452,13 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         """Return the images of all environments."""
         return self._everywhere(lambda indices: ("render", indices))
 
-    @property
-    def np_random_seed(self) -> Any:
-        """The seeds of the environments."""
-        return self.get_attr("np_random_seed")
-
-    @property
-    def np_random(self) -> Any:
-        """Copies of the random generators of the environments."""
-        return self.get_attr("np_random")
+    np_random_seed: Any = property(
+        lambda self: self.get_attr("np_random_seed"), doc="The seeds of the environments."
+    )
+    np_random: Any = property(
+        lambda self: self.get_attr("np_random"),
+        doc="Copies of the random generators of the environments.",
+    )
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments, and what was started for them. It does not wait for those that hang."""
@@ -574,50 +490,3 @@ def _shut(placement: Placement, engine: Engine | None) -> None:
     finally:
         if engine is not None:
             engine.close()
-
-
-def _is_kept(batch: Any) -> bool:
-    found: list[bool] = []
-    map_arrays(lambda array: found.append(not isinstance(array, np.ndarray)), batch)
-    return all(found)
-
-
-def _pickled(env_fns: Any) -> list[bytes]:
-    if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Sequence) or not env_fns:
-        raise af.OptionError(
-            f"env_fns={env_fns!r:.80} is no sequence of functions",
-            remedy="Pass a list of functions that make one environment each.",
-        )
-    pickled: dict[int, bytes] = {}
-    for index, function in enumerate(env_fns):
-        if not callable(function) or isinstance(function, Env):
-            raise af.OptionError(
-                f"env_fns[{index}] is {function!r:.80}, which is no function",
-                remedy="Pass functions that make the environments: lambda: gym.make(...).",
-            )
-        if id(function) not in pickled:
-            try:
-                pickled[id(function)] = cloudpickle.dumps(function, protocol=5)
-            except Exception as error:
-                raise af.OptionError(
-                    f"env_fns[{index}] cannot be pickled: {type(error).__name__}: {error}",
-                    remedy="Make in the function what it uses.",
-                ) from error
-    return [pickled[id(function)] for function in env_fns]
-
-
-def _mode(mode: Any) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        raise af.OptionError(
-            f"autoreset_mode={mode!r:.80} is not valid",
-            remedy=f"Pass one of {', '.join(repr(known.value) for known in AutoresetMode)}.",
-        ) from None
-
-
-def _check_numbers(groups: Any, timeout: Any) -> None:
-    if groups is not None and (type(groups) is not int or groups < 1):
-        raise af.OptionError(f"groups={groups!r:.80} is not valid", remedy="Pass 1 or more.")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")

@@ -31,7 +31,8 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-class Order(NamedTuple):
+@dataclass(frozen=True)
+class Order:
     """What a host needs to make one environment.
 
     Attributes:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import get_worker
 
+from ._batch import map_arrays
 from ._host import Host, pack
 
-__all__ = ["Kept", "Seat", "map_arrays"]
+__all__ = ["Kept", "Seat"]
 
 
 class Kept(NamedTuple):
@@ -60,7 +61,8 @@ class Seat:
         self._calls.put(work)
         reply = await future
         if self._kept:
-            kept, self._kept = self._kept, {}
+            kept: Any = self._kept
+            self._kept = {}
             get_worker().update_data(data=kept)
         return reply
 
@@ -99,12 +101,3 @@ def _close(host: Host) -> None:
 def _set(future: asyncio.Future[bytes], reply: bytes) -> None:
     if not future.done():
         future.set_result(reply)
-
-
-def map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function to each array of a batch of observations."""
-    if isinstance(tree, dict):
-        return {key: map_arrays(function, part) for key, part in tree.items()}
-    if type(tree) is tuple:
-        return tuple(map_arrays(function, part) for part in tree)
-    return function(tree)
