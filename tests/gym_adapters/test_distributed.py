@@ -155,8 +155,13 @@ class Failing(gym.Env):
 
 @contextmanager
 def cluster(n_workers=2, **options):
+    settings = {
+        "distributed.worker.daemon": True,
+        # after this time a cluster gives up a nanny whose worker is just being started again
+        "distributed.deploy.lost-worker-timeout": "1h",
+    }
     with (
-        dask.config.set({"distributed.worker.daemon": True}),
+        dask.config.set(settings),
         distributed.LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
