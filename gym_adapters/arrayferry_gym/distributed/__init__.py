@@ -1,0 +1,46 @@
+"""Gymnasium environments on the workers of a cluster, as one vector environment."""
+
+from __future__ import annotations
+
+try:
+    import cloudpickle  # noqa: F401
+    import dask.array  # noqa: F401
+    import distributed  # noqa: F401
+except ImportError as error:
+    from arrayferry import BackendUnavailableError
+
+    raise BackendUnavailableError(
+        f"arrayferry_gym.distributed needs {error.name or 'distributed'}, which is not installed",
+        remedy="Run: pip install 'arrayferry[distributed]'",
+        backend="distributed",
+    ) from error
+
+from ._dask import DaskEngine
+from ._engine import Engine
+from ._env import DistributedVectorEnv
+from ._errors import (
+    DistributedEnvError,
+    EnvFailedError,
+    EnvTimeoutError,
+    NotReadyError,
+    NoWorkerError,
+    SchedulerLostError,
+    SpaceMismatchError,
+    WorkerSetupError,
+)
+from ._host import Host
+
+__all__ = [
+    "DaskEngine",
+    "DistributedEnvError",
+    "DistributedVectorEnv",
+    "Engine",
+    "EnvFailedError",
+    "EnvTimeoutError",
+    "Host",
+    "NoWorkerError",
+    "NotReadyError",
+    "SchedulerLostError",
+    "SpaceMismatchError",
+    "WorkerSetupError",
+]

@@ -1,0 +1,187 @@
+"""Checks of what users pass to a `DistributedVectorEnv`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+from gymnasium import Env, Space, spaces
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
+
+import arrayferry as af
+
+from ._batch import rows_of
+from ._errors import SpaceMismatchError
+from ._host import Description
+
+__all__ = [
+    "Spaces",
+    "check_numbers",
+    "checked_mask",
+    "checked_seeds",
+    "common_spaces",
+    "mode_of",
+    "pickled",
+    "split_actions",
+]
+
+_TO_NUMPY = af.converter("numpy", unsupported="keep")
+
+
+def pickled(env_fns: Any) -> list[bytes]:
+    """Pickle functions that make environments, each once."""
+    if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Sequence) or not env_fns:
+        raise af.OptionError(
+            f"env_fns={env_fns!r:.80} is no sequence of functions",
+            remedy="Pass a list of functions that make one environment each.",
+        )
+    pickled: dict[int, bytes] = {}
+    for index, function in enumerate(env_fns):
+        if not callable(function) or isinstance(function, Env):
+            raise af.OptionError(
+                f"env_fns[{index}] is {function!r:.80}, which is no function",
+                remedy="Pass functions that make the environments: lambda: gym.make(...).",
+            )
+        if id(function) not in pickled:
+            try:
+                pickled[id(function)] = cloudpickle.dumps(function, protocol=5)
+            except Exception as error:
+                raise af.OptionError(
+                    f"env_fns[{index}] cannot be pickled: {type(error).__name__}: {error}",
+                    remedy="Make in the function what it uses.",
+                ) from error
+    return [pickled[id(function)] for function in env_fns]
+
+
+def mode_of(mode: Any) -> AutoresetMode:
+    """Return an autoreset mode that may be given as text."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise af.OptionError(
+            f"autoreset_mode={mode!r:.80} is not valid",
+            remedy=f"Pass one of {', '.join(repr(known.value) for known in AutoresetMode)}.",
+        ) from None
+
+
+def check_numbers(groups: Any, timeout: Any) -> None:
+    """Check the number of groups and the timeout."""
+    if groups is not None and (type(groups) is not int or groups < 1):
+        raise af.OptionError(f"groups={groups!r:.80} is not valid", remedy="Pass 1 or more.")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+
+
+class Spaces(NamedTuple):
+    """The spaces of a vector environment."""
+
+    single_observation_space: Any
+    observation_space: Any
+    single_action_space: Any
+    action_space: Any
+
+
+def common_spaces(
+    descriptions: Sequence[Description], mode: str | tuple[Space[Any], Space[Any]]
+) -> Spaces:
+    """Return the spaces of a vector environment, as `SyncVectorEnv` has them, if all environments fit them."""
+    first, count = descriptions[0], len(descriptions)
+    single: Any = first.observation_space
+    if isinstance(mode, tuple) and len(mode) == 2 and all(isinstance(x, Space) for x in mode):
+        batched, single = mode
+    elif mode == "same":
+        batched = batch_space(single, count)
+    elif mode == "different":
+        batched = batch_differing_spaces([found.observation_space for found in descriptions])
+    else:
+        raise af.OptionError(
+            f"observation_mode={mode!r:.80} is not valid",
+            remedy="Pass 'same', 'different', or the batched space and the single one.",
+        )
+    for index, found in enumerate(descriptions):
+        if mode == "same":
+            fits = found.observation_space == single
+        else:
+            fits = is_space_dtype_shape_equiv(found.observation_space, single)
+        if not fits or found.action_space != first.action_space:
+            raise SpaceMismatchError(
+                f"environment {index} has the spaces {found.observation_space} and "
+                f"{found.action_space}, but {single} and {first.action_space} are expected",
+                remedy="Pass observation_mode='different' if only the bounds of observations differ.",
+                indices=(index,),
+            )
+    return Spaces(single, batched, first.action_space, batch_space(first.action_space, count))
+
+
+def checked_seeds(seed: Any, count: int) -> list[int | None]:
+    """Return a seed for each environment."""
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + index for index in range(count)]
+    seeds = [None if one is None else operator.index(one) for one in seed]
+    if len(seeds) != count:
+        raise af.OptionError(
+            f"{len(seeds)} seeds were passed to {count} environments",
+            remedy="Pass one for each, or one number for all.",
+        )
+    return seeds
+
+
+def checked_mask(
+    options: dict[str, Any] | None, count: int
+) -> tuple[dict[str, Any] | None, np.ndarray]:
+    """Return the options without "reset_mask", and the mask of the environments to reset."""
+    mask = np.ones(count, dtype=np.bool_)
+    if options is None or "reset_mask" not in options:
+        return options, mask
+    options = dict(options)
+    mask = _TO_NUMPY([options.pop("reset_mask")])[0]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise af.OptionError(
+            "options['reset_mask'] is no array of truth values",
+            remedy="Pass one, such as terminations | truncations.",
+        )
+    if mask.shape != (count,) or not mask.any():
+        raise af.OptionError(
+            f"options['reset_mask'] has the shape {mask.shape} and {mask.sum()} true values",
+            remedy=f"It needs the shape ({count},) and at least one that is true.",
+        )
+    return options, mask
+
+
+def split_actions(actions: Any, space: Space[Any], count: int) -> Callable[[Sequence[int]], Any]:
+    """Return what gives the actions of some environments, of a batch in any library."""
+    if type(actions) is not np.ndarray:
+        actions = _TO_NUMPY([actions])[0]
+    try:
+        if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):
+            found = len(actions)
+            items: Any = actions
+        else:
+            items = list(iterate(space, actions))
+            found = len(items)
+    except Exception as error:
+        raise _unfit(actions, space, count) from error
+    if found != count:
+        raise _unfit(actions, space, count)
+    if items is actions:
+        return lambda indices: actions[rows_of(indices)]
+    return lambda indices: [items[index] for index in indices]
+
+
+_ARRAYS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def _unfit(actions: Any, space: Space[Any], count: int) -> af.ConversionError:
+    shape = getattr(actions, "shape", None)
+    given = f"{actions!r:.80}" if shape is None else f"an array of shape {shape}"
+    return af.ConversionError(
+        f"{count} environments need one action each, of {space}, but got {given}",
+        remedy="Pass a batch as action_space samples it.",
+    )

@@ -1,0 +1,365 @@
+"""`DaskEngine`: hosts as actors on a Dask cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import multiprocessing
+import os
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import distributed
+from distributed.comm.core import connect
+from distributed.core import send_recv
+from distributed.protocol.serialize import to_serialize
+
+import arrayferry as af
+
+from ._batch import map_arrays
+from ._engine import Engine
+from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
+from ._seat import Kept, Seat
+
+__all__ = ["DaskEngine"]
+
+_PATIENCE = 5.0
+"""Seconds until a scheduler or worker that does not answer a short question counts as gone."""
+
+
+@dataclass(eq=False)
+class _Host:
+    """An actor, and the connection to its worker."""
+
+    future: Any
+    address: str
+    comm: Any
+    lost: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Call(NamedTuple):
+    host: _Host
+    request: bytes
+
+
+class DaskEngine(Engine):
+    """Places hosts on the workers of a Dask cluster, as actors.
+
+    Calls go from this process to the worker, by one connection for each host. It is never made again, so no
+    call runs twice. Where workers cannot be reached from here, calls go through the scheduler.
+
+    Args:
+        client: the client of a cluster, or the address of a scheduler. None takes the current client if there
+            is one, and starts a cluster on this machine if not.
+        n_workers: how many workers a cluster on this machine has, None for one for each processor.
+        set_as_default: whether a client that is made here becomes the current one.
+
+    Raises:
+        arrayferry.OptionError: the client is asynchronous, closed, or no client.
+        NoWorkerError: the cluster on this machine cannot be started.
+        SchedulerLostError: there is no scheduler at the address.
+    """
+
+    keeps_arrays = True
+
+    def __init__(
+        self,
+        client: distributed.Client | str | None = None,
+        *,
+        n_workers: int | None = None,
+        set_as_default: bool = False,
+    ) -> None:
+        self._owned: list[Any] = []
+        self._client = self._open(client, n_workers, set_as_default)
+        self._hosts: set[_Host] = set()
+        self._checked: set[str] = set()
+        self._dead: dict[str, float] = {}
+
+    def _open(self, client: Any, n_workers: int | None, set_as_default: bool) -> Any:
+        if client is None:
+            try:
+                client = distributed.get_client()
+            except ValueError:  # there is none
+                cluster = _local_cluster(n_workers or os.cpu_count() or 1)
+                client = distributed.Client(cluster, set_as_default=set_as_default)
+                self._owned = [client, cluster]
+        elif isinstance(client, str):
+            address = client
+            try:
+                client = distributed.Client(address, set_as_default=set_as_default)
+            except (OSError, ValueError) as error:
+                raise SchedulerLostError(
+                    f"there is no scheduler at {address!r}",
+                    remedy="Pass the address that the scheduler prints when it starts.",
+                ) from error
+            self._owned = [client]
+        if not isinstance(client, distributed.Client):
+            raise af.OptionError(
+                f"client={client!r:.80} is no client of Dask",
+                remedy="Pass a distributed.Client, the address of a scheduler, or None.",
+            )
+        if client.asynchronous:
+            raise af.OptionError(
+                "the client is asynchronous, and steps of an environment are not",
+                remedy="Pass distributed.Client(..., asynchronous=False).",
+            )
+        if client.status != "running":
+            raise af.OptionError(
+                f"the client is not connected: it is {client.status}",
+                remedy="Pass a client that is connected to a scheduler.",
+            )
+        return client
+
+    @property
+    def client(self) -> Any:
+        """The client of the cluster."""
+        return self._client
+
+    def _sync(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        if self._client.status in ("closed", "closing"):
+            raise SchedulerLostError(
+                "the client is closed", remedy="Make a client, and the environments again."
+            )
+        return self._client.sync(function, *args)
+
+    def workers(self) -> list[str]:
+        """Return the addresses of the workers that the scheduler knows."""
+        now = time.monotonic()
+        self._dead = {name: at for name, at in self._dead.items() if now - at < _PATIENCE}
+        return [name for name in self._sync(self._ask_scheduler) if name not in self._dead]
+
+    async def _ask_scheduler(self) -> list[str]:
+        try:
+            found = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE)
+        except (OSError, TimeoutError, AttributeError) as error:
+            raise SchedulerLostError(
+                f"the scheduler at {self._client.scheduler.address} cannot be reached",
+                remedy="Start it again, make a new client, and make the environments again.",
+            ) from error
+        return list(found)
+
+    def place(self, workers: Sequence[str], timeout: float) -> list[Any]:
+        """Make one host on each of the given workers."""
+        end = time.monotonic() + timeout
+        self._sync(self._check, [name for name in workers if name not in self._checked], timeout)
+        futures = {}
+        for position, name in enumerate(workers):
+            if name in self._checked:
+                futures[position] = self._client.submit(
+                    Seat,
+                    key=f"arrayferry-host-{uuid.uuid4().hex}",
+                    workers=[name],
+                    actor=True,
+                    pure=False,
+                )
+        placed: list[Any] = [None] * len(workers)
+        while futures:
+            patience = time.monotonic() + 0.2
+            while time.monotonic() < patience and any(
+                future.status == "pending" for future in futures.values()
+            ):
+                time.sleep(0.002)
+            known = self.workers()
+            for position, future in list(futures.items()):
+                if future.status == "finished":
+                    placed[position] = self._sync(self._connect, future, workers[position])
+                elif future.status == "error" and workers[position] in known:
+                    raise future.exception()
+                elif future.status == "pending" and workers[position] in known:
+                    continue
+                del futures[position]
+            if futures and time.monotonic() > end:
+                late = str(workers[next(iter(futures))])
+                raise EnvTimeoutError(
+                    f"the worker {late} did not start a host within {timeout:g} s",
+                    remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
+                    worker=late,
+                )
+        self._hosts.update(host for host in placed if host is not None)
+        return placed
+
+    async def _check(self, workers: list[str], timeout: float) -> None:
+        """Let workers import what hosts need. Without it, an actor would stay pending for ever."""
+        if not workers:
+            return
+        name = Seat.__module__
+        coroutine = self._client.run(
+            importlib.import_module, name, workers=workers, on_error="return"
+        )
+        try:
+            results = await asyncio.wait_for(coroutine, timeout)
+        except TimeoutError:
+            raise EnvTimeoutError(
+                f"one of the workers {', '.join(workers)} did not import {name} within {timeout:g} s",
+                remedy="Pass a longer timeout.",
+            ) from None
+        for worker, result in results.items():
+            if isinstance(result, ImportError):
+                module = result.name or getattr(result, "backend", "") or name
+                raise WorkerSetupError(
+                    f"the worker {worker} cannot import {module}: {result}",
+                    remedy="Install the same packages there: pip install 'arrayferry[distributed,gym]'",
+                    worker=worker,
+                    module=module,
+                ) from result
+            if not isinstance(result, BaseException):
+                self._checked.add(worker)
+
+    async def _connect(self, future: Any, address: str) -> _Host | None:
+        arguments = self._client.connection_args
+        try:
+            comm = await connect(address, timeout=_PATIENCE, **arguments)
+        except OSError:
+            known = await self._ask_scheduler()
+            if address not in known:
+                future.release()
+                return None
+            comm = None  # calls go through the scheduler
+        return _Host(future, address, comm)
+
+    def call(self, host: _Host, request: bytes) -> _Call:
+        """Prepare a call. `gather` sends it."""
+        return _Call(host, request)
+
+    def gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
+        """Send the calls to all hosts at the same time, and wait for the answers."""
+        answers: list[bytes | None] = self._sync(self._gather, calls, timeout)
+        return answers
+
+    async def _gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
+        tasks = [asyncio.ensure_future(self._ask(*call)) for call in calls]
+        end = time.monotonic() + timeout
+        pending = set(tasks)
+        while pending and (left := end - time.monotonic()) > 0:
+            _, pending = await asyncio.wait(pending, timeout=min(left, 0.5))
+            for (host, _), task in zip(calls, tasks, strict=True):
+                # the scheduler knows of machines that vanished without closing their connections
+                if task in pending and host.future.status not in ("finished", "pending"):
+                    self._lose(host)
+                    task.cancel()
+        if pending:
+            known = await self._ask_scheduler()
+            for (host, _), task in zip(calls, tasks, strict=True):
+                if task in pending:
+                    task.cancel()
+                    if host.address not in known:
+                        self._lose(host)
+        await asyncio.wait(tasks)
+        return [None if task.cancelled() else task.result() for task in tasks]
+
+    async def _ask(self, host: _Host, request: bytes) -> bytes | None:
+        message: dict[str, Any] = {
+            "op": "actor_execute",
+            "actor": host.future.key,
+            "function": "answer",
+            "args": [to_serialize(request)],
+            "kwargs": {},
+        }
+        reply: Any
+        try:
+            async with host.lock:
+                if host.lost:
+                    return None
+                if host.comm is None:
+                    reply = await self._client.scheduler.proxy(worker=host.address, msg=message)
+                else:
+                    reply = await send_recv(host.comm, **message)
+            answer: bytes = reply["result"]
+        except Exception:  # whatever it is, the host is of no more use
+            self._lose(host)
+            return None
+        return answer
+
+    def _lose(self, host: _Host) -> None:
+        host.lost = True
+        self._dead[host.address] = time.monotonic()
+        self._checked.discard(host.address)
+
+    def lost(self, host: _Host) -> bool:
+        """Tell whether the connection to the worker has broken, or the actor is gone."""
+        return host.lost
+
+    def busy_with(self, host: _Host) -> int | None:
+        """Ask the worker, whose event loop is not busy with the environments."""
+
+        async def ask() -> int | None:
+            rpc = self._client.rpc(host.address)
+            reply = await rpc.actor_execute(actor=host.future.key, function="busy_with")
+            index: int | None = reply["result"]
+            return index
+
+        async def ask_briefly() -> int | None:
+            try:
+                return await asyncio.wait_for(ask(), 1.0)
+            except Exception:  # it is only for a better message
+                return None
+
+        found: int | None = self._sync(ask_briefly)
+        return found
+
+    def release(self, host: _Host) -> None:
+        """Let the scheduler forget an actor."""
+        self._hosts.discard(host)
+        host.future.release()
+        if host.comm is not None:
+            self._client.loop.add_callback(host.comm.abort)
+
+    def assemble(self, references: Sequence[Any]) -> list[Any]:
+        """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""
+        import dask.array as da
+
+        kept: dict[str, Kept] = {}
+        map_arrays(lambda array: kept.setdefault(array.key, array), tuple(references))
+        futures = {key: distributed.Future(key, self._client) for key in kept}
+
+        async def tell() -> None:  # as Client.scatter does
+            await self._client.scheduler.update_data(
+                who_has={key: [array.worker] for key, array in kept.items()},
+                nbytes={key: array.nbytes for key, array in kept.items()},
+                client=self._client.id,
+            )
+
+        self._sync(tell)
+        return [
+            map_arrays(
+                lambda array: da.from_delayed(futures[array.key], array.shape, array.dtype), tree
+            )
+            for tree in references
+        ]
+
+    def close(self) -> None:
+        """Release all hosts, and close the client and the cluster if they were made here."""
+        if self._client.asynchronous:  # garbage was collected in the thread of the client
+            threading.Thread(target=self.close, name="arrayferry-close").start()
+            return
+        for host in list(self._hosts):
+            self.release(host)
+        owned, self._owned = self._owned, []
+        for part in owned:
+            try:
+                part.close(timeout=_PATIENCE)
+            except Exception:  # it is gone already
+                pass
+
+
+def _local_cluster(n_workers: int) -> distributed.LocalCluster:
+    guard = "Put what makes the environments under `if __name__ == '__main__':`, or pass a client."
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise NoWorkerError(
+            "a worker imports the script that starts it, which would start workers again",
+            remedy=guard,
+        )
+    try:
+        return distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        )
+    except Exception as error:
+        raise NoWorkerError(
+            f"a cluster on this machine could not be started: {type(error).__name__}: {error}",
+            remedy=guard,
+        ) from error

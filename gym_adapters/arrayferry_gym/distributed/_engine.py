@@ -1,0 +1,76 @@
+"""`Engine`: what a vector environment needs of a cluster."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Engine"]
+
+
+class Engine(abc.ABC):
+    """Makes `Host` objects in other processes, and passes requests to them.
+
+    A subclass serves one system of workers. It knows nothing about environments: requests and answers
+    are bytes. What it returns from `place` and `call` is its own affair.
+
+    Attributes:
+        keeps_arrays: whether hosts are made with a function that keeps arrays where they are, and
+            `assemble` makes Dask arrays of them.
+    """
+
+    keeps_arrays = False
+
+    @abc.abstractmethod
+    def workers(self) -> Sequence[str]:
+        """Return the names of the workers that may carry hosts now.
+
+        Raises:
+            SchedulerLostError: they cannot be found out.
+        """
+
+    @abc.abstractmethod
+    def place(self, workers: Sequence[str], timeout: float) -> list[Any]:
+        """Make one `Host()` on each of the given workers, which may be named several times.
+
+        Returns:
+            The hosts, None for those whose worker is gone.
+
+        Raises:
+            WorkerSetupError: a worker cannot import what it needs.
+            EnvTimeoutError: a worker did not do it in time.
+        """
+
+    @abc.abstractmethod
+    def call(self, host: Any, request: bytes) -> Any:
+        """Let a host `answer` a request, after those before. It runs at most once, whatever fails."""
+
+    @abc.abstractmethod
+    def gather(self, calls: Sequence[Any], timeout: float) -> list[bytes | None]:
+        """Return the answers to calls, which run at the same time.
+
+        Returns:
+            The answers in the order of the calls, None for those that did not come: either the host is
+            `lost`, or it took too long.
+        """
+
+    @abc.abstractmethod
+    def lost(self, host: Any) -> bool:
+        """Tell whether a host that gave no answer is gone, along with its environments."""
+
+    @abc.abstractmethod
+    def release(self, host: Any) -> None:
+        """Forget a host, which may be lost, or busy. Return at once."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Forget all hosts, and end what the engine started itself."""
+
+    def busy_with(self, host: Any) -> int | None:
+        """Return `Host.current` of a host that is still busy with a call, None if it is not known."""
+        return None
+
+    def assemble(self, references: Sequence[Any]) -> list[Any]:
+        """Return the trees of Dask arrays for trees that the hosts have kept."""
+        raise NotImplementedError
