@@ -13,6 +13,7 @@ import asyncio
 import functools
 import itertools
 import os
+import socket
 import sys
 import threading
 import weakref
@@ -33,6 +34,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 
 ANSWER = 3.0
 """Seconds to wait for a sign of life of a client in this process."""
+
+REACH = 1.0
+"""Seconds to try to reach a worker."""
 
 _AGAIN: Any = object()
 """Stands for a result that was not kept."""
@@ -140,9 +144,7 @@ def _connected(address: str) -> Any:
     import distributed
 
     try:
-        return distributed.Client(  # type: ignore[no-untyped-call]
-            address, set_as_default=False
-        )
+        return distributed.Client(address, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ConversionError(
             f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})",
@@ -166,6 +168,25 @@ def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
 def _client_of(graph: Mapping[Any, Any]) -> Any:
     """Return the client that holds results which are part of a graph, as of persisted arrays."""
     return next((value.client for value in graph.values() if is_future(value)), None)
+
+
+def _reachable(client: Any) -> bool | None:
+    """Tell whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
+
+    Returns:
+        None if it cannot be told.
+    """
+    for address in client.nthreads():
+        protocol, _, place = address.rpartition("://")
+        if protocol not in ("tcp", "tls"):
+            return None
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+        except (OSError, ValueError):
+            return False
+        return True
+    return None
 
 
 def _in_task() -> bool:
@@ -464,6 +485,7 @@ class _Cluster:
         self._own = own
         self._futures: weakref.WeakSet[Any] = weakref.WeakSet()
         self._closed = False
+        self._direct: bool | None = client.direct_to_workers
         self.private = not client.scheduler.address.startswith("inproc")
 
     def run(
@@ -481,7 +503,9 @@ class _Cluster:
             raise _StoppedError
         for key, future in zip(also, futures[len(keys) :], strict=True):
             keep(key, future)
-        values = list(self._client.gather(futures[: len(keys)]))
+        if self._direct is None:
+            self._direct = _reachable(self._client)
+        values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
         many = [key for key in also if kept[key] == "many"]
         if many:
             sizes = self._client.nbytes(many, summary=False)

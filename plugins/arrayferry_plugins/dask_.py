@@ -369,14 +369,14 @@ def _outside_the_pool() -> Iterator[None]:
     import distributed
 
     try:
-        distributed.secede()  # type: ignore[no-untyped-call]
+        distributed.secede()
     except Exception:  # this is no task
         yield
         return
     try:
         yield
     finally:
-        distributed.rejoin()  # type: ignore[no-untyped-call]
+        distributed.rejoin()
 
 
 def _is_sparse(blocks: Any) -> bool:

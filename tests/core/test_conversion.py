@@ -174,7 +174,7 @@ def client():
     with (
         dask.config.set({"distributed.worker.daemon": True}),
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

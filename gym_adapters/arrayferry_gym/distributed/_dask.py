@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import distributed
+from distributed.client import Client, Future
 from distributed.comm.core import connect
 from distributed.core import send_recv
+from distributed.deploy.local import LocalCluster
 from distributed.protocol.serialize import to_serialize
+from distributed.worker import get_client
 
 import arrayferry as af
 
@@ -69,7 +71,7 @@ class DaskEngine(Engine):
 
     def __init__(
         self,
-        client: distributed.Client | str | None = None,
+        client: Client | str | None = None,
         *,
         n_workers: int | None = None,
         set_as_default: bool = False,
@@ -83,22 +85,22 @@ class DaskEngine(Engine):
     def _open(self, client: Any, n_workers: int | None, set_as_default: bool) -> Any:
         if client is None:
             try:
-                client = distributed.get_client()
+                client = get_client()
             except ValueError:  # there is none
                 cluster = _local_cluster(n_workers or os.cpu_count() or 1)
-                client = distributed.Client(cluster, set_as_default=set_as_default)
+                client = Client(cluster, set_as_default=set_as_default)
                 self._owned = [client, cluster]
         elif isinstance(client, str):
             address = client
             try:
-                client = distributed.Client(address, set_as_default=set_as_default)
+                client = Client(address, set_as_default=set_as_default)
             except (OSError, ValueError) as error:
                 raise SchedulerLostError(
                     f"there is no scheduler at {address!r}",
                     remedy="Pass the address that the scheduler prints when it starts.",
                 ) from error
             self._owned = [client]
-        if not isinstance(client, distributed.Client):
+        if not isinstance(client, Client):
             raise af.OptionError(
                 f"client={client!r:.80} is no client of Dask",
                 remedy="Pass a distributed.Client, the address of a scheduler, or None.",
@@ -113,6 +115,13 @@ class DaskEngine(Engine):
                 f"the client is not connected: it is {client.status}",
                 remedy="Pass a client that is connected to a scheduler.",
             )
+        try:
+            client.sync(asyncio.sleep, 0, callback_timeout=_PATIENCE)
+        except TimeoutError:
+            raise SchedulerLostError(
+                "the client does not answer in this process, as after a fork",
+                remedy="Make a client in this process.",
+            ) from None
         return client
 
     @property
@@ -315,7 +324,7 @@ class DaskEngine(Engine):
 
         kept: dict[str, Kept] = {}
         map_arrays(lambda array: kept.setdefault(array.key, array), tuple(references))
-        futures = {key: distributed.Future(key, self._client) for key in kept}
+        futures = {key: Future(key, self._client) for key in kept}
 
         async def tell() -> None:  # as Client.scatter does
             await self._client.scheduler.update_data(
@@ -347,7 +356,7 @@ class DaskEngine(Engine):
                 pass
 
 
-def _local_cluster(n_workers: int) -> distributed.LocalCluster:
+def _local_cluster(n_workers: int) -> LocalCluster:
     guard = "Put what makes the environments under `if __name__ == '__main__':`, or pass a client."
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoWorkerError(
@@ -355,7 +364,7 @@ def _local_cluster(n_workers: int) -> distributed.LocalCluster:
             remedy=guard,
         )
     try:
-        return distributed.LocalCluster(
+        return LocalCluster(
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
     except Exception as error:

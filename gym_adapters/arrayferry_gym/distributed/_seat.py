@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import get_worker
+from distributed.worker import get_worker
 
 from ._batch import map_arrays
 from ._host import Host, pack
