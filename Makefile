@@ -82,7 +82,7 @@ floor: $(FLOOR)/.ready
 $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all]' \
-		ale-py array-api-strict attrs cloudpickle distributed equinox flax hatchling hypothesis moviepy \
+		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling hypothesis moviepy \
 		opencv-python-headless optax pygame pytest pytest-xdist
 	@touch $@
 

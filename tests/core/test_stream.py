@@ -325,6 +325,7 @@ def test_on_a_cluster(place):
     _same(list(af.stream(x, "torch", client=place)), x.compute())
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")  # by older versions
 def test_the_current_client_is_used(cluster):
     x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
     assert next(iter(af.stream(x, "numpy")))[0] == os.getpid()
