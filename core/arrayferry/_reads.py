@@ -19,6 +19,7 @@ from ._errors import (
     describe_error,
 )
 from ._plugin.blocks import Blocks, Reader
+from ._plugin.call import call_backend
 from ._registry.registry import default_registry
 from ._tree.kind import Kind
 from ._tree.layout import Layout
@@ -87,7 +88,7 @@ def take_apart(value: Any, axis: int) -> tuple[list[Part], Layout]:
         if not isinstance(shape, tuple):
             raise NotAnArrayError(
                 f"a {type(x).__module__}.{type(x).__qualname__} has no shape, so it cannot be streamed",
-                remedy="Make a dask.array of it first.",
+                remedy="Pass what it is computed to, or leave it out.",
                 path=path,
             )
         if not shape:
@@ -95,7 +96,7 @@ def take_apart(value: Any, axis: int) -> tuple[list[Part], Layout]:
             if lazy:
                 raise NotAnArrayError(
                     "an array without dimensions cannot be streamed",
-                    remedy="Compute it first.",
+                    remedy="Convert it by itself first.",
                     path=path,
                 )
             leaves.append(Part(x, path, None))
@@ -128,6 +129,7 @@ class Reads:
         bounds: the blocks that are asked for.
         prefetch: how many reads are started ahead.
         timeout: seconds to wait for a read, None for no limit.
+        copy: whether parts of arrays in memory are copied.
     """
 
     def __init__(
@@ -137,11 +139,13 @@ class Reads:
         bounds: Sequence[tuple[int, int]],
         prefetch: int,
         timeout: float | None,
+        copy: bool,
     ) -> None:
         self._leaves = leaves
         self._bounds = bounds
         self._prefetch = prefetch
         self._timeout = timeout
+        self._copy = copy
         self._last: dict[Any, int] = {}  # the step that needs a block of an array last
         reads: list[list[list[tuple[int, int]]]] = []
         self._needed: list[int] = []  # how many reads must be complete for a step
@@ -224,17 +228,17 @@ class Reads:
                 self._held[group, number, block] = x
 
     def _path_of(self, index: int) -> str:
-        """Return the place of the array that a read is for, "" if there are several."""
+        """Return the places of the first arrays that a read is for."""
         wanted = {(group, n) for group, each in enumerate(self._reads[index]) for n, _ in each}
         paths = [leaf.path for leaf in self._leaves if (leaf.group, leaf.number) in wanted]
-        return paths[0] if len(paths) == 1 else ""
+        return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: Part, start: int, stop: int) -> Any:
         if leaf.axis is None:
-            return leaf.x
+            return self._own(leaf.x)
         before = (slice(None),) * leaf.axis
         if leaf.group is None:
-            return leaf.x[(*before, slice(start, stop))]
+            return self._own(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for block, first, last in leaf.pieces(start, stop):
             x = self._held[leaf.group, leaf.number, block]
@@ -249,8 +253,15 @@ class Reads:
             pieces.append(x[(*before, slice(first, last))])
         try:
             return _concatenated(pieces, leaf.axis)
-        except ConversionError as error:
+        except Exception as error:
             raise FailedError(error, leaf.path) from error
+
+    def _own(self, x: Any) -> Any:
+        """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
+        if not self._copy:
+            return x
+        backend = backend_of(x)
+        return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def close(self) -> None:
         """Cancel what was not read yet."""

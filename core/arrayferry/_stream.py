@@ -66,7 +66,7 @@ def stream(
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses
             the current client, or threads if there is none. Files are always read here.
         timeout: seconds to wait for a block, None for no limit.
-        copy: as in `convert`. Blocks that are computed or read have memory of their own, so False is an error.
+        copy: as in `convert`; blocks have memory of their own, unless this is False, which only arrays in memory allow.
         narrowing: as in `convert`.
         unsupported: as in `convert`.
         sparse: as in `convert`.
@@ -97,7 +97,9 @@ def stream(
     _check_count("axis", axis, None)
     if block is not None:
         _check_count("block", block, 1)
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
+    ):
         raise OptionError(f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds.")
     conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
     return Stream(value, conversion, axis, prefetch, block, client, timeout)
@@ -294,7 +296,8 @@ class Stream:
 
     def _blocks(self) -> Iterator[Any]:
         process = os.getpid()
-        work = Reads(self._groups, self._leaves, self.bounds, self._prefetch, self._timeout)
+        copy = self._conversion.options.copy is not False
+        work = Reads(self._groups, self._leaves, self.bounds, self._prefetch, self._timeout, copy)
         try:
             for index in range(len(self.bounds)):
                 yield self._block(work, index)
@@ -329,7 +332,7 @@ class Stream:
                 raise error from None
             raise BlockError(
                 f"{which} could not be computed or read ({describe_error(error)})",
-                remedy=f"The stream ends here; stream[{number + 1}:] goes on after it.",
+                remedy=f"The iteration ends here; stream[{index + 1}:] goes on after it.",
                 path=failed.path,
                 target=target.name,
                 block=number,

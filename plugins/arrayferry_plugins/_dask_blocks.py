@@ -226,7 +226,8 @@ class _Uses:
 
     Attributes:
         first: for each key whose result is kept, the step that computes it.
-        steps: for each of these keys, the steps that need it.
+        counts: for each of these keys, how many steps need it.
+        needed: for each step, those of these keys that it needs.
         at: for each step, the keys that are computed by it and kept, by how long: "close", "many" or "far".
     """
 
@@ -241,7 +242,8 @@ class _Uses:
                 _visit(key, step, dependencies, first, order)
                 uses.setdefault(key, set()).add(step)
         self.first: dict[Any, int] = {}
-        self.steps: dict[Any, set[int]] = {}
+        self.counts: dict[Any, int] = {}
+        self.needed: dict[int, list[Any]] = {}
         self.at: dict[int, dict[Any, str]] = {}
         for key in reversed(order):
             start, steps = first[key], uses.pop(key)
@@ -249,7 +251,9 @@ class _Uses:
             distance = max(steps) - start
             if distance:
                 kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
-                self.first[key], self.steps[key] = start, set(steps)
+                self.first[key], self.counts[key] = start, len(steps)
+                for step in steps:
+                    self.needed.setdefault(step, []).append(key)
                 self.at.setdefault(start, {})[key] = kind
                 if kind == "far":
                     runs = steps  # unless it is kept
@@ -293,7 +297,7 @@ class _DaskReader(Reader):
         self._engine = engine
         self._dependencies = functools.partial(_dependencies, graph)
         self._uses = _Uses(self._dependencies, [list(_flat(keys)) for keys in wanted])
-        self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._uses.steps}
+        self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._uses.counts}
         self._lock = threading.Lock()
 
     def read(self, step: int) -> Sequence[Any]:
@@ -350,10 +354,9 @@ class _DaskReader(Reader):
     def _drop(self, step: int) -> None:
         """Drop what no later step needs."""
         with self._lock:
-            for key, steps in list(self._uses.steps.items()):
-                steps.discard(step)
-                if not steps:
-                    del self._uses.steps[key]
+            for key in self._uses.needed.pop(step, ()):
+                self._uses.counts[key] -= 1
+                if not self._uses.counts[key]:
                     self._engine.forget(key)
                     del self._kept[key]
 
@@ -409,6 +412,7 @@ class _Threads:
         self._closed = False
         self._lock = threading.Lock()
         self._sizes: dict[Any, tuple[str, int]] = {}  # of what is kept
+        self._totals = {"many": 0, "far": 0}
         if self._get is dask.threaded.get:
             pool = dask.config.get("pool", None)
             if pool is None:
@@ -451,15 +455,17 @@ class _Threads:
             return True
         size = sizeof(value)
         with self._lock:
-            if size + sum(n for other, n in self._sizes.values() if other == kind) > KEPT_BYTES:
+            if size + self._totals[kind] > KEPT_BYTES:
                 return False
             self._sizes[key] = kind, size
+            self._totals[kind] += size
         return True
 
     def forget(self, key: Any) -> None:
         """Note that a result is no longer kept."""
         with self._lock:
-            self._sizes.pop(key, None)
+            kind, size = self._sizes.pop(key, ("far", 0))
+            self._totals[kind] -= size
 
     def as_task(self, result: Any) -> Any:
         """Return a task for a result that is known."""
@@ -527,8 +533,7 @@ class _Cluster:
     def close(self) -> None:
         """Cancel what was asked for."""
         self._closed = True
-        futures = list(self._futures)
-        if futures and self._client.status == "running":
-            self._client.cancel(futures, force=True)
+        for future in list(self._futures):  # what nobody else wants is cancelled by that
+            future.release()
         if self._own:
             self._client.close()

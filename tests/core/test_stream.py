@@ -169,6 +169,20 @@ def test_blocks_have_memory_of_their_own():
     assert not memory.any()
 
 
+def test_arrays_in_memory_are_copied_unless_sharing_is_asked_for():
+    memory, number = np.zeros(4), np.array(5.0)
+    tree = {"a": memory, "q": number, "t": torch.zeros(4), "d": da.ones(4, chunks=2)}
+    for part in af.stream(tree, "torch"):
+        for x in part.values():
+            x += 1
+        assert part["q"] == 6
+    assert not memory.any()
+    assert not tree["t"].any()
+    for part in af.stream({"a": memory}, "torch", block=2, copy=False):
+        part["a"] += 1
+    assert memory.tolist() == [1, 1, 1, 1]
+
+
 def test_narrowing_and_options():
     x = da.arange(20, chunks=10)
     (first, second) = af.stream(x, "jax")
@@ -303,6 +317,46 @@ def test_leaving_early_cancels_on_a_cluster(client, cluster):
         gc.collect()
         time.sleep(0.05)
     assert not cluster.scheduler.tasks
+
+
+def test_leaving_early_takes_nothing_from_others(client):
+    x = da.zeros(20, chunks=2).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+    kept = client.persist(x + 1)
+    for _ in af.stream({"x": kept, "y": kept * 2}, "torch", client=client):
+        break
+    own = client.compute((x + 2).sum())
+    first, second = (iter(af.stream(x + 2, "numpy", client=client)) for _ in range(2))
+    next(first)
+    next(second)
+    first.close()
+    assert len(list(second)) == 9
+    assert own.result(timeout=60) == 40
+    assert client.compute(kept.sum()).result(timeout=60) == 20
+
+
+def test_the_time_of_a_block_does_not_grow_with_their_number():
+    def steps(count):
+        x = da.ones((count, 1), chunks=(1, 1))
+        blocks = iter(af.stream(x.cumsum(axis=0), "numpy", prefetch=0))
+        next(blocks)
+        calls = 0
+
+        def count_call(frame, event, arg):
+            nonlocal calls
+            calls += event == "line"
+            return count_call
+
+        sys.settrace(count_call)
+        try:
+            next(blocks)
+        finally:
+            sys.settrace(None)
+            blocks.close()
+        return calls
+
+    with dask.config.set(scheduler="sync"):
+        steps(10)
+        assert steps(400) < 1.5 * steps(100)
 
 
 def test_a_stream_leaves_nothing_on_the_cluster(client, cluster, tmp_path):
@@ -440,7 +494,7 @@ def test_errors_tell_the_block(place):
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert str(error) == (
         "block 2 (20:30 along the axis of the stream) could not be computed or read (ZeroDivisionError: "
-        "that one), at ['x'], to torch. The stream ends here; stream[3:] goes on after it."
+        "that one), at ['x'], to torch. The iteration ends here; stream[3:] goes on after it."
     )
     assert list(blocks) == []
     assert pickle.loads(pickle.dumps(error)).block == 2
@@ -465,6 +519,25 @@ def test_blocks_of_another_shape_are_refused():
     for block in (None, 3):
         with pytest.raises(af.BlockError, match=r"it has the shape \(7,\), not the length 10"):
             list(af.stream({"x": wrong}, "torch", block=block))
+
+
+def test_blocks_of_several_libraries():
+    x = da.arange(6, chunks=2).map_blocks(
+        lambda b: torch.asarray(b) if b[0] > 1 else b, meta=np.empty(0), dtype=int
+    )
+    _same(list(af.stream(x, "numpy")), np.arange(6))
+    with pytest.raises(af.BlockError, match=r"block 0 .*at \['x'\]"):
+        list(af.stream({"x": x}, "numpy", block=4))
+
+
+def test_errors_of_several_arrays_and_of_slices():
+    x = da.arange(40, chunks=10)
+    bad = x.map_blocks(chunks.fails, dtype=int, meta=np.empty(0, int))
+    stream = af.stream({"good": x, "bad": bad}, "torch")[::-1][1:]
+    assert stream.bounds == [(20, 30), (10, 20), (0, 10)]
+    with pytest.raises(af.BlockError, match=r"block 2 .*at \['good'\], \['bad'\].* stream\[1:\]"):
+        list(stream)
+    assert [part["x" if "x" in part else "good"][0].item() for part in stream[1:]] == [10, 0]
 
 
 def test_masks_are_not_lost():
@@ -524,6 +597,7 @@ def test_a_scheduler_that_is_gone():
         (lambda: da.ones(3), {"block": 0}, af.OptionError, "block=0"),
         (lambda: da.ones(3), {"block": 2.5}, af.OptionError, "block=2.5"),
         (lambda: da.ones(3), {"prefetch": -1}, af.OptionError, "prefetch=-1"),
+        (lambda: da.ones(3), {"timeout": True}, af.OptionError, "timeout=True"),
         (lambda: da.ones(3), {"timeout": 0}, af.OptionError, "timeout=0"),
         (lambda: da.ones(3), {"client": 3}, af.OptionError, "client=3 is no client"),
         (lambda: np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "nothing here is computed"),

@@ -953,3 +953,172 @@ def test_without_distributed(run_python):
     assert (
         run_python("import sys, arrayferry_gym; print('distributed' in sys.modules)") == "False\n"
     )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_partial_reset_shows_nothing_of_a_lost_environment(mortal, tmp_path, mode):
+    envs = DistributedVectorEnv(
+        [functools.partial(Homely, str(tmp_path), i) for i in range(4)],
+        client=mortal,
+        autoreset_mode=mode,
+    )
+    envs.reset(seed=3)
+    for _ in range(3):
+        seen = envs.step([0] * 4)[0]
+    kill(mortal, envs.call("home")[0])
+    envs.call("t")  # the loss is noticed here
+    others = {"reset_mask": np.array([False, False, False, True])}
+    rows, _ = envs.reset(options=others)
+    np.testing.assert_array_equal(rows[:3], seen[:3])
+    observations, _, _, truncations, infos = envs.step([0] * 4)
+    assert truncations.tolist() == infos["worker_lost"].tolist()
+    assert truncations[0]
+    last = infos["final_obs"][0] if mode == AutoresetMode.SAME_STEP else observations[0]
+    np.testing.assert_array_equal(last, seen[0])
+    if mode == AutoresetMode.NEXT_STEP:
+        np.testing.assert_array_equal(envs.reset(options=others)[0][0], seen[0])
+        assert envs.step([0] * 4)[0][0].tolist() != seen[0].tolist()
+    envs.close()
+
+
+class Deadly(Failing):
+    """Ends its process when it is reset with options."""
+
+    def reset(self, *, seed=None, options=None):
+        if options:
+            os._exit(1)
+        return super().reset()
+
+
+def test_an_environment_that_ends_each_process_is_named(mortal):
+    makes = [functools.partial(Failing, "none")] * 4
+    makes[2] = functools.partial(Deadly, "none")
+    envs = DistributedVectorEnv(makes, client=mortal)
+    envs.reset()
+    with pytest.raises(
+        NoWorkerError, match="3 workers died while they made environment 2"
+    ) as error:
+        envs.reset(options={"die": 1})
+    assert error.value.indices == (2,)
+    envs.close()
+
+
+def test_a_busy_worker_does_not_stop_the_others(mortal):
+    envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 4, client=mortal, timeout=8)
+    envs.reset()
+    kill(mortal, next(iter(mortal.nthreads())))
+    envs.step([0] * 4)
+    eventually(lambda: len(mortal.nthreads()) == 2)
+    known = {group.worker for group in envs._placement.groups}
+    (new,) = set(mortal.nthreads()) - known
+    busy = mortal.submit(time.sleep, 40, workers=[new], pure=False)
+    eventually(lambda: any(mortal.processing().values()))
+    envs._placement._next_look = 0
+    for _ in range(3):
+        assert envs.step([0] * 4)[1].shape == (4,)
+    envs.close()
+    busy.cancel()
+
+
+def test_a_stopped_worker_is_left_out(mortal):
+    envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 4, client=mortal, timeout=3)
+    envs.reset()
+    process = next(iter(mortal.run(os.getpid).values()))
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(EnvTimeoutError):
+            envs.step([0] * 4)
+        began = time.monotonic()
+        envs.reset()
+        assert time.monotonic() - began < 3
+        assert envs.step([0] * 4)[1].shape == (4,)
+        envs.close()
+    finally:
+        os.kill(process, signal.SIGKILL)
+
+
+def test_closing_ends_the_threads_of_hosts(client):
+    def count():
+        return sum(
+            client.run(
+                lambda: sum(t.name == "arrayferry-host" for t in threading.enumerate())
+            ).values()
+        )
+
+    client.run(gc.disable)
+    try:
+        before = count()
+        for _ in range(3):
+            envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 2, client=client)
+            envs.reset()
+            envs.close()
+        eventually(lambda: count() <= before)
+    finally:
+        client.run(gc.enable)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_forked_process_leaves_them_alone(client):
+    envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 2, client=client)
+    envs.reset()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            try:
+                envs.step([0, 0])
+            except NotReadyError as error:
+                code = 0 if "forked" in str(error) else 2
+            envs.close()
+            del envs
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert envs.step([0, 0])[1].tolist() == [1, 1]
+    envs.close()
+
+
+class Taking(Failing):
+    """Its actions are sequences, or arrays that it changes."""
+
+    def __init__(self, space):
+        super().__init__("none")
+        self.action_space = space
+
+    def step(self, action):
+        if isinstance(action, np.ndarray):
+            action *= 2
+            reward = action.sum()
+        else:
+            reward = sum({0: 1, 1: 2, 2: 3}[x] for x in action)
+        return np.ones(1, np.float32), float(reward), False, False, {}
+
+
+def test_actions_are_those_of_sync_vector_env(client):
+    makes = [functools.partial(Taking, spaces.Sequence(spaces.Discrete(3), seed=1))] * 3
+    envs, sync = DistributedVectorEnv(makes, client=client), SyncVectorEnv(makes)
+    envs.reset()
+    sync.reset()
+    sync.action_space.seed(2)
+    for _ in range(10):
+        actions = sync.action_space.sample()
+        same(envs.step(actions)[1], sync.step(actions)[1])
+    envs.close()
+    makes = [functools.partial(Taking, spaces.Box(-1, 1, (2,), np.float32))] * 3
+    envs = DistributedVectorEnv(makes, client=client)
+    envs.reset()
+    assert envs.step(jax.numpy.ones((3, 2)))[1].tolist() == [4.0] * 3
+    envs.close()
+
+
+def test_what_cannot_be_sent_is_named(client):
+    envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 2, client=client)
+    with pytest.raises(af.OptionError, match="cannot be pickled"):
+        envs.reset(options={"lock": threading.Lock()})
+    with pytest.raises(af.OptionError, match=r"seed=1.5 is not valid"):
+        envs.reset(seed=1.5)
+    envs.reset()
+    with pytest.raises(af.OptionError, match="cannot be pickled"):
+        envs.call("step", threading.Lock())
+    assert envs.step([0, 0])[1].tolist() == [1, 1]
+    envs.close()

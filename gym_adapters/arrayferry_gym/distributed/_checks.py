@@ -30,7 +30,7 @@ __all__ = [
     "split_actions",
 ]
 
-_TO_NUMPY = af.converter("numpy", unsupported="keep")
+_TO_NUMPY = af.converter("numpy", copy=True, unsupported="keep")
 
 
 def pickled(env_fns: Any) -> list[bytes]:
@@ -124,7 +124,13 @@ def checked_seeds(seed: Any, count: int) -> list[int | None]:
         return [None] * count
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + index for index in range(count)]
-    seeds = [None if one is None else operator.index(one) for one in seed]
+    try:
+        seeds = [None if one is None else operator.index(one) for one in seed]
+    except TypeError as error:
+        raise af.OptionError(
+            f"seed={seed!r:.80} is not valid",
+            remedy="Pass a whole number, or a list with a whole number or None for each environment.",
+        ) from error
     if len(seeds) != count:
         raise af.OptionError(
             f"{len(seeds)} seeds were passed to {count} environments",
@@ -157,7 +163,9 @@ def checked_mask(
 
 def split_actions(actions: Any, space: Space[Any], count: int) -> Callable[[Sequence[int]], Any]:
     """Return what gives the actions of some environments, of a batch in any library."""
-    if type(actions) is not np.ndarray:
+    if type(actions) is not np.ndarray and any(
+        not isinstance(array, (np.ndarray, np.generic)) for array in af.flatten(actions)[0]
+    ):
         actions = _TO_NUMPY([actions])[0]
     try:
         if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):

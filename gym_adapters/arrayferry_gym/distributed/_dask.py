@@ -183,6 +183,8 @@ class DaskEngine(Engine):
                     continue
                 del futures[position]
             if futures and time.monotonic() > end:
+                if any(host is not None for host in placed):
+                    break
                 late = str(workers[next(iter(futures))])
                 raise EnvTimeoutError(
                     f"the worker {late} did not start a host within {timeout:g} s",
@@ -314,9 +316,22 @@ class DaskEngine(Engine):
     def release(self, host: _Host) -> None:
         """Let the scheduler forget an actor."""
         self._hosts.discard(host)
-        host.future.release()
-        if host.comm is not None:
-            self._client.loop.add_callback(host.comm.abort)
+        asked = not host.lost and not self._owned  # processes that end anyway are not asked
+
+        async def stop() -> None:
+            try:
+                if asked:
+                    rpc = self._client.rpc(host.address)
+                    ask = rpc.actor_execute(actor=host.future.key, function="stop")
+                    await asyncio.wait_for(ask, 1.0)
+            except Exception:  # it is gone
+                pass
+            finally:
+                host.future.release()
+                if host.comm is not None:
+                    host.comm.abort()
+
+        self._client.loop.add_callback(stop)
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""

@@ -35,11 +35,11 @@ class Engine(abc.ABC):
         """Make one `Host()` on each of the given workers, which may be named several times.
 
         Returns:
-            The hosts, None for those whose worker is gone.
+            The hosts, None for those whose worker is gone, or too late where others are not.
 
         Raises:
             WorkerSetupError: a worker cannot import what it needs.
-            EnvTimeoutError: a worker did not do it in time.
+            EnvTimeoutError: no worker did it in time.
         """
 
     @abc.abstractmethod

@@ -46,6 +46,8 @@ from ._placement import Group, Placement
 __all__ = ["DistributedVectorEnv"]
 
 _open: weakref.WeakSet[DistributedVectorEnv] = weakref.WeakSet()
+_of_others: list[Any] = []
+"""What belongs to the process that this one was forked from. Connections that are dropped here would break there."""
 
 
 @atexit.register  # before distributed closes its clients, since it was imported earlier
@@ -127,6 +129,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
                 f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
                 remedy="Use Dask's engine, or another target.",
             )
+        self._process = os.getpid()
         self._own_engine = engine is None
         if engine is None:
             n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
@@ -151,6 +154,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._last: list[Piece] = []
         self._fresh: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._hidden: set[int] = set()  # made again, but the agent has not seen their new episode
 
     def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
         first = descriptions[0]
@@ -229,7 +233,9 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             if index in chosen:
                 pieces.append(self._piece(index, observation))
                 infos.append((index, info))
-            else:
+        self._hidden -= chosen
+        for index in self._hidden:
+            if not self._keep or index in self._fresh:
                 pieces.append(self._piece(index, self._last_observation(index)))
         infos += [(index, {"worker_lost": True}) for index in lost]
         self._ended[mask] = False
@@ -339,6 +345,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             pieces.append(self._piece(index, observation))
             infos.append((index, {"worker_lost": True}))
         self._ended = terminations | truncations
+        self._hidden &= lost if self.autoreset_mode != AutoresetMode.SAME_STEP else set()
         observations = self._observations(pieces)
         results: Any = observations, rewards, terminations, truncations
         if self._convert is not None:
@@ -371,6 +378,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
     def _order(self, index: int) -> Order:
         """Return what a host needs to make a lost environment again."""
         self._made[index] += 1
+        self._hidden.add(index)
         attributes = tuple((name, values[index]) for name, values in self._attributes.items())
         start = (self._new_seed(index), self._options[index]) if self._begun else None
         pending = self._begun and self.autoreset_mode == AutoresetMode.NEXT_STEP
@@ -392,6 +400,11 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
     def _require_open(self) -> None:
         if self.closed:
             raise NotReadyError("the environments are closed", remedy="Make them again.")
+        if self._process != os.getpid():
+            raise NotReadyError(
+                "the environments belong to the process that this one was forked from",
+                remedy="Make them in this process, with a client of its own.",
+            )
 
     def _everywhere(self, request: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked."""
@@ -463,10 +476,16 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments, and what was started for them. It does not wait for those that hang."""
         _open.discard(self)
+        if self._process != os.getpid():
+            _of_others.append((self._placement, self._engine))
+            return
         _shut(self._placement, self._engine if self._own_engine else None)
 
     def __del__(self) -> None:
         if self.closed:
+            return
+        if self._process != os.getpid():
+            _of_others.append((self._placement, self._engine))
             return
         self.closed = True
         engine = self._engine if self._own_engine else None

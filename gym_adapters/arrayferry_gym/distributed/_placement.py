@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import arrayferry as af
+
 from ._engine import Engine
 from ._errors import (
     DistributedEnvError,
@@ -24,6 +26,12 @@ _START = 30.0
 """Seconds that a worker may take at least to import what it needs."""
 _LOOK = 1.0
 """Seconds between two looks for workers that have come back."""
+_EXTRA = 10.0
+"""Seconds that a worker may take where there are others."""
+_AVOID = 60.0
+"""Seconds for which a worker that did not answer is left out, if there are others."""
+_DEATHS = 3
+"""Workers that may die while they make the same environment."""
 
 
 @dataclass(eq=False)
@@ -64,6 +72,7 @@ class Placement:
         self._wanted = groups
         self._full = 0
         self._next_look = 0.0
+        self._avoided: dict[str, float] = {}
 
     def ask(self, requests: Mapping[Group, tuple[Any, ...]]) -> dict[Group, Any]:
         """Send requests to several hosts at once, and return the answers of those that are not lost.
@@ -76,9 +85,16 @@ class Placement:
         if not requests:
             return {}
         groups = list(requests)
+        try:
+            packed = [pack((method, arguments)) for method, *arguments in requests.values()]
+        except Exception as error:
+            raise af.OptionError(
+                f"what was passed to the environments cannot be pickled ({type(error).__name__}: {error})",
+                remedy="Pass values that can be sent to other processes.",
+            ) from error
         calls = [
-            self.engine.call(group.host, pack((method, arguments)))
-            for group, (method, *arguments) in requests.items()
+            self.engine.call(group.host, request)
+            for group, request in zip(groups, packed, strict=True)
         ]
         answers = self.engine.gather(calls, self.timeout)
         replies: dict[Group, Any] = {}
@@ -90,6 +106,7 @@ class Placement:
                     self.unreported.update(group.indices)
                 else:
                     errors.insert(0, self._late(group))
+                    self._avoid(group.worker)
                 self._abandon(group)
                 continue
             try:
@@ -158,11 +175,13 @@ class Placement:
             NoWorkerError: there is no worker for them.
         """
         fresh: dict[int, tuple[Any, dict[str, Any]]] = {}
+        deaths: Counter[int] = Counter()
         while self.homeless:
             self._await_hosts()
             planned: dict[Group, list[int]] = {}
             load = self._load()
-            for index in sorted(self.homeless):
+            suspects = [index for index in sorted(self.homeless) if deaths[index]]
+            for index in suspects[:1] or sorted(self.homeless):
                 group = min(self.groups, key=lambda group: (load[group.worker], load[group]))
                 planned.setdefault(group, []).append(index)
                 load.update([group.worker, group])
@@ -177,6 +196,18 @@ class Placement:
                 group.indices.sort()
                 self.homeless.difference_update(group.indices)
                 self.displaced.update(planned[group])
+                for index in planned[group]:
+                    del deaths[index]
+            deaths.update(
+                i for g, indices in planned.items() for i in indices if i in self.homeless
+            )
+            fatal = [index for index in suspects[:1] if deaths[index] >= _DEATHS]
+            if fatal:
+                raise NoWorkerError(
+                    f"{_DEATHS} workers died while they made {_named(fatal)} again",
+                    remedy="It seems to end its process. Correct it, and call reset.",
+                    indices=tuple(fatal),
+                )
         return fresh
 
     def _load(self) -> Counter[Any]:
@@ -202,7 +233,11 @@ class Placement:
 
     def _place(self) -> None:
         """Place hosts on the workers that have fewer than their share."""
-        workers = self.engine.workers()[: self._num_envs]
+        now = time.monotonic()
+        self._avoided = {worker: until for worker, until in self._avoided.items() if until > now}
+        known = self.engine.workers()
+        answering = [worker for worker in known if worker not in self._avoided]
+        workers = (answering or ([] if self.groups else known))[: self._num_envs]
         if not workers:
             return
         wanted = min(self._wanted or len(workers), self._num_envs)
@@ -216,11 +251,22 @@ class Placement:
                 new.append(worker)
         if not new:
             return
-        hosts = self.engine.place(new, max(self.timeout, _START))
+        try:
+            hosts = self.engine.place(new, _EXTRA if self.groups else max(self.timeout, _START))
+        except (EnvTimeoutError, WorkerSetupError):
+            if not self.groups:
+                raise
+            hosts = [None] * len(new)  # the others go on
+        for host, worker in zip(hosts, new, strict=True):
+            if host is None:
+                self._avoid(worker)
         placed = [Group(host, worker) for host, worker in zip(hosts, new, strict=True) if host]
         self.groups.extend(placed)
         if self.configuration is not None:
             self.ask(dict.fromkeys(placed, ("configure", *self.configuration)))
+
+    def _avoid(self, worker: str) -> None:
+        self._avoided[worker] = time.monotonic() + _AVOID
 
     def look_for_workers(self) -> None:
         """Place hosts on workers that have come back, if environments are displaced. It is cheap."""

@@ -70,6 +70,14 @@ class Seat:
         """Return the environment that is being worked on."""
         return self._host.current
 
+    async def stop(self) -> None:
+        """Close the environments and end the thread, when it has done what it does now."""
+        calls = self.__dict__.pop("_calls", None)
+        if calls is not None:
+            host = self._host
+            calls.put(lambda: _close(host))
+            calls.put(None)
+
     def _keep(self, tree: Any) -> Any:
         def keep(array: Any) -> Kept:
             key = f"arrayferry-{uuid.uuid4().hex}"
@@ -81,7 +89,7 @@ class Seat:
     def __del__(self) -> None:
         if "_calls" in self.__dict__:
             host = self._host
-            self._calls.put(lambda: _close(host))
+            self._calls.put(lambda: _close(host))  # `stop` was not called
             self._calls.put(None)
 
 
