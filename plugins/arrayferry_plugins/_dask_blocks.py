@@ -302,7 +302,8 @@ class _DaskReader(Reader):
 
     def read(self, step: int) -> Sequence[Any]:
         wanted = self._wanted[step]
-        keys = list(dict.fromkeys(_flat(wanted)))
+        every = list(_flat(wanted))
+        keys = list(dict.fromkeys(every))
         own = self._uses.at.get(step, {})
         try:
             values = dict(
@@ -321,7 +322,7 @@ class _DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, _AGAIN)
         self._drop(step)
-        private = self._engine.private
+        private = self._engine.private and len(keys) == len(every)  # no chunk is in two blocks
         return [_joined(_filled(block, values), private=private) for block in wanted]
 
     def close(self) -> None:

@@ -169,6 +169,14 @@ def test_blocks_have_memory_of_their_own():
     assert not memory.any()
 
 
+def test_parts_of_one_tree_have_memory_of_their_own(place):
+    x = da.arange(20, chunks=10, dtype=float)
+    for part in af.stream({"x": x, "again": x, "view": x[:]}, "numpy", client=place):
+        part["x"] += 100
+        assert part["again"].max() < 20
+        assert part["view"].max() < 20
+
+
 def test_arrays_in_memory_are_copied_unless_sharing_is_asked_for():
     memory, number = np.zeros(4), np.array(5.0)
     tree = {"a": memory, "q": number, "t": torch.zeros(4), "d": da.ones(4, chunks=2)}
