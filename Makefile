@@ -1,7 +1,7 @@
 # make demo    train agents on real environments
 # make test    set up and run all tests
 # make lint    ruff, mypy strict, pyright
-# make bench   compare with Gymnasium and with calls by hand
+# make bench   compare with Gymnasium and with calls by hand; make bench-dask with Dask by hand
 # make fuzz, make mutants, make downstream, make matrix, make floor: see below
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ VALUES := .venv-values/.ready
 TORCH := torch==2.13.0
 JOBS ?= 2
 
-.PHONY: demo test downstream matrix floor fuzz mutants bench lint format clean
+.PHONY: demo test downstream matrix floor fuzz mutants bench bench-dask lint format clean
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -98,6 +98,11 @@ mutants: $(EXAMPLES)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# Streams of 4 GiB, and environments on two workers.
+bench-dask: $(READY)
+	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/cluster.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
