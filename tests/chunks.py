@@ -32,7 +32,7 @@ def fails(block):
 
 def hangs(block):
     if block.size and block.max() >= 25:
-        time.sleep(3)
+        time.sleep(5)
     return block
 
 

@@ -1037,7 +1037,7 @@ def test_a_stopped_worker_is_left_out(mortal):
             envs.step([0] * 4)
         began = time.monotonic()
         envs.reset()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
         assert envs.step([0] * 4)[1].shape == (4,)
         envs.close()
     finally:
