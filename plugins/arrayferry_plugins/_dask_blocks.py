@@ -23,7 +23,7 @@ from typing import Any
 
 from arrayferry import Blocks, ConversionError, OptionError, Reader, backend_of
 
-from .dask_ import is_future
+from .dask_ import is_future, persisted
 
 __all__ = ["DaskBlocks"]
 
@@ -77,7 +77,7 @@ class DaskBlocks(Blocks):
 
         whole = HighLevelGraph.merge(*(x.__dask_graph__() for x in self._xs))
         keys = [x.__dask_keys__() for x in self._xs]
-        graph = _persisted(whole)  # which optimizing may leave out
+        graph = persisted(whole)  # which optimizing may leave out
         graph.update(self._xs[0].__dask_optimize__(whole, keys))
         grids = [_grid(x, self._axis) for x in self._xs]
         wanted = [[grids[array][block] for array, block in step] for step in steps]
@@ -150,12 +150,6 @@ def _connected(address: str) -> Any:
             f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})",
             remedy="Start one, or pass the address that it prints.",
         ) from error
-
-
-def _persisted(graph: Any) -> dict[Any, Any]:
-    """Return the parts of a graph that are results which a cluster holds."""
-    materialized = [layer for layer in graph.layers.values() if layer.is_materialized()]
-    return {key: x for layer in materialized for key, x in layer.items() if is_future(x)}
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:

@@ -35,6 +35,7 @@ __all__ = [
     "arrayferry_converters",
     "arrayferry_sources",
     "is_future",
+    "persisted",
     "to_dask",
 ]
 
@@ -287,7 +288,7 @@ def _client_of(xs: Sequence[Any]) -> Any:
     """
     if "distributed.client" not in sys.modules:
         return None
-    futures = [future for x in xs for future in _futures_of(x)]
+    futures = [future for x in xs for future in persisted(x.__dask_graph__()).values()]
     clients = {id(future.client): future.client for future in futures}
     if len(clients) > 1:
         raise ConversionError(
@@ -301,14 +302,13 @@ def _client_of(xs: Sequence[Any]) -> Any:
     return next(iter(clients.values()), None)
 
 
-def _futures_of(x: Any) -> list[Any]:
-    """Return the futures that stand for the blocks of a collection, without writing out its whole graph."""
+def persisted(graph: Any) -> dict[Any, Any]:
+    """Return the parts of a graph that are futures, without writing out the whole of it."""
     from dask.highlevelgraph import MaterializedLayer
 
-    graph = x.__dask_graph__()
     layers = getattr(graph, "layers", {"": graph}).values()
     written = [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
-    return [future for layer in written for future in layer.values() if is_future(future)]
+    return {key: part for layer in written for key, part in layer.items() if is_future(part)}
 
 
 def is_future(x: Any) -> bool:

@@ -316,15 +316,19 @@ def test_leaving_early_cancels():
     assert watched.made <= 6
 
 
-def test_leaving_early_cancels_on_a_cluster(client, cluster):
-    x = da.zeros(20, chunks=1).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
-    for _ in af.stream(x, "torch", client=client, prefetch=10):
-        break
+def _nothing_is_left(cluster):
     deadline = time.monotonic() + 10
     while cluster.scheduler.tasks and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.05)
     assert not cluster.scheduler.tasks
+
+
+def test_leaving_early_cancels_on_a_cluster(client, cluster):
+    x = da.zeros(20, chunks=1).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+    for _ in af.stream(x, "torch", client=client, prefetch=10):
+        break
+    _nothing_is_left(cluster)
 
 
 def test_leaving_early_takes_nothing_from_others(client):
@@ -372,11 +376,7 @@ def test_a_stream_leaves_nothing_on_the_cluster(client, cluster, tmp_path):
         directory = tmp_path / name
         directory.mkdir()
         list(af.stream(SHARED[name](_source(directory)), "numpy", client=client))
-    deadline = time.monotonic() + 10
-    while cluster.scheduler.tasks and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.05)
-    assert not cluster.scheduler.tasks
+    _nothing_is_left(cluster)
 
 
 # Where it is computed.
@@ -701,7 +701,7 @@ class RowsBlocks(af.Blocks):
         return np.full((self.lengths[array][block], 2), block, "float32")
 
 
-def _registered(register, monkeypatch, wrong=""):
+def _registered(register, wrong=""):
     made = []
 
     class Streamed(RowsSource):
@@ -719,8 +719,8 @@ def _registered(register, monkeypatch, wrong=""):
     return made
 
 
-def test_a_plugin_says_how_to_read(register, monkeypatch):
-    made = _registered(register, monkeypatch)
+def test_a_plugin_says_how_to_read(register):
+    made = _registered(register)
     stream = af.stream([Rows([2, 3, 1]), Rows([4, 2])], "torch", block=2)
     first, second = zip(*stream, strict=True)
     assert torch.cat(first)[:, 0].tolist() == [0, 0, 1, 1, 1, 2]
@@ -740,8 +740,8 @@ def test_a_plugin_says_how_to_read(register, monkeypatch):
         ("short", "blocks have the length 1 together instead of 6"),
     ],
 )
-def test_a_plugin_that_errs_is_named(wrong, words, register, monkeypatch):
-    _registered(register, monkeypatch, wrong)
+def test_a_plugin_that_errs_is_named(wrong, words, register):
+    _registered(register, wrong)
     with pytest.raises(af.ConversionError, match=words):
         list(af.stream(Rows([2, 4]), "torch"))
 
