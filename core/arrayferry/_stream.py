@@ -190,11 +190,12 @@ class Stream:
                 for number, leaf in enumerate(leaves):
                     leaf.group, leaf.number = len(groups), number
                     leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
-            except ConversionError as error:
-                error.locate(path=leaves[0].path, source=reader.name)
-                raise
             except Exception as error:
-                raise_named(reader, "blocks", error)
+                try:
+                    raise_named(reader, "blocks", error)
+                except ConversionError as named:
+                    named.locate(path=leaves[0].path, source=reader.name)
+                    raise
             else:
                 groups.append(blocks)
         if client is not None and not any(blocks.uses_client for blocks in groups):

@@ -735,7 +735,7 @@ def test_a_plugin_says_how_to_read(register):
         ("none", r"block 0 .*shape \(\)"),
         ("exits", r"block 0 .*SystemExit: 3"),
         ("lengths", r"blocks\(\) of the source 'rows' raised ValueError: .*two"),
-        ("blocks", r"blocks\(\) of the source 'rows' raised KeyError: 'gone'"),
+        ("blocks", r"blocks\(\) of the source 'rows' raised KeyError: 'gone', at \['rows'\]"),
         ("opens", r"RowsBlocks.open\(\) raised OSError: no"),
         ("short", "blocks have the length 1 together instead of 6"),
     ],
@@ -743,7 +743,7 @@ def test_a_plugin_says_how_to_read(register):
 def test_a_plugin_that_errs_is_named(wrong, words, register):
     _registered(register, wrong)
     with pytest.raises(af.ConversionError, match=words):
-        list(af.stream(Rows([2, 4]), "torch"))
+        list(af.stream({"rows": Rows([2, 4])}, "torch"))
 
 
 def test_a_plugin_without_blocks(register):
