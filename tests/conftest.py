@@ -157,3 +157,27 @@ def run_python() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def run_forked() -> Callable[[Callable[[], None]], None]:
+    """Call a function in a forked process."""
+
+    def run(function: Callable[[], None]) -> None:
+        import os
+        import traceback
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about threads and forks
+            child = os.fork()
+        if child == 0:
+            try:
+                function()
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, "the forked process failed: see its output"
+
+    return run

@@ -205,13 +205,14 @@ def conversion_like(like: Any, to: Any = None, device: Any = None) -> tuple[Back
 
 
 def device_like(array: Any, backend: Backend) -> Any:
-    """Return the device of an array, None if it is traced."""
+    """Return the device of an array, or what stands for several, None if it is traced."""
     try:
-        return backend.device_of(array)
+        return backend.place_of(array)
     except Exception:
         if call_backend(backend, "is_traced", array):
             return None
-        return call_backend(backend, "device_of", array)
+        call_backend(backend, "device_of", array)
+        return call_backend(backend, "place_of", array)
 
 
 def backend_of(value: Any) -> Backend:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from arrayferry import Backend, hookimpl
+from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
 
-__all__ = ["CupyBackend", "arrayferry_backends"]
+from ._cuda import unless_capturing
+from ._packed import Packed, Part
+
+__all__ = ["CupyBackend", "arrayferry_backends", "arrayferry_converters"]
 
 
 class CupyBackend(Backend):
@@ -33,18 +38,33 @@ class CupyBackend(Backend):
             return cupy.array(x)
 
     def copy(self, x: Any) -> Any:
-        return x.copy()
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):  # else it would move to the current one
+            return x.copy()
 
     def to_device(self, x: Any, device: Any) -> Any:
         import cupy
 
-        with cupy.cuda.Device(_index(device)):
-            return cupy.array(x)
+        there = _index(device)
+        if x.device.id == there:
+            return x
+        with cupy.cuda.Device(x.device.id):
+            source = cupy.cuda.get_current_stream()
+        with cupy.cuda.Device(
+            there
+        ):  # CuPy copies on this stream, and does not wait for the other one
+            stream = cupy.cuda.get_current_stream()
+            stream.wait_event(source.record())
+            y = cupy.array(x)
+            source.wait_event(stream.record())
+        return y
 
     def devices(self) -> tuple[str, ...]:
-        import cupy
+        return tuple(f"cuda:{index}" for index in range(_count()))
 
-        return tuple(f"cuda:{index}" for index in range(cupy.cuda.runtime.getDeviceCount()))
+    def default_device(self) -> str:
+        return f"cuda:{_index(None)}"
 
     def device_of(self, x: Any) -> str:
         return f"cuda:{x.device.id}"
@@ -53,20 +73,27 @@ class CupyBackend(Backend):
         index = getattr(device, "id", None)
         return str(device) if index is None else f"cuda:{index}"
 
+    def dtypes(self) -> frozenset[str]:
+        return _dtypes()
+
+    def fence(self, x: Any) -> Callable[[], bool]:
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            event = cupy.cuda.get_current_stream().record()
+        return unless_capturing(lambda: bool(event.done))
+
     def address(self, x: Any) -> int | None:
         return int(x.data.ptr)
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import cupy
 
-        y = cupy.from_dlpack(x)
-        return y if device is None else self.to_device(y, device)
+        return cupy.from_dlpack(x)
 
     def check(self) -> str | None:
-        import cupy
-
         try:
-            count = cupy.cuda.runtime.getDeviceCount()
+            count = _count()
         except Exception as error:
             return f"there is no usable GPU ({error})"
         return None if count else "there is no usable GPU (CUDA counts 0 devices)"
@@ -81,7 +108,62 @@ def _index(device: Any) -> int:
     return int(str(device).partition(":")[2] or 0) if index is None else int(index)
 
 
+@cache
+def _count() -> int:
+    """Ask how many GPUs there are, once: a forked process cannot ask, and knows what its parent knew."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceCount())
+
+
+@cache
+def _dtypes() -> frozenset[str]:
+    import cupy
+
+    return STANDARD_DTYPES | (
+        {"bfloat16"} if _has_bfloat16(getattr(cupy, "__version__", "0")) else set()
+    )
+
+
+def _has_bfloat16(version: str) -> bool:
+    """Tell whether a version of CuPy has bfloat16, which takes NumPy 2.1.2 and `ml_dtypes` too."""
+    import numpy as np
+
+    if int(version.partition(".")[0]) < 14 or not np.lib.NumpyVersion(np.__version__) >= "2.1.2":
+        return False
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class NumpyToCupy(Packed):
+    """Brings the small arrays of a tree to the GPU in one transfer for each dtype."""
+
+    target = "cupy"
+
+    @property
+    def backend(self) -> Backend:
+        return BACKEND
+
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        return BACKEND.from_numpy(staged, device)
+
+    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        return [flat[part.start : part.end].reshape(part.shape) for part in parts]
+
+
+BACKEND = CupyBackend()
+
+
 @hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
-    return [CupyBackend()]
+    return [BACKEND]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Return the direct converter, for trees of small arrays."""
+    return [NumpyToCupy()]

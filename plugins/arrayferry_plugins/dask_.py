@@ -176,7 +176,9 @@ class DaskBackend(Backend):
                     found = _read(values[index])
                 except ConversionError as error:
                     found = error
-                values[index] = np.array(found) if isinstance(found, np.ndarray) else found
+                else:  # what is persisted is in the graph too
+                    found = np.array(found) if isinstance(found, np.ndarray) else _owned(found, x)
+                values[index] = found
         return values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -185,7 +187,7 @@ class DaskBackend(Backend):
         import cupy
 
         with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
-            return _split(cupy.asarray(x))
+            return _split(_written(cupy.asarray(x)))
 
     def is_sparse(self, x: Any) -> bool:
         return _is_sparse(x._meta)
@@ -207,6 +209,9 @@ class DaskBackend(Backend):
         cupy = registry.backends().get("cupy")
         usable = cupy is not None and cupy.installed and cupy.usable
         return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
+
+    def default_device(self) -> str:
+        return "cpu"
 
     def device_of(self, x: Any) -> str:
         meta = x._meta
@@ -400,6 +405,19 @@ def _read(values: Any) -> Any:
     return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
 
 
+def _owned(values: Any, x: Any) -> Any:
+    """Return what an array was computed to, on a GPU perhaps, in memory that no graph holds."""
+    backend = backend_of(values)
+    if backend.name == "cupy":
+        import cupy
+
+        cupy.cuda.Device(
+            values.device.id
+        ).synchronize()  # blocks are computed on streams of other threads
+    alone = x.npartitions == 1 and backend.memory != "immutable"
+    return _written(backend.copy(values)) if alone else values
+
+
 def _on_host(values: Any, sparse: Any = None) -> Any:
     """Return computed blocks as a NumPy array, whatever their library."""
     return convert(_read(values), "numpy", sparse=sparse)
@@ -536,7 +554,10 @@ _know_torch()
 
 
 class DaskToCupy(Converter):
-    """Computes an array of CuPy blocks on the GPU, so that the host is not needed."""
+    """Computes an array of CuPy blocks on the GPU, so that the host is not needed.
+
+    Blocks are computed on the streams of other threads, so these are waited for.
+    """
 
     source, target, cost = "dask", "cupy", "compute"
     source_device = target_device = "cuda"
@@ -544,18 +565,37 @@ class DaskToCupy(Converter):
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
             return NotImplemented
+        import cupy
+
         (values,) = _compute([x])
-        return values.copy()
+        with cupy.cuda.Device(values.device.id) as gpu:
+            gpu.synchronize()
+            return _written(values.copy())
 
 
 class CupyToDask(Converter):
-    """Wraps a copy of a CuPy array, on its GPU."""
+    """Wraps a copy of a CuPy array, on its GPU. It is made before other threads can read it."""
 
     source, target, cost = "cupy", "dask", "copy"
     source_device = target_device = "cuda"
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        return NotImplemented if copy is False else _split(x.copy())
+        import cupy
+
+        if copy is False:
+            return NotImplemented
+        with cupy.cuda.Device(x.device.id):
+            return _split(_written(x.copy()))
+
+
+def _written(x: Any) -> Any:
+    """Wait until a copy is made, if it is one of CuPy, since its readers or its source are on other streams."""
+    if backend_of(x).name == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            cupy.cuda.get_current_stream().synchronize()
+    return x
 
 
 # Other collections.

@@ -24,6 +24,7 @@ from arrayferry import (
 )
 
 from ._jax_functions import JaxAutodiff, call_host
+from ._packed import Packed, Part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +75,7 @@ class JaxBackend(Backend):
 
         place = None if device is None else self._own_device(device)
         with jax.ensure_compile_time_eval():
-            return jax.device_put(_private(x), place)
+            return _put(_private(x), place)
 
     def is_sparse(self, x: Any) -> bool:
         return isinstance(x, getattr(sys.modules.get("jax.experimental.sparse"), "JAXSparse", ()))
@@ -93,9 +94,7 @@ class JaxBackend(Backend):
             return jnp.array(x, copy=True)
 
     def to_device(self, x: Any, device: Any) -> Any:
-        import jax
-
-        return jax.device_put(x, self._own_device(device))
+        return _put(x, self._own_device(device))
 
     def devices(self) -> tuple[str, ...]:
         import jax
@@ -108,13 +107,48 @@ class JaxBackend(Backend):
                 pass
         return tuple(dict.fromkeys(names))
 
+    def default_device(self) -> str:
+        import jax
+
+        device = jax.config.jax_default_device or jax.local_devices()[0]
+        if isinstance(device, str):  # a platform
+            device = jax.local_devices(backend=device)[0]
+        return self.device_name(device)
+
     def device_of(self, x: Any) -> str:
         if self.is_sparse(x):
             x = _parts(x)[0]
-        devices = x.sharding.device_set
-        return self.device_name(min(devices, key=lambda device: device.id))
+        return self.device_name(x.sharding)
+
+    def place_of(self, x: Any) -> Any:
+        if self.is_sparse(x):
+            x = _parts(x)[0]
+        sharding = x.sharding
+        if len(sharding.device_set) > 1:
+            return sharding
+        (device,) = sharding.device_set
+        usual = sharding.memory_kind in (None, device.default_memory().kind)
+        return self.device_name(device) if usual else sharding
+
+    def is_named(self, device: Any) -> bool:
+        return not hasattr(device, "device_set")  # a sharding
+
+    def is_on(self, x: Any, device: Any) -> bool:
+        import jax
+
+        if isinstance(device, jax.Device):
+            device = jax.sharding.SingleDeviceSharding(device)
+        if self.is_sparse(x):
+            return all(self.is_on(part, device) for part in _parts(x))
+        return bool(x.sharding.is_equivalent_to(device, x.ndim))
 
     def device_name(self, device: Any) -> str:
+        devices = getattr(device, "device_set", None)
+        if devices is not None:  # a sharding
+            own = sorted(devices, key=lambda device: device.id)
+            if own[0].platform != "cpu" and device.memory_kind in ("pinned_host", "unpinned_host"):
+                return "cpu"
+            return ",".join(map(self.device_name, own))
         platform = getattr(device, "platform", None)
         if platform is None:
             return str(device)
@@ -158,11 +192,12 @@ class JaxBackend(Backend):
         return x
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
-        import jax
         import jax.numpy as jnp
 
         y = jnp.from_dlpack(x)
-        return y if device is None else jax.device_put(y, self._own_device(device))
+        if device is None:
+            return y
+        return _put(y, self._own_device(device))  # it is committed then, and not copied
 
     def is_out_of_memory(self, error: Exception) -> bool:
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
@@ -251,6 +286,21 @@ def _seed_number(seed: Any) -> int:
     if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
         return int(seed)
     return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+def _put(x: Any, place: Any) -> Any:
+    """Put an array on a device, or on several in shards."""
+    import jax
+
+    try:
+        return jax.device_put(x, place)
+    except (ValueError, AssertionError) as error:
+        if not isinstance(place, jax.sharding.Sharding):
+            raise
+        raise ConversionError(
+            f"an array of shape {x.shape} does not fit {place} ({error})",
+            remedy="Pass a sharding that fits all arrays of the value, or convert them one by one.",
+        ) from error
 
 
 def _parts(x: Any) -> Sequence[Any]:
@@ -465,6 +515,56 @@ class _ToJax(Converter):
         return many
 
 
+class NumpyToGpu(Packed):
+    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
+
+    It compiles once for each combination of shapes and dtypes, so it is used from the second time that one is seen,
+    and for a limited number of them.
+    """
+
+    target = "jax"
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, bool] = {}
+
+    @property
+    def backend(self) -> Backend:
+        return BACKEND
+
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        return staged if device is None else _put(staged, BACKEND._own_device(device))
+
+    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        ys: list[Any] = _split()(flat, parts)
+        if type(ys[0]) is not _array_type():
+            raise RuntimeError("inside a traced function, or compilation is disabled")
+        return ys
+
+    def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
+        import jax
+
+        if jax.config.jax_debug_nans:  # a compiled function would look for them
+            return False
+        key = (parts, dtype)
+        if key in self._seen:
+            return True
+        if len(self._seen) >= _Identity.MOST:
+            self._seen.clear()
+            _split().clear_cache()
+        self._seen[key] = True
+        return False
+
+
+@cache
+def _split() -> Any:
+    import jax
+
+    def split(flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        return [flat[part.start : part.end].reshape(part.shape) for part in parts]
+
+    return jax.jit(split, static_argnums=1)
+
+
 class NumpyToJax(_ToJax):
     """Copies NumPy arrays into JAX."""
 
@@ -555,4 +655,4 @@ def arrayferry_backends() -> list[Backend]:
 @hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters."""
-    return [NumpyToJax(), TorchToJax(), JaxToNumpy(), JaxToTorch()]
+    return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
     Backend,
@@ -19,7 +19,12 @@ from arrayferry import (
     hookimpl,
 )
 
+from ._cuda import is_capturing, unless_capturing
+from ._packed import Packed, Part
 from ._torch_functions import TorchAutodiff, uncompiled
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "NumpyToTorch",
@@ -86,11 +91,19 @@ class TorchBackend(Backend):
         return x.to(device)
 
     def devices(self) -> tuple[str, ...]:
+        return _devices()
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        if not x.is_cuda or is_capturing():
+            return None
         import torch
 
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        apple = ("mps:0",) if torch.backends.mps.is_available() else ()
-        return ("cpu", *(f"cuda:{index}" for index in range(gpus)), *apple)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(x.device))
+        return unless_capturing(event.query)
 
     def device_of(self, x: Any) -> str:
         return "cpu" if x.is_cpu else str(x.device)
@@ -100,7 +113,7 @@ class TorchBackend(Backend):
         if kind == "cuda" and index is None:
             import torch
 
-            index = torch.cuda.current_device() if torch.cuda.is_available() else 0
+            index = torch.cuda.current_device() if len(_devices()) > 1 else 0
         return kind if kind == "cpu" or index is None else f"{kind}:{index}"
 
     def dtypes(self) -> frozenset[str]:
@@ -119,13 +132,13 @@ class TorchBackend(Backend):
 
     def to_dlpack(self, x: Any) -> Any:
         _refuse(x)
-        return x.detach().resolve_conj().resolve_neg()
+        x = x.detach().resolve_conj().resolve_neg()
+        return _Exported(x) if x.is_cuda else x
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import torch
 
-        y = torch.from_dlpack(x)
-        return y if device is None else y.to(device)
+        return torch.from_dlpack(x)
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return uncompiled(function)
@@ -211,6 +224,37 @@ class TorchRandom(Random):
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
+
+
+class _Exported:
+    """A tensor on a GPU that is exported from whichever GPU is the current one.
+
+    Args:
+        tensor: the tensor.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        import torch
+
+        if is_capturing():  # a graph cannot wait for streams that are not part of it
+            stream = -1
+        with torch.cuda.device(self._tensor.device):
+            return self._tensor.__dlpack__(stream=stream, **options)
+
+
+@cache
+def _devices() -> tuple[str, ...]:
+    """Ask which devices there are, once: a forked process cannot ask, and knows what its parent knew."""
+    import torch
+
+    gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    return ("cpu", *gpus, *(("mps:0",) if torch.backends.mps.is_available() else ()))
 
 
 BACKEND = TorchBackend()
@@ -432,6 +476,32 @@ class TorchToNumpy(Converter):
         return Inline("not ({y} := {show}({x})).flags.owndata", result, {"show": Tensor.numpy})
 
 
+class NumpyToCuda(Packed):
+    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
+
+    target = "torch"
+
+    @property
+    def backend(self) -> Backend:
+        return BACKEND
+
+    def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
+        import torch
+
+        pinned = torch.empty(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True)
+        return pinned.numpy().view(dtype), pinned
+
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        import torch
+
+        _, own = _raw().get(dtype.name, (None, None))
+        flat = staged.to(device, non_blocking=True)
+        return flat.view(own or getattr(torch, dtype.name))
+
+    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        return [flat[part.start : part.end].view(part.shape) for part in parts]
+
+
 def _copied(n: Any) -> Any:
     return n if n is NotImplemented else n.copy()
 
@@ -445,4 +515,4 @@ def arrayferry_backends() -> list[Backend]:
 @hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters from and to NumPy."""
-    return [NumpyToTorch(), TorchToNumpy()]
+    return [NumpyToTorch(), TorchToNumpy(), NumpyToCuda()]

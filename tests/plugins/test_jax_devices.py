@@ -46,3 +46,88 @@ else:
 
 def test_three_devices(run_python):
     run_python(SCRIPT, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
+
+
+SHARDED = """
+import jax, numpy as np, pickle
+import jax.numpy as jnp
+import arrayferry as af
+from jax.sharding import NamedSharding, PartitionSpec as P, SingleDeviceSharding
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+rows, everywhere = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+x = np.arange(8, dtype=np.float32)
+backend = af.registry.backend("jax")
+
+for sharding in (rows, everywhere, SingleDeviceSharding(jax.devices()[2])):
+    convert = af.converter("jax", device=sharding)
+    here = jax.device_put(x, sharding)
+    assert backend.device_of(here) == backend.device_name(sharding)
+    import torch, dask.array as da
+    for value in (x, torch.tensor(x), jnp.arange(8.0), da.from_array(x), jax.device_put(x, jax.devices()[1])):
+        for _ in range(4):
+            for found in (convert(value), convert({"x": [value]})["x"][0], af.convert(value, like=here)):
+                assert found.sharding.is_equivalent_to(sharding, 1), (value, found.sharding)
+                assert found.committed and found.tolist() == x.tolist()
+    for _ in range(4):  # what is there already stays
+        assert convert(here) is here and convert([here])[0] is here
+        assert af.convert(here, "jax", device=sharding, copy=False) is here
+        copied = af.convert(here, "jax", device=sharding, copy=True)
+        assert copied is not here and copied.sharding.is_equivalent_to(sharding, 1)
+    assert af.convert(here, "jax") is here
+    assert af.convert(here, "numpy").tolist() == af.convert(here, "torch").tolist() == x.tolist()
+    assert convert == af.converter("jax", device=sharding) and hash(convert) == hash(af.converter("jax", device=sharding))
+assert af.converter("jax", device=rows) != af.converter("jax", device=everywhere)
+assert backend.device_name(rows) == "cpu,cpu:1,cpu:2,cpu:3"
+
+# the same devices, but other shards
+other = jax.device_put(x, everywhere)
+assert af.convert(other, "jax", device=rows).sharding.is_equivalent_to(rows, 1)
+try:
+    af.convert(other, "jax", device=rows, copy=False)
+except af.CopyRequiredError:
+    pass
+else:
+    raise AssertionError("that takes a copy")
+
+for value in (np.arange(3.0), {"a": x, "b": np.float32(1)}):
+    try:
+        af.convert(value, "jax", device=rows, scalars="convert")
+    except af.ConversionError as error:
+        assert "does not fit" in str(error) and "sharding that fits" in str(error), error
+    else:
+        raise AssertionError("three rows on four devices")
+try:
+    pickle.dumps(af.converter("jax", device=rows))
+except TypeError as error:
+    assert "cannot be pickled" in str(error)
+else:
+    raise AssertionError("devices belong to a process")
+assert pickle.loads(pickle.dumps(af.converter("jax", device=jax.devices()[1])))(x).devices() == {jax.devices()[1]}
+
+# memory of the host that a device can read
+pinned = SingleDeviceSharding(jax.devices()[1], memory_kind="pinned_host")
+held = jax.device_put(x, pinned)
+assert af.convert(held, "numpy").tolist() == af.convert(held, "torch").tolist() == x.tolist()
+assert af.convert(x, like=held).sharding.memory_kind == "pinned_host"
+assert af.convert(x, "jax", device=pinned).sharding == pinned
+assert af.convert(held, "jax") is held
+
+from arrayferry_plugins.jax_ import NumpyToGpu
+
+for device, there in ((None, 0), ("cpu:2", 2), (jax.devices()[3], 3)):
+    packed = NumpyToGpu().bind_many(af.Options(device=device))
+    tree = [np.full((i % 3, 2) if i % 4 else (), i, np.float64 if i % 5 else np.int8) for i in range(32)]
+    assert packed(tree) == [NotImplemented] * 32  # one that is seen once is not compiled for
+    for _ in range(2):
+        for n, y in zip(tree, packed(tree)):
+            assert y.devices() == {jax.devices()[there]} and y.committed == (device is not None)
+            assert y.dtype == (np.float32 if n.dtype == np.float64 else n.dtype)
+            np.testing.assert_array_equal(y, n)
+    tree[0][...] = 99
+    assert packed([np.ones(3), np.array(["text"]), np.full(2, 1e300), np.ones(2), np.ones(2**20)])[1:3] == [NotImplemented] * 2
+"""
+
+
+def test_shardings(run_python):
+    run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})

@@ -111,6 +111,8 @@ class Conversion:
         options = self.options
         if options.device is None or isinstance(options.device, str):
             return self._to, options
+        if not self.target.is_named(options.device):
+            return self._to, options
         if self._device is None:
             self._prepare()
         return self._to, options._replace(device=self._device)
@@ -124,11 +126,17 @@ class Conversion:
         return hash(self._portable())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, self._portable()
+        to, options = self._portable()
+        if options.device is not None and not isinstance(options.device, str):
+            raise TypeError(
+                f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
+            )
+        return _restore, (to, options)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
-        return ("arrayferry.Conversion", to, *options)
+        device = None if options.device is None else str(options.device)
+        return ("arrayferry.Conversion", to, *options._replace(device=device))
 
     def __repr__(self) -> str:
         to, options = self._portable()

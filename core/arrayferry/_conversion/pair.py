@@ -6,6 +6,7 @@ It knows the direct way, if there is one, and falls back to executing a route.
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from arrayferry._plugin.call import ask_backend, call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._route.devices import resolve_device
+from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
 from arrayferry._route.sparse import check_sparse
@@ -143,6 +144,7 @@ class Pair:
         self.lazy = source.memory == "lazy" and not self._same
         self._computes = isinstance(source, Backend) and type(source).compute is not Backend.compute
         self._direct = self._find_direct()
+        self._together = self._all  # one object, so that code calls it once for all arrays
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
 
     @functools.cached_property
@@ -153,15 +155,17 @@ class Pair:
         return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> _Direct | None:
-        """Find the direct converter on the host, if it is the whole route under these options."""
-        device = self.options.device
-        if self._same or (device is not None and device != "cpu"):
+        """Find the direct converter from the host, if it is the whole route under these options."""
+        if self._same:
             return None
-        if device is None and "cpu" not in call_backend(self.target, "devices"):
+        there, device = resolve_device(self.target, self.options.device, "cpu")
+        if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        route = describe_route(self.catalog, self.source, self.target, "cpu", "cpu")
+        route = describe_route(self.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
-        return None if converter is None else _Direct(converter, self.options)
+        if converter is None:
+            return None
+        return _Direct(converter, self.options._replace(device=device))
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
@@ -194,9 +198,12 @@ class Pair:
         if self.lazy:
             return self._computed(xs, path_of)
         found = self._directly(xs)
-        if found is not None:
-            return found
-        return [self._located(self.one, x, index, path_of) for index, x in enumerate(xs)]
+        convert = self.one if found is None else self.fallback
+        ys = itertools.repeat(NotImplemented) if found is None else found
+        return [
+            self._located(convert, x, index, path_of) if y is NotImplemented else y
+            for index, (x, y) in enumerate(zip(xs, ys, strict=False))
+        ]
 
     def _directly(self, xs: list[Any]) -> list[Any] | None:
         direct = self._direct
@@ -207,7 +214,10 @@ class Pair:
         except Exception as error:
             self._raise_out_of_memory(error)
             return None
-        if len(ys) != len(xs) or not all(map(self._follows_copy, xs, ys)):
+        if len(ys) != len(xs):
+            return None
+        done = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not NotImplemented]
+        if not all(itertools.starmap(self._follows_copy, done)):
             return None
         return ys
 
@@ -424,8 +434,8 @@ class Pair:
             sturdy = True
         if direct is None or not direct.takes(cls):
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
-        if sturdy:
-            many = self._all if direct.many is not None else None
+        if sturdy or direct.converter.target_device != "cpu":
+            many = self._together if direct.many is not None else None
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()}), many)
         return Ways(direct.inline or _inline_call(direct.one), direct.many)
 
@@ -455,13 +465,21 @@ class Pair:
     def _all(self, xs: list[Any]) -> list[Any]:
         """Convert several arrays without their places in a tree."""
         found = self._directly(xs)
-        return list(map(self.one, xs)) if found is None else found
+        if found is None:
+            return list(map(self.one, xs))
+        return [
+            self.fallback(x) if y is NotImplemented else y for x, y in zip(xs, found, strict=True)
+        ]
 
     def _already_there(self, test: str) -> Inline:
         """Within one library: the array itself if it is on the device that was asked for."""
-        there, _ = resolve_device(self.target, self.options.device, "cpu")
-        names = {"convert": self.one, "device_of": self.source.device_of, "there": there}
-        return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
+        there, device = resolve_device(self.target, self.options.device, "cpu")
+        names: dict[str, Any] = {"convert": self.one, "there": there}
+        if isinstance(device, str):
+            names["device_of"] = self.source.device_of
+            return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
+        names |= {"is_on": self.target.is_on, "there": device}
+        return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)
 
 
 def _is_no_numpy_array(value: Any) -> bool:

@@ -127,13 +127,52 @@ class Backend(Origin):
         """Return the names of the devices that can be used now, the default first: `("cpu", "cuda:0")`."""
         return ("cpu",)
 
+    def default_device(self) -> str:
+        """Return the name of the device of new arrays, if none is named for them: the first of `devices`.
+
+        Override it where that is known without a question to a driver.
+        """
+        return self.devices()[0]
+
     def device_name(self, device: Any) -> str:
-        """Return the name of a device object of this library, as `devices` spells it."""
+        """Return the name of a device object of this library, as `devices` spells it.
+
+        An object that stands for several devices has their names with commas in between: `"cuda:0,cuda:1"`.
+        """
         return str(device)
+
+    def is_named(self, device: Any) -> bool:
+        """Tell whether the name of a device object says all about it. That of a sharding of JAX does not."""
+        return True
+
+    def place_of(self, x: Any) -> Any:
+        """Return what to pass as a device to put another array where `x` is, for `like`.
+
+        It is the name of its device, unless a name does not say enough, as for an array in shards.
+        """
+        return self.device_of(x)
+
+    def is_on(self, x: Any, device: Any) -> bool:
+        """Tell whether an array is where a device object of this library would put it, so that it need not move."""
+        return self.device_of(x) == self.device_name(device)
 
     def to_device(self, x: Any, device: Any) -> Any:
         """Move an array to another device of the same library. The default goes through the host."""
         return self.from_numpy(self.to_numpy(x), device)
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        """Return a function that tells whether the work that was queued for an array up to now is done.
+
+        A library that queues its work on streams of a device returns one. arrayferry keeps the source of a copy
+        until the copy is done: if not, the memory of a source that is dropped would be used again too early.
+
+        Args:
+            x: an array of this library, the result of a copy or a move on the current stream of its device.
+
+        Returns:
+            The function, or None if nothing is queued: memory that is freed is then used in the order of the work.
+        """
+        return None
 
     # Optional: dtypes.
 
@@ -157,7 +196,16 @@ class Backend(Origin):
         return self.from_numpy(numpy.array(self.to_numpy(x)), self.device_of(x))
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
-        """Return an array that shares the memory of an object with `__dlpack__`."""
+        """Return an array that shares the memory of an object with `__dlpack__`.
+
+        Args:
+            x: the object. Its strides are not negative.
+            device: the device that it is on already, if the user asked for one.
+
+        Raises:
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It gets a compact
+                copy on the same device then, and after that the values from host memory.
+        """
         raise NotImplementedError(f"{self.name} has no DLPack")
 
     # Optional: values.

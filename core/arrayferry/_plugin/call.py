@@ -25,12 +25,12 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
         raise_named(backend, method, error, *args)
 
 
-def ask_backend(backend: Origin, method: str, x: Any) -> bool:
+def ask_backend(backend: Origin, method: str, x: Any, *args: Any) -> bool:
     """Call a method of a backend that answers yes or no. It raises what `call_backend` does."""
     try:
-        return bool(getattr(backend, method)(x))
+        return bool(getattr(backend, method)(x, *args))
     except Exception as error:
-        raise_named(backend, method, error, x)
+        raise_named(backend, method, error, x, *args)
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:

@@ -45,7 +45,8 @@ class Converter(ABC):
         cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
             "compute" (of a lazy array).
         source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
-        target_device: the kind of device that its results are on.
+        target_device: the kind of device that its results are on. For another than "cpu", `convert` and `bind`
+            are told which one, and None for the target's own choice.
         types: dotted paths of the exact types that it takes, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. Empty for all types of the source.
 
@@ -83,7 +84,11 @@ class Converter(ABC):
         return lambda x: self.convert(x, options.device, options.copy)
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
-        """Return a function for a list of arrays, where one call for all is cheaper than one for each."""
+        """Return a function for a list of arrays, where one call for all is cheaper than one for each.
+
+        If `target_device` is not "cpu", what it returns may have `NotImplemented` in the places of arrays that it
+        does not handle.
+        """
         return None
 
     def inline(self, options: Options) -> Inline | None:

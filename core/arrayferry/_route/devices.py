@@ -1,7 +1,7 @@
 """Device names in one spelling for all frameworks, and the choice of a device of the target.
 
-A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". A framework's own names and objects are
-handled by its backend.
+A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". The name of several devices is their names with
+commas in between. A framework's own names and objects are handled by its backend.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from arrayferry._errors import DeviceError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 
-__all__ = ["device_kind", "resolve_device", "spell_device"]
+__all__ = ["device_kind", "memory_of", "resolve_device", "spell_device"]
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -20,6 +20,12 @@ _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 def device_kind(name: str) -> str:
     """Return the kind of a device: "cuda" for "cuda:1"."""
     return name.partition(":")[0]
+
+
+def memory_of(name: str) -> str:
+    """Return the name of the memory of a device: "cpu" for "cpu:1", which uses host memory, and "cuda:1" for itself."""
+    kind = device_kind(name)
+    return kind if kind == "cpu" else name
 
 
 def spell_device(name: str) -> str:
@@ -50,22 +56,20 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     Raises:
         DeviceError: the target has no such device on this machine.
     """
-    known = [str(name) for name in call_backend(target, "devices")]
-    if not known:
-        raise DeviceError(
-            f"devices() of the backend {target.name!r} named none",
-            remedy="It must name at least one. Report this to the author of the plugin.",
-        )
     if device is None:
         kind = device_kind(source_device)
-        if kind == "cpu" or source_device == known[0]:
+        if kind in ("cpu", ""):
+            return _default(target), None
+        known = _devices(target)
+        if source_device == known[0]:
             return known[0], None
         if source_device in known:
             return source_device, source_device
         for name in known:
             if device_kind(name) == kind:
                 return name, name
-        return known[0], None
+        return _default(target), None
+    known = _devices(target)
     if isinstance(device, str):
         for spelled in (device, spell_device(device)):
             if spelled in known:
@@ -73,7 +77,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         name, own = spell_device(device), False
     else:
         name = str(call_backend(target, "device_name", device))
-        own = name in known
+        own = all(part in known for part in name.split(","))
         if not own:
             name = spell_device(name)
     if own or name in known:
@@ -83,3 +87,19 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         remedy=f"It has {', '.join(map(repr, known))}.",
         device=name,
     )
+
+
+def _devices(target: Backend) -> list[str]:
+    known = [str(name) for name in call_backend(target, "devices")]
+    if not known:
+        raise DeviceError(
+            f"devices() of the backend {target.name!r} named none",
+            remedy="It must name at least one. Report this to the author of the plugin.",
+        )
+    return known
+
+
+def _default(target: Backend) -> str:
+    if type(target).default_device is Backend.default_device:
+        return _devices(target)[0]
+    return str(call_backend(target, "default_device"))

@@ -14,6 +14,7 @@ from arrayferry._errors import NarrowingError, UnsupportedDtypeError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.origin import Origin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "fit_dtype",
     "kind_of",
     "limits_of",
+    "narrow_on_device",
     "number_array",
     "target_dtype",
 ]
@@ -156,6 +158,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         return x
     import numpy as np
 
+    culprit: str | None
     if x.dtype.kind in "iu" and dtype.kind in "iu":
         narrowed = x.astype(dtype)
         culprit = None if whole or narrowing == "allow" else _changed(x, narrowed)
@@ -164,15 +167,67 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
             narrowed = x.astype(dtype)
             culprit = None if whole or narrowing == "allow" else _overflowed(x, narrowed)
     if culprit is not None:
-        raise NarrowingError(
-            f"{target.name} has no {x.dtype.name} here, and {culprit} does not fit {dtype.name}",
-            remedy="Scale the numbers down, or pass "
-            f'narrowing="allow" to convert them anyway, as {target.name} does.'
-            + _hint(target, x.dtype.name),
-            dtype=x.dtype.name,
-            narrowed=dtype.name,
-        )
+        raise _does_not_fit(culprit, x.dtype.name, dtype.name, target)
     return narrowed
+
+
+def narrow_on_device(
+    x: Any, name: str, source: Origin, target: Backend, narrowing: Narrowing
+) -> Any:
+    """Do the same as `fit_dtype` for an array on a device, by its own library.
+
+    Args:
+        x: an array of a library that array-api-compat supports.
+        name: the name of its dtype.
+        source: its backend.
+        target: as for `fit_dtype`.
+        narrowing: as for `fit_dtype`.
+
+    Returns:
+        A new array of a dtype that the target has; None if the library cannot do it.
+
+    Raises:
+        NarrowingError, UnsupportedDtypeError: as for `fit_dtype`.
+    """
+    import array_api_compat
+
+    own = dtype_named(name)
+    if own is None:
+        return None
+    dtype, whole = target_dtype(own, target, narrowing)
+    try:
+        xp = array_api_compat.array_namespace(x)
+        narrowed = xp.astype(x, getattr(xp, dtype.name))
+        culprit = None if whole or narrowing == "allow" else _lost(x, narrowed, own, xp)
+    except (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError) as error:
+        if source.is_out_of_memory(error):
+            raise
+        return None
+    if culprit is not None:
+        raise _does_not_fit(culprit, name, dtype.name, target)
+    return narrowed
+
+
+def _lost(x: Any, narrowed: Any, dtype: np.dtype[Any], xp: Any) -> str | None:
+    """Return one of the numbers that a narrower dtype does not hold, None if there is none."""
+    if dtype.kind in "iu":
+        bad = xp.astype(narrowed, x.dtype) != x
+    elif dtype.kind == "c":
+        lost = [xp.isfinite(p(x)) & ~xp.isfinite(p(narrowed)) for p in (xp.real, xp.imag)]
+        bad = lost[0] | lost[1]
+    else:
+        bad = xp.isfinite(x) & ~xp.isfinite(narrowed)
+    return str(x[bad][0].item()) if bool(xp.any(bad)) else None
+
+
+def _does_not_fit(number: str, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
+    return NarrowingError(
+        f"{target.name} has no {dtype} here, and {number} does not fit {narrowed}",
+        remedy="Scale the numbers down, or pass "
+        f'narrowing="allow" to convert them anyway, as {target.name} does.' + _hint(target, dtype),
+        dtype=dtype,
+        narrowed=narrowed,
+    )
 
 
 def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], what: str) -> Any:

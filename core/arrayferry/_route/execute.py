@@ -5,18 +5,27 @@ This is the path for every array that no direct converter handles, and it raises
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from arrayferry._errors import ConversionError, CopyRequiredError, TracedValueError
+from arrayferry._errors import (
+    ArrayFerryError,
+    ConversionError,
+    CopyRequiredError,
+    PluginWarning,
+    TracedValueError,
+    describe_error,
+)
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import device_kind, resolve_device
-from .dtypes import target_dtype
-from .memory import share_memory, unsafe_to_share
+from .devices import resolve_device
+from .dtypes import narrow_on_device, target_dtype
+from .memory import addresses, share_memory, unsafe_to_share
+from .queued import keep_until, release
 from .route import HOST, Route, Step, find_route
 from .via_numpy import PASS_COPY, Held, from_host, to_host
 
@@ -58,9 +67,11 @@ class Executor:
             raise _traced(source, target)
         here = call_backend(source, "device_of", x)
         there, device = resolve_device(target, self.options.device, here)
+        if "cpu" not in (here, there):
+            release()
         while True:
-            route = self._route(here, there, without)
-            run = _Run(self, route, x, device, there, values)
+            route = find_route(self.catalog, source, here, target, there, without)
+            run = _Run(self, route, x, here, there, device, values)
             try:
                 return run.result()
             except _NotHandledError as skipped:
@@ -78,13 +89,9 @@ class Executor:
         """
         here = call_backend(self.source, "device_of", x)
         there, _ = resolve_device(self.target, self.options.device, here)
-        route = self._route(here, there, frozenset())
+        route = find_route(self.catalog, self.source, here, self.target, there)
         _check_lazy(x, route, self.target, self.options)
         return route.steps[0].target == HOST
-
-    def _route(self, here: str, there: str, without: frozenset[object]) -> Route:
-        kinds = device_kind(here), device_kind(there)
-        return find_route(self.catalog, self.source, kinds[0], self.target, kinds[1], without)
 
     def _within(self, x: Any, backend: Backend) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
@@ -95,16 +102,54 @@ class Executor:
         there, device = here, None
         if options.device is not None:
             there, device = resolve_device(backend, options.device, here)
-        if there == here:
-            return call_backend(backend, "copy", x) if options.copy else x
+        stays = there == here
+        if device is not None and not isinstance(device, str):
+            stays = ask_backend(backend, "is_on", x, device)
+        if stays:
+            return _duplicate(backend, x) if options.copy else x
         if options.copy is False:
             raise CopyRequiredError(
                 f"memory on {here} cannot be shared with {there}",
                 remedy="Pass copy=None to let it be moved.",
             )
-        moved = call_backend(backend, "to_device", x, device)
+        moved = _duplicate(backend, x, device)
         _check_device(moved, backend, there)
         return moved
+
+
+def _duplicate(backend: Any, x: Any, device: Any = None) -> Any:
+    """Copy an array, or move it to another device. The source is kept until that is done."""
+    y = (
+        call_backend(backend, "copy", x)
+        if device is None
+        else call_backend(backend, "to_device", x, device)
+    )
+    _keep(backend, x, y)
+    return y
+
+
+def _keep(backend: Any, source: Any, copy: Any) -> bool:
+    """Keep the source of a copy that a library has queued until the copy is made.
+
+    Returns:
+        Whether the library tells when that is.
+    """
+    if type(backend).fence is Backend.fence:
+        return False
+    try:
+        done = backend.fence(copy)
+    except Exception as error:
+        warnings.warn(
+            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so sources of its copies "
+            "are not kept until these are made",
+            PluginWarning,
+            stacklevel=2,
+        )
+        return False
+    if done is None:
+        return False
+    keep_until(done, source)
+    return True
 
 
 def _check_device(y: Any, target: Backend, there: str) -> None:
@@ -144,6 +189,25 @@ def _traced(source: Origin, target: Backend) -> TracedValueError:
     )
 
 
+REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
+"""What libraries raise for an array that they cannot take by DLPack."""
+
+
+def _runs_backwards(x: Any) -> bool:
+    """Tell whether an array has a negative stride, for which PyTorch ends the process."""
+    strides = getattr(x, "strides", None)
+    return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
+
+
+def _tell(before: Any, after: Any, error: Exception) -> None:
+    warnings.warn(
+        f"{before.name} could not hand over an array to {after.name} on its device "
+        f"({describe_error(error)}), so it goes through host memory",
+        PluginWarning,
+        stacklevel=2,
+    )
+
+
 class _NotHandledError(Exception):
     """A direct converter, or DLPack, does not handle this array."""
 
@@ -159,13 +223,21 @@ class _Run:
         executor: the backends and options.
         route: the steps.
         x: the array.
-        device: the device of the result, as the target's backend takes it.
-        there: the name of that device.
+        here: the name of its device.
+        there: the name of the device of the result.
+        device: the same, as the target's backend takes it.
         values: the result of `source.to_numpy(x)`, if that was called already.
     """
 
     def __init__(
-        self, executor: Executor, route: Route, x: Any, device: Any, there: str, values: Any
+        self,
+        executor: Executor,
+        route: Route,
+        x: Any,
+        here: str,
+        there: str,
+        device: Any,
+        values: Any,
     ) -> None:
         self.source = executor.source
         self.target = executor.target
@@ -173,8 +245,9 @@ class _Run:
         self.known = executor.catalog.backends
         self.route = route
         self.x = x
-        self.device = device
+        self.here = here
         self.there = there
+        self.device = device
         self.values = values
 
     def result(self) -> Any:
@@ -183,8 +256,7 @@ class _Run:
             _check_lazy(self.x, self.route, self.target, self.options)
         if self.options.copy is False and self.route.transfers:
             raise CopyRequiredError(
-                f"memory on {self.route.source.device} cannot be shared with {self.route.target.device}",
-                remedy=PASS_COPY,
+                f"memory on {self.here} cannot be shared with {self.there}", remedy=PASS_COPY
             )
         held = Held(self.x)
         last = len(self.route.steps) - 1
@@ -201,10 +273,11 @@ class _Run:
         if step.converter is not None:
             return self._by_converter(step, held, before, after, device)
         if step.via == "device":
-            moved = call_backend(before, "to_device", held.value, device)
-            return Held(moved, private=True)
+            if device is None:
+                device = step.target.device
+            return Held(_duplicate(before, held.value, device), private=True)
         if step.via == "dlpack":
-            return self._by_dlpack(held, before, after, device)
+            return self._by_dlpack(step, held, before, after, device)
         if step.target == HOST and before.name != "numpy":
             return self._to_numpy(step, held, before, after)
         if held.value is self.x:  # an array of NumPy
@@ -239,8 +312,8 @@ class _Run:
             raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 
-    def _by_dlpack(self, held: Held, before: Any, after: Backend, device: Any) -> Held:
-        """Share by DLPack; if a copy is needed, make it in the library whose arrays are writable."""
+    def _by_dlpack(self, step: Step, held: Held, before: Any, after: Backend, device: Any) -> Held:
+        """Share by DLPack, or copy by one of the two libraries on the device."""
         copy = self.options.copy
         constant = before.memory == "immutable"
         unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
@@ -248,21 +321,77 @@ class _Run:
             raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
         promised = "unknown" not in (before.memory, after.memory)
         copying = not held.private and (copy or bool(unsafe) or (copy is None and not promised))
-        x = held.value
-        dtypes = call_backend(after, "dtypes")
-        if dtypes is not None and str(x.dtype).rpartition(".")[2] not in dtypes:
-            raise _NotHandledError("dlpack")
+        on_host = step.source.device == "cpu"
         try:
-            if copying and after.memory != "writable":
-                x = before.copy(x)
-            y = after.from_dlpack(before.to_dlpack(x), device)
-            if copying and after.memory == "writable":
-                y = after.copy(y)
+            x = self._fitting(held.value, before, after, on_host)
+            private = held.private or x is not held.value
+            if not copying or private:
+                y = self._handed_over(x, before, after, device, on_host)
+                return Held(y, private, constant)
+            tells = type(after).fence is not Backend.fence
+            if after.memory == "writable" and (on_host or (constant and tells)):
+                # the copy belongs to the target's library, which may change it
+                shown = after.from_dlpack(before.to_dlpack(x), device)
+                y = after.copy(shown)
+                if on_host or _keep(after, (x, shown), y):
+                    return Held(y, True)
+            copied = before.copy(x)
+            _keep(before, x, copied)
+            return Held(after.from_dlpack(before.to_dlpack(copied), device), True)
+        except (_NotHandledError, ArrayFerryError):
+            raise
         except Exception as error:
             if before.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
+            if not on_host and not isinstance(error, REFUSALS):
+                _tell(before, after, error)
             raise _NotHandledError("dlpack") from error
-        return Held(y, held.private or copying, constant)
+
+    def _fitting(self, x: Any, before: Any, after: Backend, on_host: bool) -> Any:
+        """Return an array of a dtype and of strides that can be handed over, on the same device."""
+        refused = ""
+        dtypes = call_backend(after, "dtypes")
+        name = str(x.dtype).rpartition(".")[2]
+        fitting = x
+        if dtypes is not None and name not in dtypes:
+            if on_host:
+                raise _NotHandledError("dlpack")
+            fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
+            if fitting is None:
+                raise _NotHandledError("dlpack")
+            refused = f"{after.name} has no {name} here"
+        elif _runs_backwards(x):
+            fitting = before.copy(x)
+            refused = f"{after.name} cannot take negative strides"
+        if refused:
+            if self.options.copy is False:
+                raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
+            _keep(before, x, fitting)
+        return fitting
+
+    def _handed_over(self, x: Any, before: Any, after: Backend, device: Any, on_host: bool) -> Any:
+        """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
+        copy = self.options.copy
+        try:
+            y = after.from_dlpack(before.to_dlpack(x), device)
+        except Exception as error:
+            if on_host or before.is_out_of_memory(error) or after.is_out_of_memory(error):
+                raise
+            if copy is False:
+                raise CopyRequiredError(
+                    f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
+                    remedy=PASS_COPY,
+                ) from error
+            compact = before.copy(x)
+            _keep(before, x, compact)
+            return after.from_dlpack(before.to_dlpack(compact), device)
+        if copy is False:
+            at = addresses(x, before, y, after)
+            if at[0] != at[1] and all(at):
+                raise CopyRequiredError(
+                    f"memory cannot be shared: {after.name} copied the values", remedy=PASS_COPY
+                )
+        return y
 
     def _to_numpy(self, step: Step, held: Held, before: Any, after: Backend) -> Held:
         first = held.value is self.x

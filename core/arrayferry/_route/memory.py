@@ -9,7 +9,7 @@ from arrayferry._plugin.origin import Origin
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["overlap", "share_memory", "unsafe_to_share"]
+__all__ = ["addresses", "overlap", "share_memory", "unsafe_to_share"]
 
 
 def unsafe_to_share(source: Origin, target: Origin, *, constant: bool, readonly: bool) -> str:
@@ -22,6 +22,18 @@ def unsafe_to_share(source: Origin, target: Origin, *, constant: bool, readonly:
     if target.memory in ("immutable", "lazy") and not constant:
         return f"{target.name} arrays never change, but the {source.name} array can be written to"
     return ""
+
+
+def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]:
+    """Return where the first elements of two arrays are, 0 where that cannot be seen or there is none."""
+
+    def of(array: Any, origin: Origin) -> int:
+        try:
+            return origin.address(array) or 0
+        except Exception:
+            return 0
+
+    return of(x, source), of(y, target)
 
 
 def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:

@@ -1,6 +1,6 @@
 """Routes: the steps from one backend to another.
 
-A place is a backend and a kind of device. Steps between places are direct converters, DLPack, moves
+A place is a backend and a device. All devices that use host memory are one. Steps between places are direct converters, DLPack, moves
 between the devices of one library, and the general path through NumPy in host memory. The route is
 the cheapest path. It is found once and cached by the catalog.
 
@@ -17,11 +17,12 @@ from typing import Any, Literal, NamedTuple
 
 from arrayferry._errors import ConversionError
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import device_kind, resolve_device
+from .devices import device_kind, memory_of, resolve_device
 from .memory import unsafe_to_share
 
 __all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
@@ -30,7 +31,7 @@ Via = Literal["converter", "dlpack", "host", "device"]
 
 
 class Place(NamedTuple):
-    """A backend and a kind of device."""
+    """A backend and a device: "cpu" for all that use host memory, or a name such as "cuda:0"."""
 
     backend: str
     device: str
@@ -45,7 +46,7 @@ class Step(NamedTuple):
     Attributes:
         source: where it starts.
         target: where it ends.
-        cost: "share", "copy" (on the device), "transfer" (between host and device) or "compute".
+        cost: "share", "copy" (on the device), "transfer" (between host and device, or two devices) or "compute".
         via: "converter" (a direct one), "dlpack", "host" (in or out of NumPy) or "device" (a move
             within one library).
         converter: the direct converter, if it is one.
@@ -78,7 +79,7 @@ class Route(NamedTuple):
 
     @property
     def transfers(self) -> int:
-        """How many times the data is transferred between the host and a device."""
+        """How many times the data is transferred between the host and a device, or two devices."""
         return sum(step.cost == "transfer" for step in self.steps)
 
     @property
@@ -96,9 +97,12 @@ class Route(NamedTuple):
             "compute": "computed",
         }
         ways = {"dlpack": " by DLPack"}
-        text = str(self.source)
-        for step in self.steps:
-            text += f" -> {step.target} {words[step.cost]}{ways.get(step.via, '')}"
+        places = [self.source, *(step.target for step in self.steps)]
+        several = len({place.device for place in places if place.device != "cpu"}) > 1
+        names = [str(p if several else Place(p.backend, device_kind(p.device))) for p in places]
+        text = names[0]
+        for step, name in zip(self.steps, names[1:], strict=True):
+            text += f" -> {name} {words[step.cost]}{ways.get(step.via, '')}"
         return text
 
 
@@ -108,20 +112,21 @@ HOST = Place("numpy", "cpu")
 def find_route(
     catalog: Catalog,
     source: Origin,
-    source_kind: str,
+    here: str,
     target: Backend,
-    target_kind: str,
+    there: str,
     without: frozenset[object] = frozenset(),
 ) -> Route:
-    """Find the cheapest route between two places. The catalog caches it.
+    """Find the cheapest route from one device to another. The catalog caches it.
 
     Raises:
         ConversionError: there is none, as without the plugin of NumPy.
     """
-    key = (source, source_kind, target, target_kind, without)
+    here, there = memory_of(here), memory_of(there)
+    key = (source, here, target, there, without)
     route = catalog.routes.get(key)
     if route is None:
-        start, goal = Place(source.name, source_kind), Place(target.name, target_kind)
+        start, goal = Place(source.name, here), Place(target.name, there)
         route = catalog.routes[key] = _Search(catalog, source, target, without).run(start, goal)
     return route
 
@@ -140,6 +145,7 @@ class _Search:
         self, catalog: Catalog, source: Origin, target: Backend, without: frozenset[object]
     ) -> None:
         self.source = source
+        self.target = target
         self.known: dict[str, Any] = {**catalog.backends, source.name: source, target.name: target}
         self.converters = [
             c for c in catalog.converters if c not in without and c.source != c.target
@@ -149,7 +155,7 @@ class _Search:
 
     def run(self, start: Place, goal: Place) -> Route:
         """Search by Dijkstra's algorithm."""
-        self.stops = {goal, HOST, *(Place(c.source, c.source_device) for c in self.converters)}
+        self.stops = {goal, HOST, *self._between(start, goal)}
         order = itertools.count()
         queue: list[tuple[int, int, Place, tuple[Step, ...]]] = [(0, next(order), start, ())]
         done: set[Place] = set()
@@ -163,8 +169,10 @@ class _Search:
             private = any(step.cost != "share" for step in steps)
             for step in self.steps_from(place, private):
                 if step.target not in done:
-                    # prefer fewer steps, and a converter to the general path
-                    more = COSTS[step.cost] * 4 + (0 if step.converter else 1)
+                    # prefer fewer steps, a converter to the general path, and a move by the source's library,
+                    # whose later work waits for it
+                    late = step.via == "device" and place.backend != start.backend
+                    more = COSTS[step.cost] * 4 + (0 if step.converter else 1) + late
                     heapq.heappush(queue, (cost + more, next(order), step.target, (*steps, step)))
         raise ConversionError(
             f"there is no route from {start} to {goal}",
@@ -173,11 +181,23 @@ class _Search:
             target=goal.backend,
         )
 
+    def _between(self, start: Place, goal: Place) -> Iterator[Place]:
+        """Yield the places on the way: where direct converters start, and both libraries on both devices."""
+        kinds = {place.device: device_kind(place.device) for place in (start, goal, HOST)}
+        for converter in self.converters:
+            for device, kind in kinds.items():
+                if converter.source_device == kind:
+                    yield Place(converter.source, device)
+        if len(kinds) > 2:  # from one device to another
+            for backend, device in ((self.source, goal.device), (self.target, start.device)):
+                if isinstance(backend, Backend) and device in call_backend(backend, "devices"):
+                    yield Place(backend.name, device)
+
     def steps_from(self, place: Place, private: bool) -> Iterator[Step]:
         """Yield the steps from a place. If `private`, the array there has memory of its own."""
         backend = self.known[place.backend]
         yield from self._by_converter(place, private)
-        if self.dlpack and place.device in backend.dlpack_devices:
+        if self.dlpack and device_kind(place.device) in backend.dlpack_devices:
             yield from self._by_dlpack(place, backend, private)
         if place == HOST:
             yield from self._from_host(private)
@@ -193,8 +213,16 @@ class _Search:
 
     def _by_converter(self, place: Place, private: bool) -> Iterator[Step]:
         for converter in self.converters:
-            if (converter.source, converter.source_device) == (place.backend, place.device):
-                goal = Place(converter.target, converter.target_device)
+            kind = device_kind(place.device)
+            if (converter.source, converter.source_device) != (place.backend, kind):
+                continue
+            if converter.target_device == kind:
+                ends = [place.device]
+            else:
+                devices = {"cpu", *(stop.device for stop in self.stops)}
+                ends = [each for each in devices if device_kind(each) == converter.target_device]
+            for device in sorted(ends):
+                goal = Place(converter.target, device)
                 cost = converter.cost
                 if cost == "share" and not private and self._is_unsafe(goal):
                     cost = "copy"
@@ -207,7 +235,7 @@ class _Search:
                 other is not None
                 and other is not backend
                 and stop.device == place.device
-                and stop.device in other.dlpack_devices
+                and device_kind(stop.device) in other.dlpack_devices
             ):
                 shares = private or not self._is_unsafe(stop)
                 yield Step(place, stop, "share" if shares else "copy", "dlpack")
@@ -240,7 +268,7 @@ def describe_route(
     same = isinstance(source, Backend) and source.name == target.name
     there = here if same and device is None else resolve_device(target, device, here)[0]
     if same:
-        start, goal = Place(source.name, device_kind(here)), Place(target.name, device_kind(there))
+        start, goal = Place(source.name, memory_of(here)), Place(target.name, memory_of(there))
         steps = () if here == there else (Step(start, goal, "transfer", "device"),)
         return Route(start, goal, steps)
-    return find_route(catalog, source, device_kind(here), target, device_kind(there))
+    return find_route(catalog, source, here, target, there)

@@ -1,0 +1,54 @@
+"""Copies that a device has not made yet: their sources are kept until it has.
+
+A copy on a GPU is queued, and the source may be dropped before it is made. Its library would then use the
+memory for its next array, and the copy would read that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["keep_until", "release"]
+
+AT_ONCE = 8
+"""How many copies are asked for in one call."""
+
+_kept: deque[tuple[Callable[[], bool], Any]] = deque()
+_of_parent: list[Any] = []
+
+
+def keep_until(done: Callable[[], bool], source: Any) -> None:
+    """Keep an object until a function returns True."""
+    _kept.append((done, source))
+
+
+def release() -> None:
+    """Drop what is kept for copies that are done by now."""
+    for _ in range(min(AT_ONCE, len(_kept))):
+        try:
+            done, source = _kept.popleft()
+        except IndexError:  # another thread was faster
+            return
+        if not _is_done(done):
+            _kept.append((done, source))
+
+
+def _is_done(done: Callable[[], bool]) -> bool:
+    try:
+        return done()
+    except Exception:  # the device is lost, and nothing can be copied any more
+        return True
+
+
+def _leave_to_parent() -> None:
+    """In a forked process, neither ask about copies nor free their sources: the device is the parent's."""
+    global _kept
+    _of_parent.append(_kept)
+    _kept = deque()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,19 @@
+"""What the plugins of libraries with CUDA have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+__all__ = ["is_capturing", "unless_capturing"]
+
+
+def is_capturing() -> bool:
+    """Tell whether PyTorch captures a CUDA graph in this thread. Then nothing may be asked of the device."""
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+
+def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a function like `done` that says no, without asking, while a CUDA graph is captured."""
+    return lambda: not is_capturing() and done()

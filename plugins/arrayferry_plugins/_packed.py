@@ -1,0 +1,113 @@
+"""Trees of small NumPy arrays that go to a GPU together: one transfer for each dtype, not one for each array.
+
+A transfer takes some microseconds however little it moves, and a tree may have dozens of arrays.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Packed", "Part"]
+
+SMALL = 1024 * 1024
+"""Size in bytes up to which arrays go together."""
+ALIGNMENT = 256
+"""What the addresses of the arrays are multiples of, as those of arrays that CUDA allocates."""
+
+
+class Part(NamedTuple):
+    """Where an array lies in the memory of all, in items."""
+
+    start: int
+    end: int
+    shape: tuple[int, ...]
+
+
+class Packed(Converter):
+    """Brings the small arrays of a tree to a GPU in one transfer for each dtype. It leaves single ones alone."""
+
+    source, cost = "numpy", "transfer"
+    target_device = "cuda"
+    types = ("numpy.ndarray",)
+
+    @property
+    @abstractmethod
+    def backend(self) -> Backend:
+        """The backend of the results."""
+
+    @abstractmethod
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
+
+    @abstractmethod
+    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        """Return the parts of an array on the device."""
+
+    def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
+        """Tell whether arrays of these places go together."""
+        return True
+
+    def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
+        """Return memory of the host as a NumPy array, and what `transfer` takes."""
+        import numpy as np
+
+        flat: np.ndarray[Any, Any] = np.empty(size, dtype)
+        return flat, flat
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        return NotImplemented
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        return None if options.copy is False else lambda x: NotImplemented
+
+    def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
+        if options.copy is False:
+            return None
+
+        def many(xs: list[Any]) -> list[Any]:
+            results: list[Any] = [NotImplemented] * len(xs)
+            groups: dict[Any, list[tuple[int, Any]]] = {}
+            for index, x in enumerate(xs):
+                fitting = self._fitting(x, options)
+                if fitting is not None:
+                    dtype = fitting.dtype.newbyteorder("=")
+                    groups.setdefault(dtype, []).append((index, fitting))
+            for dtype, group in groups.items():
+                if len(group) > 1:
+                    found = self._together([x for _, x in group], dtype, options.device)
+                    for (index, _), y in zip(group, found, strict=True):
+                        results[index] = y
+            return results
+
+        return many
+
+    def _fitting(self, x: Any, options: Options) -> Any:
+        """Return an array of a dtype that the target has, None for one that goes alone."""
+        if x.nbytes > SMALL or not (x.dtype.kind in "biufc" or x.dtype.name == "bfloat16"):
+            return None
+        try:
+            return fit_dtype(x, self.backend, options.narrowing)
+        except ArrayFerryError:  # raised again where its place in the tree is known
+            return None
+
+    def _together(self, xs: list[Any], dtype: Any, device: Any) -> list[Any]:
+        import numpy as np
+
+        step = max(1, ALIGNMENT // dtype.itemsize)
+        parts, size = [], 0
+        for x in xs:
+            parts.append(Part(size, size + x.size, x.shape))
+            size += -(-x.size // step) * step
+        if not self.is_worth_it(dtype, tuple(parts)):
+            return [NotImplemented] * len(xs)
+        host, staged = self.staging(size, dtype)
+        for x, part in zip(xs, parts, strict=True):
+            np.copyto(host[part.start : part.end].reshape(part.shape), x)
+        return self.split(self.transfer(staged, dtype, device), tuple(parts))

@@ -1,0 +1,68 @@
+"""Simulated libraries that are registered for the time of a test."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import arrayferry as af
+from arrayferry._route import queued
+from arrayferry_plugins import cupy_
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import simulated
+
+
+class Machine(simulated.Machine):
+    """Two GPUs with CuPy's real plugin, "writing" with arrays like PyTorch's, and "constant" with arrays like JAX's."""
+
+    def __init__(self, register, monkeypatch, kind=simulated.Telling, version="14.1.0"):
+        super().__init__()
+        self.cupy = simulated.cupy_module(self, version)
+        monkeypatch.setitem(sys.modules, "cupy", self.cupy)
+        self.backends = {"cupy": af.backends()["cupy"]}
+        for name, memory, refuses in (
+            ("writing", "writable", simulated.like_torch),
+            ("constant", "immutable", simulated.like_jax),
+        ):
+            backend = kind(self, name, memory, refuses=refuses)
+            monkeypatch.setitem(sys.modules, name, backend.module)
+            self.backends[name] = register(backend)
+        self.libraries = {"cupy": self.cupy.library}
+        for name in ("writing", "constant"):
+            self.libraries[name] = self.backends[name].library
+
+    def array(self, library, values, gpu=0):
+        """Make an array, and forget what that took."""
+        x = self.libraries[library].array(values, gpu)
+        self.settle()
+        self.counts.clear()
+        return x
+
+
+@pytest.fixture
+def make_machine(register, monkeypatch):
+    """Return a function that makes the machine, by the kind of the backends and CuPy's version."""
+    cached = cupy_._count, cupy_._dtypes
+
+    def forget():
+        for function in cached:
+            function.cache_clear()
+        queued._kept.clear()
+        af.registry.refresh()
+
+    def make(**options):
+        forget()
+        return Machine(register, monkeypatch, **options)
+
+    yield make
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def machine(make_machine):
+    return make_machine()

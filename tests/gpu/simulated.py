@@ -1,0 +1,393 @@
+"""Two simulated GPUs, with streams that work late, and allocators that use freed memory again at once.
+
+Work is queued and done when something waits for it, or when a test says so. A queued copy knows addresses only, as a
+kernel does: it does not keep its source. Each library has streams and an allocator of its own, and its arrays are
+exchanged by DLPack, whose capsule is the array itself here.
+
+`Machine.counts` counts what libraries do: "to device", "to host", "between devices", "copies" (on a device), "flags"
+(one bit to the host), "waits" (of a stream for another). `Machine.questions` counts those to the driver.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+
+import numpy as np
+
+import arrayferry as af
+
+
+class Machine:
+    """What all libraries share."""
+
+    def __init__(self, gpus=2):
+        self.gpus = gpus
+        self.counts = Counter()
+        self.questions = 0
+        self.streams = []
+
+    def settle(self):
+        """Let all streams do their work."""
+        for stream in self.streams:
+            stream.synchronize()
+
+
+class Event:
+    def __init__(self, stream):
+        self.stream = stream
+        self.done = False
+        stream.put(self.fire)
+
+    def fire(self):
+        self.done = True
+
+    def synchronize(self):
+        while not self.done:
+            self.stream.step()
+
+
+class Stream:
+    def __init__(self, machine):
+        self.machine = machine
+        self.queue = []
+        machine.streams.append(self)
+
+    def put(self, work):
+        self.queue.append(work)
+
+    def step(self):
+        self.queue.pop(0)()
+
+    def synchronize(self):
+        while self.queue:
+            self.step()
+
+    def record(self):
+        return Event(self)
+
+    def wait_event(self, event):
+        self.machine.counts["waits"] += 1
+        self.put(event.synchronize)
+
+
+class Block:
+    """Memory of a device. When it is freed, the next array of its library and size gets it."""
+
+    def __init__(self, library, device, size):
+        self.pool = library.pools.setdefault((device, size), [])
+        self.memory = self.pool.pop() if self.pool else np.zeros(size, np.uint8)
+
+    def __del__(self):
+        self.pool.append(self.memory)
+
+
+class Array:
+    """An array of a simulated library."""
+
+    library = None
+    managed = False
+
+    def __init__(self, block, device, values, owner=None):
+        self.block = block
+        self.device = types.SimpleNamespace(id=device)
+        self.values = values
+        self.owner = owner
+
+    shape = property(lambda self: self.values.shape)
+    dtype = property(lambda self: self.values.dtype)
+    strides = property(lambda self: self.values.strides)
+    ndim = property(lambda self: self.values.ndim)
+    nbytes = property(lambda self: self.values.nbytes)
+    size = property(lambda self: self.values.size)
+    data = property(lambda self: types.SimpleNamespace(ptr=self.pointer))
+
+    @property
+    def pointer(self):
+        return self.values.__array_interface__["data"][0]
+
+    @property
+    def stream(self):
+        return self.library.stream(self.device.id)
+
+    def view(self, values):
+        return type(self)(self.block, self.device.id, values, self.owner)
+
+    def __getitem__(self, index):
+        if isinstance(index, Array):  # a mask
+            return self.library.namespace.apply(lambda x, mask: x[mask], self, index)
+        return self.view(self.values[index])
+
+    def reshape(self, shape):
+        return self.view(self.values.reshape(shape))
+
+    def item(self):
+        self.stream.synchronize()
+        return self.values.item()
+
+    def fill(self, value):
+        memory = self.values
+        self.stream.put(lambda: memory.fill(value))
+
+    def copy(self):
+        """Copy on the current device, as CuPy does: an array of another device is moved."""
+        there = self.library.current
+        self.library.machine.counts["copies" if self.device.id == there else "between devices"] += 1
+        return self.library.queue(lambda: self.values, self.shape, self.dtype, there)
+
+    def __dlpack_device__(self):
+        return (13 if self.managed else 2, self.device.id)
+
+    def __dlpack__(self, *, stream=None, **options):
+        if stream is not None and stream is not self.stream:
+            stream.wait_event(self.stream.record())
+        return self
+
+    def __array_namespace__(self, api_version=None):
+        return self.library.namespace
+
+
+class Library:
+    """A simulated library: its arrays, its streams for each GPU, and its allocator."""
+
+    def __init__(self, machine, name, type_name):
+        self.machine = machine
+        self.name = name
+        self.pools = {}
+        self.current = 0
+        self.defaults = {gpu: Stream(machine) for gpu in range(machine.gpus)}
+        self.entered = {}
+        self.type = type(type_name, (Array,), {"library": self, "__module__": name})
+        self.namespace = Namespace(self)
+
+    def stream(self, gpu):
+        return self.entered.get(gpu, self.defaults[gpu])
+
+    def queue(self, source, shape, dtype, gpu):
+        """Make an array, and queue that it is filled."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=int)) * dtype.itemsize
+        block = Block(self, gpu, max(size, 1))
+        values = np.ndarray(shape, dtype, block.memory.data)
+        made = source()
+        self.stream(gpu).put(lambda: np.copyto(values, made, casting="unsafe"))
+        return self.type(block, gpu, values)
+
+    def array(self, x, gpu=None):
+        gpu = self.current if gpu is None else gpu
+        if isinstance(x, Array):
+            self.machine.counts["copies" if x.device.id == gpu else "between devices"] += 1
+            made = x.values
+        else:
+            self.machine.counts["to device"] += 1
+            made = np.array(x)
+        return self.queue(lambda: made, made.shape, made.dtype, gpu)
+
+    def asnumpy(self, x):
+        self.machine.counts["to host"] += 1
+        x.stream.synchronize()
+        return x.values.copy()
+
+    def from_dlpack(self, x):
+        _kind, gpu = x.__dlpack_device__()
+        shared = x.__dlpack__(stream=self.stream(gpu))
+        return self.type(shared.block, gpu, shared.values, owner=shared)
+
+
+class Namespace:
+    """The functions of the Array API that narrowing on a device needs. They wait, and stay on the device."""
+
+    int32, int64, uint32, uint64 = map(np.dtype, ("int32", "int64", "uint32", "uint64"))
+    float32, float64, complex64 = map(np.dtype, ("float32", "float64", "complex64"))
+
+    def __init__(self, library):
+        self.library = library
+        self.__name__ = library.name
+
+    def apply(self, function, *arrays):
+        for x in arrays:
+            x.stream.synchronize()
+        with np.errstate(all="ignore"):
+            made = np.asarray(function(*(x.values for x in arrays)))
+        y = self.library.queue(lambda: made, made.shape, made.dtype, arrays[0].device.id)
+        y.stream.synchronize()
+        return y
+
+    def astype(self, x, dtype):
+        return self.apply(lambda values: values.astype(dtype), x)
+
+    def isfinite(self, x):
+        return self.apply(np.isfinite, x)
+
+    def real(self, x):
+        return self.apply(np.real, x)
+
+    def imag(self, x):
+        return self.apply(np.imag, x)
+
+    def any(self, x):
+        self.library.machine.counts["flags"] += 1
+        return bool(x.values.any())
+
+
+def _operator(function):
+    return lambda *arrays: arrays[0].library.namespace.apply(function, *arrays)
+
+
+Array.__ne__ = _operator(np.not_equal)
+Array.__and__ = _operator(np.logical_and)
+Array.__or__ = _operator(np.logical_or)
+Array.__invert__ = _operator(np.logical_not)
+Array.__hash__ = object.__hash__
+
+
+def cupy_module(machine, version="14.1.0"):
+    """Return a module that stands for CuPy."""
+    library = Library(machine, "cupy", "ndarray")
+    module = types.ModuleType("cupy")
+    module.__version__ = version
+    module.__path__ = []
+    module.__spec__ = types.SimpleNamespace(
+        name="cupy", loader=None, submodule_search_locations=[], origin=None
+    )
+    module.library = library
+    module.ndarray = library.type
+    module.array = library.array
+    module.asnumpy = library.asnumpy
+    module.from_dlpack = library.from_dlpack
+
+    def asarray(x):
+        there = isinstance(x, library.type) and x.device.id == library.current
+        return x if there else library.array(x)
+
+    class Device:
+        def __init__(self, index=None):
+            self.id = library.current if index is None else index
+
+        def __enter__(self):
+            self.before, library.current = library.current, self.id
+            return self
+
+        def __exit__(self, *exception):
+            library.current = self.before
+
+        def synchronize(self):
+            library.stream(self.id).synchronize()
+            library.defaults[self.id].synchronize()
+
+    class Entered(Stream):
+        def __init__(self, **options):
+            super().__init__(machine)
+
+        def __enter__(self):
+            self.gpu = library.current
+            self.before = library.entered.get(self.gpu)
+            library.entered[self.gpu] = self
+            return self
+
+        def __exit__(self, *exception):
+            library.entered.pop(self.gpu)
+            if self.before is not None:
+                library.entered[self.gpu] = self.before
+
+    def count():
+        machine.questions += 1
+        return machine.gpus
+
+    module.asarray = asarray
+    module.cuda = types.SimpleNamespace(
+        Device=Device,
+        Stream=Entered,
+        get_current_stream=lambda: library.stream(library.current),
+        runtime=types.SimpleNamespace(getDeviceCount=count, getDevice=lambda: library.current),
+    )
+    return module
+
+
+STANDARD = af.STANDARD_DTYPES
+
+
+class Simulated(af.Backend):
+    """The backend of a simulated library other than CuPy."""
+
+    to_numpy_shares = False
+    from_numpy_shares = False
+    dlpack_devices = ("cuda",)
+    tells = True
+    lacks = frozenset()
+    refuses = None
+
+    def __init__(self, machine, name, memory, **attributes):
+        self.name = self.package = name
+        self.library = Library(machine, name, "Array")
+        self.array_types = (f"{name}.Array",)
+        self.memory = memory
+        self.module = types.ModuleType(name)
+        self.module.Array = self.library.type
+        self.module.__spec__ = types.SimpleNamespace(name=name)
+        vars(self).update(attributes)
+
+    def to_numpy(self, x):
+        return self.library.asnumpy(x)
+
+    def from_numpy(self, x, device=None):
+        return self.library.array(x, _index(device))
+
+    def copy(self, x):
+        self.library.machine.counts["copies"] += 1
+        made = x.values
+        return self.library.queue(lambda: made, x.shape, x.dtype, x.device.id)
+
+    def devices(self):
+        return tuple(f"cuda:{gpu}" for gpu in range(self.library.machine.gpus))
+
+    def device_of(self, x):
+        return f"cuda:{x.device.id}"
+
+    def to_device(self, x, device):
+        there = _index(device)
+        if x.device.id == there:
+            return x
+        self.library.stream(there).wait_event(x.stream.record())
+        y = self.library.array(x, there)
+        x.stream.wait_event(y.stream.record())  # as PyTorch does
+        return y
+
+    def address(self, x):
+        return x.pointer
+
+    def dtypes(self):
+        return STANDARD - self.lacks
+
+    def from_dlpack(self, x, device=None):
+        if self.refuses is not None:
+            self.refuses(x)
+        return self.library.from_dlpack(x)
+
+
+class Telling(Simulated):
+    """One that tells when its work is done."""
+
+    def fence(self, x):
+        event = x.stream.record()
+        return lambda: event.done
+
+
+def _index(device):
+    return 0 if device is None else int(str(device).partition(":")[2] or 0)
+
+
+def like_torch(x):
+    """Refuse what PyTorch does: it ends the process for negative strides."""
+    if any(stride < 0 for stride in x.strides):
+        raise SystemExit("negative strides end the process")
+    if x.__dlpack_device__()[0] == 13:
+        raise BufferError("Unsupported device_type: 13")
+
+
+def like_jax(x):
+    """Refuse what JAX does: strides that leave gaps."""
+    if not (x.values.flags.c_contiguous or x.values.flags.f_contiguous):
+        raise RuntimeError("UNIMPLEMENTED: only compact strides are supported")
+    if x.__dlpack_device__()[0] == 13:
+        raise TypeError("unsupported device type")

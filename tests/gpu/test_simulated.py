@@ -1,0 +1,499 @@
+"""Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import simulated
+
+import arrayferry as af
+from arrayferry._route import queued
+
+NAMES = ("cupy", "writing", "constant")
+PAIRS = list(itertools.permutations(NAMES, 2))
+SHARING = [("cupy", "writing"), ("writing", "cupy")]
+COPYING = [pair for pair in PAIRS if pair not in SHARING]
+VALUES = np.arange(6, dtype=np.float32)
+
+
+def values(machine, y):
+    machine.settle()
+    return y.values.tolist()
+
+
+def test_the_simulation_bites(machine):
+    """A copy by hand whose source is dropped reads what comes after it in the same memory."""
+    x = machine.array("constant", np.full(4, 7.0))
+    shown = machine.libraries["writing"].from_dlpack(x)
+    y = shown.copy()
+    del x, shown
+    gc.collect()
+    after = machine.libraries["constant"].array(np.full(4, -1.0))
+    after.stream.synchronize()
+    assert values(machine, y) == [-1, -1, -1, -1]
+
+
+# What is shared.
+
+
+@pytest.mark.parametrize("options", [{}, {"device": "cuda:0"}, {"device": "gpu"}, {"copy": False},
+                                     {"copy": False, "device": "cuda:0"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize(("one", "two"), SHARING)
+def test_memory_is_shared(machine, one, two, gpu, options):
+    x = machine.array(one, VALUES, gpu)
+    if "device" in options:
+        options = {**options, "device": options["device"].replace("cuda:0", f"cuda:{gpu}")}
+        if gpu and options["device"] == "gpu":
+            options["device"] = "gpu:1"
+    for _ in range(3):
+        y = af.convert({"x": x}, two, **options)["x"]
+        assert y.pointer == x.pointer
+        assert y.device.id == gpu
+    assert machine.counts == {"waits": 3}
+
+
+@pytest.mark.parametrize(("one", "two"), SHARING)
+def test_like_an_array_there(machine, one, two):
+    like = machine.array(two, VALUES, 1)
+    x = machine.array(one, VALUES, 1)
+    assert af.convert(x, like=like).pointer == x.pointer
+    y = af.convert(machine.array(one, VALUES, 0), like=like)
+    assert y.device.id == 1
+    assert machine.counts["between devices"] == 1
+    assert machine.counts["to host"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_within_a_library_an_array_stays(machine, name, gpu):
+    x = machine.array(name, VALUES, gpu)
+    for options in ({}, {"device": f"cuda:{gpu}"}, {"copy": False, "device": f"cuda:{gpu}"}):
+        for _ in range(3):
+            assert af.convert([x], name, **options)[0] is x
+    y = af.convert(x, name, copy=True)
+    assert y.device.id == gpu
+    assert y.pointer != x.pointer
+    assert machine.counts == {"copies": 1}
+    with pytest.raises(
+        af.CopyRequiredError, match=f"cuda:{gpu} cannot be shared with cuda:{1 - gpu}"
+    ):
+        af.convert(x, name, copy=False, device=f"cuda:{1 - gpu}")
+
+
+def test_a_device_object_of_cupy(machine):
+    x = machine.array("cupy", VALUES)
+    assert af.convert(x, "cupy", device=machine.cupy.cuda.Device(0)) is x
+    assert af.convert(x, "cupy", device=machine.cupy.cuda.Device(1)).device.id == 1
+    y = af.convert(machine.array("writing", VALUES), "cupy", device=machine.cupy.cuda.Device(1))
+    assert y.device.id == 1
+
+
+# What is copied, once, on the device.
+
+
+@pytest.mark.parametrize("kind", [simulated.Simulated, simulated.Telling])
+@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize(("one", "two", "copy"), [(*pair, True) for pair in PAIRS] + [(*pair, None) for pair in COPYING])  # fmt: skip
+def test_one_copy_on_the_device(make_machine, one, two, copy, gpu, kind):
+    machine = make_machine(kind=kind)
+    x = machine.array(one, VALUES, gpu)
+    y = af.convert(x, two, copy=copy)
+    assert (values(machine, y), y.device.id) == (VALUES.tolist(), gpu)
+    assert y.pointer != x.pointer
+    assert machine.counts["copies"] == 1
+    assert not machine.counts.keys() & {"to host", "to device", "between devices"}
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_one_transfer_to_another_device(machine, one, two, copy):
+    x = machine.array(one, VALUES, 0)
+    y = af.convert(x, two, copy=copy, device="cuda:1")
+    assert (values(machine, y), y.device.id) == (VALUES.tolist(), 1)
+    assert machine.counts["between devices"] == 1
+    assert not machine.counts.keys() & {"to host", "to device", "copies"}
+    route = af.route(x, two, device="cuda:1")
+    assert route.transfers == 1
+    assert "cuda:1" in str(route)
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_copy_false_to_another_device(machine, one, two):
+    x = machine.array(one, VALUES, 0)
+    with pytest.raises(
+        af.CopyRequiredError, match=r"never change|cuda:0 cannot be shared with cuda:1"
+    ):
+        af.convert(x, two, copy=False, device="cuda:1")
+    assert machine.counts == {}
+
+
+@pytest.mark.parametrize(("one", "two"), list(COPYING))
+def test_copy_false_where_sharing_is_not_safe(machine, one, two):
+    with pytest.raises(af.CopyRequiredError, match="never change"):
+        af.convert(machine.array(one, VALUES), two, copy=False)
+    assert machine.counts == {}
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_the_route_says_what_happens(machine, one, two):
+    x = machine.array(one, VALUES)
+    word = "shared" if (one, two) in SHARING else "copied"
+    assert str(af.route(x, two)) == f"{one} (cuda) -> {two} (cuda) {word} by DLPack"
+
+
+# The order of the work.
+
+
+@pytest.mark.parametrize("kind", [simulated.Simulated, simulated.Telling])
+@pytest.mark.parametrize(("one", "two", "device"), [(*pair, device) for pair in PAIRS for device in (None, "cuda:1")])  # fmt: skip
+def test_the_source_is_kept_until_it_is_copied(make_machine, one, two, device, kind):
+    machine = make_machine(kind=kind)
+    for _ in range(3):
+        x = machine.array(one, np.full(4, 7.0))
+        y = af.convert(x, two, copy=True, device=device)
+        del x
+        gc.collect()
+        after = machine.libraries[one].array(
+            np.full(4, -1.0)
+        )  # in the memory of x, if that is free
+        after.stream.synchronize()
+        assert values(machine, y) == [7, 7, 7, 7]
+        del y, after
+
+
+@pytest.mark.parametrize("device", [None, "cuda:1"])
+@pytest.mark.parametrize(("one", "two"), [pair for pair in PAIRS if pair[0] != "constant"])
+def test_a_source_that_is_changed_at_once(machine, one, two, device):
+    x = machine.array(one, np.full(4, 7.0))
+    y = af.convert(x, two, copy=True, device=device)
+    x.fill(-1)
+    x.stream.synchronize()
+    assert values(machine, y) == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_a_source_that_is_written_late(machine, one, two, copy):
+    x = machine.array(one, np.zeros(4))
+    x.fill(5)
+    y = af.convert(x, two, copy=copy)
+    y.stream.synchronize()
+    assert y.values.tolist() == [5, 5, 5, 5]
+
+
+def test_a_source_on_another_stream(machine):
+    """CuPy's copies run on the current stream, while the memory belongs to another one."""
+    x = machine.array("cupy", np.full(4, 7.0))
+    with machine.cupy.cuda.Stream(non_blocking=True):
+        for target in ("cupy", "constant", "writing"):
+            y = af.convert(x, target, copy=True)
+            source, x = x, machine.array("cupy", np.full(4, 7.0))
+            del source
+            y = None
+    y = None
+    with machine.cupy.cuda.Stream(non_blocking=True):
+        y = af.convert(x, "cupy", copy=True)
+        del x
+        gc.collect()
+    after = machine.libraries["cupy"].array(np.full(4, -1.0))
+    after.stream.synchronize()
+    assert values(machine, y) == [7, 7, 7, 7]
+
+
+def test_what_is_kept_is_dropped_when_it_is_copied(machine):
+    for _ in range(100):
+        x = machine.array("constant", VALUES)
+        machine.settle()
+        af.convert(x, "writing")
+    assert len(queued._kept) <= 2
+    machine.settle()
+    queued.release()
+    assert not queued._kept
+
+
+def test_a_fence_that_fails(machine, monkeypatch):
+    def fence(self, x):
+        raise RuntimeError("no event")
+
+    monkeypatch.setattr(simulated.Telling, "fence", fence)
+    x = machine.array("constant", np.full(4, 7.0))
+    with pytest.warns(af.PluginWarning) as told:
+        y = af.convert(x, "writing")
+    assert all("fence() of the backend" in str(each.message) for each in told)
+    assert all("raised RuntimeError: no event" in str(each.message) for each in told)
+    assert values(machine, y) == [7, 7, 7, 7]
+
+
+# What cannot be handed over as it is.
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"device": "cuda:0"}], ids=str)
+@pytest.mark.parametrize("cut", [np.s_[::-1], np.s_[4:1:-1], np.s_[::2], np.s_[1::3]], ids=str)
+@pytest.mark.parametrize("target", ["writing", "constant"])
+def test_strides_are_mended_on_the_device(machine, target, cut, options):
+    x = machine.array("cupy", VALUES)[cut]
+    y = af.convert(x, target, **options)
+    assert values(machine, y) == VALUES[cut].tolist()
+    assert not machine.counts.keys() & {"to host", "to device"}
+    assert machine.counts["copies"] <= 2
+
+
+def test_strides_and_copy_false(machine):
+    x = machine.array("cupy", VALUES)
+    assert af.convert(x[::2], "writing", copy=False).pointer == x.pointer
+    with pytest.raises(af.CopyRequiredError, match="negative strides"):
+        af.convert(x[::-1], "writing", copy=False)
+
+
+@pytest.mark.parametrize("target", ["writing", "constant"])
+def test_managed_memory_stays_on_the_device(machine, target):
+    x = machine.array("cupy", VALUES)
+    x.managed = True
+    assert values(machine, af.convert(x, target)) == VALUES.tolist()
+    assert not machine.counts.keys() & {"to host", "to device"}
+    if target == "writing":
+        with pytest.raises(
+            af.CopyRequiredError, match=r"refused it .BufferError: Unsupported device_type"
+        ):
+            af.convert(x, target, copy=False)
+
+
+def test_a_copy_where_sharing_was_asked_for(machine, monkeypatch):
+    shared = simulated.Simulated.from_dlpack
+    monkeypatch.setattr(
+        simulated.Simulated, "from_dlpack", lambda self, x, device=None: shared(self, x).copy()
+    )
+    with pytest.raises(af.CopyRequiredError, match="writing copied the values"):
+        af.convert(machine.array("cupy", VALUES), "writing", copy=False)
+
+
+def test_out_of_memory_is_raised(machine):
+    def refuse(x):
+        raise MemoryError("none left on the device")
+
+    machine.backends["writing"].refuses = refuse
+    with pytest.raises(MemoryError, match="none left on the device"):
+        af.convert(machine.array("cupy", VALUES), "writing")
+    assert machine.counts == {}
+
+
+@pytest.mark.parametrize(
+    "error", [BufferError("no"), RuntimeError("CUDA error: invalid device")], ids=repr
+)
+def test_what_is_refused_twice_goes_through_the_host(machine, error):
+    def refuse(x):
+        raise error
+
+    machine.backends["writing"].refuses = refuse
+    x = machine.array("cupy", VALUES)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        y = af.convert(x, "writing")
+    assert values(machine, y) == VALUES.tolist()
+    assert (machine.counts["to host"], machine.counts["to device"]) == (1, 1)
+    if isinstance(error, BufferError):
+        assert not told
+    else:
+        (warning,) = told
+        assert "invalid device" in str(warning.message)
+        assert "through host memory" in str(warning.message)
+
+
+# Narrowing.
+
+NARROW = {"lacks": frozenset({"int64", "uint64", "float64", "complex128"})}
+
+
+@pytest.mark.parametrize("source", ["writing"])
+@pytest.mark.parametrize("dtype", ["int64", "float64", "complex128", "uint64"])
+def test_narrowing_on_the_device(machine, source, dtype):
+    vars(machine.backends["constant"]).update(NARROW)
+    x = machine.array(source, np.array([1, 2, 3]).astype(dtype))
+    y = af.convert(x, "constant")
+    assert y.dtype.itemsize * 2 == x.dtype.itemsize
+    assert values(machine, y) == [1, 2, 3]
+    assert machine.counts["flags"] == 1
+    assert not machine.counts.keys() & {"to host", "to device", "copies"}
+    y = af.convert(x, "constant", narrowing="allow")
+    assert values(machine, y) == [1, 2, 3]
+    assert machine.counts["flags"] == 1
+    with pytest.raises(af.NarrowingError, match="forbidden"):
+        af.convert(x, "constant", narrowing="forbid")
+    with pytest.raises(af.CopyRequiredError):
+        af.convert(x, "constant", copy=False)
+
+
+@pytest.mark.parametrize("big", [np.array([1, 2**40]), np.array([0.5, 1e300]), np.array([1, 1e300j]),
+                                 np.array([2**63], "uint64")], ids=lambda x: str(x.dtype))  # fmt: skip
+def test_numbers_that_do_not_fit(machine, big):
+    vars(machine.backends["constant"]).update(NARROW)
+    x = machine.array("writing", big)
+    text = f"constant has no {big.dtype} here, and {big[-1].item()} does not fit"
+    with pytest.raises(af.NarrowingError) as caught:
+        af.convert({"x": x}, "constant")
+    assert text in str(caught.value)
+    assert "['x']" in str(caught.value)
+    machine.settle()
+    on_host = machine.libraries["writing"].asnumpy(x)
+    with pytest.raises(af.NarrowingError) as by_numpy:
+        af.convert({"x": on_host}, "constant")
+    assert text in str(by_numpy.value)
+
+
+@pytest.mark.parametrize(
+    "odd", [np.array([np.nan, np.inf, -np.inf, 1e-300]), np.zeros(0), np.array(2.5)], ids=str
+)
+def test_odd_numbers_are_narrowed_as_by_numpy(machine, odd):
+    vars(machine.backends["constant"]).update(NARROW)
+    y = af.convert(machine.array("writing", odd), "constant")
+    machine.settle()
+    np.testing.assert_array_equal(y.values, odd.astype(np.float32))
+    assert machine.counts["to host"] == 0
+
+
+# Trees of small arrays.
+
+
+def leaves(count=32):
+    return {str(i): np.full((i % 3, 2) if i % 4 else (), i, np.float32) for i in range(count)}
+
+
+@pytest.mark.parametrize("options", [{}, {"device": "cuda:1"}, {"copy": True}], ids=str)
+def test_one_transfer_for_each_dtype(machine, options):
+    tree = leaves()
+    mixed = tree | {"flag": np.array([True, False]), "other": np.array(False)}
+    for _ in range(4):  # without a plan, and with one
+        for value, transfers in ((tree, 1), (list(tree.values()), 1), (mixed, 2)):
+            machine.counts.clear()
+            found = af.convert(value, "cupy", **options)
+            assert machine.counts["to device"] == transfers
+            machine.settle()
+            pairs = zip(value.values(), found.values(), strict=False) if isinstance(value, dict) else zip(value, found, strict=False)  # fmt: skip
+            for x, y in pairs:
+                assert (y.dtype, y.shape, y.values.tolist()) == (x.dtype, x.shape, x.tolist())
+                assert y.device.id == ("device" in options)
+                assert not x.size or y.pointer % 4 == 0
+
+
+def test_each_has_memory_of_its_own(machine):
+    xs = [np.zeros(3, np.float32) for _ in range(8)]
+    ys = af.convert(xs, "cupy")
+    ys[2].fill(1)
+    xs[3][:] = 5
+    assert [values(machine, y)[0] for y in ys] == [0, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_odd_arrays_among_them(machine):
+    odd = {
+        "big-endian": np.arange(5, dtype=">i4"),
+        "backwards": np.arange(5, dtype="i4")[::-1],
+        "strided": np.arange(24, dtype="i4").reshape(4, 6)[1::2, ::3],
+        "transposed": np.arange(6, dtype="i4").reshape(2, 3).T,
+        "constant": np.broadcast_to(np.int32(7), (2, 3)),
+        "empty": np.zeros((0, 3), "i4"),
+        "large": np.arange(2**19, dtype="i4"),
+        "float": np.arange(3.0),
+    }
+    for _ in range(3):
+        machine.counts.clear()
+        found = af.convert(odd, "cupy")
+        assert machine.counts["to device"] == 3  # the large one, and the only float, go alone
+        machine.settle()
+        for name, x in odd.items():
+            np.testing.assert_array_equal(found[name].values, x)
+            assert found[name].dtype == x.dtype.newbyteorder("=")
+
+
+def test_an_array_that_does_not_fit_is_named(machine):
+    value = {**leaves(), "who": np.array(["text"])}
+    with pytest.raises(af.UnsupportedDtypeError, match=r"\['who'\]"):
+        af.convert(value, "cupy")
+    kept = af.convert(value, "cupy", unsupported="keep")
+    assert kept["who"] is value["who"]
+    with pytest.raises(af.CopyRequiredError, match=r"\['0'\]"):
+        af.convert(leaves(), "cupy", copy=False)
+
+
+# Questions to the driver.
+
+
+def test_the_driver_is_asked_once(machine):
+    x = machine.array("writing", VALUES)
+    for _ in range(5):
+        af.convert(x, "cupy", device="cuda:1")
+        af.convert([VALUES, VALUES], "cupy")
+        af.convert(VALUES, "dask")
+        assert af.backends()["cupy"].devices() == ("cuda:0", "cuda:1")
+        assert af.backends()["cupy"].usable
+    assert machine.questions == 1
+
+
+def test_no_question_in_a_forked_process(machine, run_forked):
+    x = machine.array("constant", VALUES)
+    af.convert(x, "writing")
+    assert af.backends()["cupy"].usable
+    assert queued._kept
+
+    def child():
+        assert not queued._kept
+        assert af.backends()["cupy"].devices() == ("cuda:0", "cuda:1")
+        assert af.convert(VALUES, "torch").tolist() == VALUES.tolist()
+        queued.release()
+        assert machine.questions == 1
+
+    run_forked(child)
+
+
+# Dask.
+
+
+def test_dask_reads_what_is_written(machine):
+    with machine.cupy.cuda.Stream(non_blocking=True):
+        x = machine.libraries["cupy"].array(np.zeros(4))
+        x.fill(3)
+        lazy = af.convert(x, "dask")
+        blocks = list(lazy.dask.values())
+        (block,) = [part for part in blocks if isinstance(part, machine.cupy.ndarray)]
+        assert block.values.tolist() == [3, 3, 3, 3]
+
+
+def test_dask_waits_for_its_threads(machine):
+    import dask.array as da
+
+    def late(block):
+        made = machine.libraries["cupy"].array(np.zeros(4))
+        made.fill(5)
+        return made
+
+    meta = machine.array("cupy", np.zeros(0))
+    lazy = da.from_array(np.zeros(4), chunks=4).map_blocks(late, dtype="f8", meta=meta)
+    with machine.cupy.cuda.Stream(non_blocking=True):
+        y = af.convert(lazy, "cupy")
+    assert y.values.tolist() == [5, 5, 5, 5]
+    assert machine.counts["to host"] == 0
+
+
+# bfloat16.
+
+
+@pytest.mark.parametrize(
+    ("version", "has"), [("13.6.0", False), ("14.1.0", True), ("15.0.0a1", True)]
+)
+def test_bfloat16_with_cupy(make_machine, version, has):
+    import ml_dtypes
+
+    machine = make_machine(version=version)
+    x = machine.array("writing", np.array([1, 2], ml_dtypes.bfloat16))
+    machine.backends["writing"].lacks = frozenset()
+    if not has:
+        machine.libraries["writing"].namespace.float32 = np.dtype("float32")
+    y = af.convert(x, "cupy")
+    assert y.dtype.name == ("bfloat16" if has else "float32")
+    assert values(machine, y) == [1, 2]
+    assert machine.counts["to host"] == 0
+    assert machine.counts.keys() <= {"waits"} if has else True
