@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -497,3 +498,117 @@ def test_bfloat16_with_cupy(make_machine, version, has):
     assert values(machine, y) == [1, 2]
     assert machine.counts["to host"] == 0
     assert machine.counts.keys() <= {"waits"} if has else True
+
+
+# Parts of the real plugins that need no GPU.
+
+
+def test_trees_go_to_pytorch_together():
+    import ml_dtypes
+    import torch
+
+    from arrayferry_plugins.torch_ import NumpyToCuda
+
+    sent = []
+
+    class Unpinned(NumpyToCuda):
+        def staging(self, size, dtype):
+            memory = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
+            return memory.numpy().view(dtype), memory
+
+        def transfer(self, staged, dtype, device):
+            sent.append(staged.nbytes)
+            return super().transfer(staged, dtype, device)
+
+    many = Unpinned().bind_many(af.Options(device="cpu"))
+    tree = [
+        *leaves().values(),
+        np.array([1, 2], ml_dtypes.bfloat16),
+        np.array(3, ml_dtypes.bfloat16),
+    ]
+    found = many(tree)
+    assert len(sent) == 2
+    for x, y in zip(tree, found, strict=True):
+        assert tuple(y.shape) == x.shape
+        assert str(y.dtype) == f"torch.{x.dtype.name}"
+        np.testing.assert_array_equal(af.convert(y, "numpy"), x)
+        assert y.data_ptr() % y.itemsize == 0
+    found[4].fill_(7)
+    assert tree[4].max() == 4
+    assert found[5].max() == 5
+
+
+QUESTIONS = """
+import sys
+import numpy as np, torch, dask.array as da, jax, gymnasium as gym
+import arrayferry as af, arrayferry_gym
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        assert name.partition(".")[0] not in ("cupy", "cupy_backends"), f"somebody looks for {name}"
+
+assert "cupy" not in sys.modules
+torch.cuda.is_available = torch.cuda.device_count = torch._C._cuda_getDeviceCount = None  # they cannot be called
+sys.meta_path.insert(0, Finder())
+x = np.arange(3, dtype=np.float32)
+for target in ("torch", "dask", "jax", "numpy"):
+    for value in (x, torch.tensor(x), jax.numpy.asarray(x), da.from_array(x), {"x": [x, 1.0]}):
+        for _ in range(3):
+            af.convert(value, target, scalars="convert")
+            af.convert(value, target, copy=True)
+env = arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1"))
+observation, _ = env.reset(seed=0)
+for _ in range(5):
+    observation, *_ = env.step(torch.tensor(1))
+assert type(observation) is torch.Tensor
+print("ok")
+"""
+
+
+def test_host_memory_asks_nothing_about_gpus(run_python):
+    assert run_python(QUESTIONS) == "ok\n"
+
+
+FORKED = """
+import os, warnings
+warnings.simplefilter("ignore")
+import numpy as np, torch, arrayferry as af
+
+asked = []
+count = torch.cuda.device_count
+torch.cuda.device_count = lambda: asked.append(os.getpid()) or count()
+torch.cuda.is_available = None
+before = af.registry.backend("torch").devices()
+for _ in range(5):
+    af.convert(np.ones(3), "torch", device="cpu")
+assert asked == [os.getpid()], asked
+child = os.fork()
+if not child:
+    try:
+        assert af.registry.backend("torch").devices() == before
+        assert af.convert(np.ones(3), "torch", device="cpu").sum() == 3
+        assert len(asked) == 1
+        os._exit(0)
+    finally:
+        os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_pytorch_is_asked_once(run_python):
+    run_python(FORKED)
+
+
+def test_nothing_is_asked_while_a_graph_is_captured(monkeypatch):
+    import torch
+
+    from arrayferry_plugins._cuda import unless_capturing
+
+    asked = []
+    done = unless_capturing(lambda: asked.append(1) or True)
+    assert done()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for capturing in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", partial(bool, capturing))
+        assert done() is not capturing
+    assert len(asked) == 2
