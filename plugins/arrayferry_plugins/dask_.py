@@ -414,7 +414,7 @@ def _owned(values: Any, x: Any) -> Any:
         cupy.cuda.Device(
             values.device.id
         ).synchronize()  # blocks are computed on streams of other threads
-    alone = x.npartitions == 1 and backend.memory != "immutable"
+    alone = x.npartitions == 1 and backend.memory == "writable"
     return _written(backend.copy(values)) if alone else values
 
 

@@ -715,3 +715,10 @@ def test_conversions_of_blocks_are_portable():
     y = to_dask(da.ones(4, chunks=2), blocks="torch")
     assert pickle.loads(pickle.dumps(y)).compute().tolist() == [1] * 4
     assert dask.base.tokenize(y) == dask.base.tokenize(pickle.loads(pickle.dumps(y)))
+
+
+def test_what_is_persisted_is_not_shared():
+    kept = da.ones(4, chunks=4).map_blocks(torch.tensor, meta=np.ones(0)).persist()
+    y = af.convert(kept, "torch")
+    y.fill_(7)
+    assert af.convert(kept, "torch").tolist() == [1, 1, 1, 1]

@@ -134,9 +134,10 @@ class Origin(ABC):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            text = " ".join(word for word in str(error).split() if word.strip("="))  # one line
             failure = BackendUnavailableError(
                 f"{self.name} is installed, but importing {self.package} failed with "
-                f"{type(error).__name__}: {error}",
+                f"{type(error).__name__}: {text}",
                 remedy=f"Reinstall it, for instance: pip install --force-reinstall "
                 f"{self.install or self.name}",
                 backend=self.name,

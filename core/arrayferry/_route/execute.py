@@ -374,6 +374,8 @@ class _Run:
         copy = self.options.copy
         try:
             y = after.from_dlpack(before.to_dlpack(x), device)
+        except ArrayFerryError:
+            raise
         except Exception as error:
             if on_host or before.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
