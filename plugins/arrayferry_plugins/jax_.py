@@ -118,7 +118,11 @@ class JaxBackend(Backend):
     def device_of(self, x: Any) -> str:
         if self.is_sparse(x):
             x = _parts(x)[0]
-        return self.device_name(x.sharding)
+        sharding = x.sharding
+        devices = sharding.device_set
+        if len(devices) > 1:
+            return self.device_name(sharding)
+        return _place_name(*devices, sharding.memory_kind)
 
     def place_of(self, x: Any) -> Any:
         if self.is_sparse(x):
@@ -146,9 +150,8 @@ class JaxBackend(Backend):
         devices = getattr(device, "device_set", None)
         if devices is not None:  # a sharding
             own = sorted(devices, key=lambda device: device.id)
-            if own[0].platform != "cpu" and device.memory_kind in ("pinned_host", "unpinned_host"):
-                return "cpu"
-            return ",".join(map(self.device_name, own))
+            names = [_place_name(each, device.memory_kind) for each in own]
+            return ",".join(dict.fromkeys(names))
         platform = getattr(device, "platform", None)
         if platform is None:
             return str(device)
@@ -301,6 +304,14 @@ def _put(x: Any, place: Any) -> Any:
             f"an array of shape {x.shape} does not fit {place} ({error})",
             remedy="Pass a sharding that fits all arrays of the value, or convert them one by one.",
         ) from error
+
+
+@cache
+def _place_name(device: Any, memory_kind: str | None) -> str:
+    """Return the name of a device; "cpu" for memory of the host that a GPU can read."""
+    if device.platform != "cpu" and memory_kind in ("pinned_host", "unpinned_host"):
+        return "cpu"
+    return BACKEND.device_name(device)
 
 
 def _parts(x: Any) -> Sequence[Any]:

@@ -6,7 +6,6 @@ It knows the direct way, if there is one, and falls back to executing a route.
 from __future__ import annotations
 
 import functools
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -198,12 +197,12 @@ class Pair:
         if self.lazy:
             return self._computed(xs, path_of)
         found = self._directly(xs)
-        convert = self.one if found is None else self.fallback
-        ys = itertools.repeat(NotImplemented) if found is None else found
-        return [
-            self._located(convert, x, index, path_of) if y is NotImplemented else y
-            for index, (x, y) in enumerate(zip(xs, ys, strict=False))
-        ]
+        if found is None:
+            return [self._located(self.one, x, index, path_of) for index, x in enumerate(xs)]
+        for index, y in enumerate(found):
+            if y is NotImplemented:
+                found[index] = self._located(self.fallback, xs[index], index, path_of)
+        return found
 
     def _directly(self, xs: list[Any]) -> list[Any] | None:
         direct = self._direct
@@ -216,9 +215,9 @@ class Pair:
             return None
         if len(ys) != len(xs):
             return None
-        done = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not NotImplemented]
-        if not all(itertools.starmap(self._follows_copy, done)):
-            return None
+        for x, y in zip(xs, ys, strict=True):
+            if y is not NotImplemented and not self._follows_copy(x, y):
+                return None
         return ys
 
     def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
