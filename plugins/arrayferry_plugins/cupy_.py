@@ -61,7 +61,7 @@ class CupyBackend(Backend):
         return y
 
     def devices(self) -> tuple[str, ...]:
-        return tuple(f"cuda:{index}" for index in range(_count()))
+        return tuple(f"cuda:{index}" for index in range(_gpus()[0]))
 
     def default_device(self) -> str:
         return f"cuda:{_index(None)}"
@@ -92,10 +92,9 @@ class CupyBackend(Backend):
         return cupy.from_dlpack(x)
 
     def check(self) -> str | None:
-        try:
-            count = _count()
-        except Exception as error:
-            return f"there is no usable GPU ({error})"
+        count, problem = _gpus()
+        if problem:
+            return f"there is no usable GPU ({problem})"
         return None if count else "there is no usable GPU (CUDA counts 0 devices)"
 
 
@@ -109,11 +108,14 @@ def _index(device: Any) -> int:
 
 
 @cache
-def _count() -> int:
-    """Ask how many GPUs there are, once: a forked process cannot ask, and knows what its parent knew."""
+def _gpus() -> tuple[int, str]:
+    """Ask once how many GPUs there are, and why none can be used: a forked process knows what its parent knew."""
     import cupy
 
-    return int(cupy.cuda.runtime.getDeviceCount())
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount()), ""
+    except Exception as error:
+        return 0, str(error)
 
 
 @cache

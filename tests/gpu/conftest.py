@@ -46,7 +46,7 @@ class Machine(simulated.Machine):
 @pytest.fixture
 def make_machine(register, monkeypatch):
     """Return a function that makes the machine, by the kind of the backends and CuPy's version."""
-    cached = cupy_._count, cupy_._dtypes
+    cached = cupy_._gpus, cupy_._dtypes
 
     def forget():
         for function in cached:

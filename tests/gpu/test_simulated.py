@@ -8,11 +8,13 @@ import warnings
 from functools import partial
 from importlib.util import find_spec
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import simulated
 
 import arrayferry as af
+import arrayferry_gym
 from arrayferry._route import queued
 
 NAMES = ("cupy", "writing", "constant")
@@ -616,3 +618,32 @@ def test_nothing_is_asked_while_a_graph_is_captured(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", partial(bool, capturing))
         assert done() is not capturing
     assert len(asked) == 2
+
+
+class Robot(gym.Env):
+    """Many small observations, as of sensors."""
+
+    observation_space = gym.spaces.Dict(
+        {f"sensor{i}": gym.spaces.Box(-1, 1, (3,)) for i in range(8)}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def _look(self):
+        return {f"sensor{i}": np.full(3, i / 10, np.float32) for i in range(8)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action):
+        return self._look(), 0.5, False, False, {}
+
+
+def test_observations_of_an_environment_go_together(machine):
+    env = arrayferry_gym.ArrayConversion(Robot(), env_xp="numpy", target_xp="cupy")
+    env.reset(seed=0)
+    for _ in range(5):
+        machine.counts.clear()
+        observation, reward, *_ = env.step(0)
+        assert machine.counts["to device"] == 1 + isinstance(reward, machine.cupy.ndarray)
+        assert [values(machine, observation[f"sensor{i}"])[0] for i in range(8)] == [np.float32(i / 10) for i in range(8)]  # fmt: skip
