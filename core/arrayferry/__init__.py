@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import testing as testing
+    from . import typing as typing
     from ._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":  # it needs pytest
-        value: Any = importlib.import_module(".testing", __name__)
+    if name in ("testing", "typing"):  # the first needs pytest
+        value: Any = importlib.import_module(f".{name}", __name__)
     elif name == "__all__" or not name.startswith("_"):
         public = importlib.import_module("._public", __name__)
         value = getattr(public, name, None) if name in ("__all__", *public.__all__) else None
@@ -35,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__getattr__("__all__"), "testing", "__version__"])
+    return sorted([*__getattr__("__all__"), "testing", "typing", "__version__"])

@@ -1,21 +1,26 @@
 """`Conversion`: a target with options, made once and called often."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._registry.registry import Registry, default_registry
 from arrayferry._route.devices import resolve_device
+from arrayferry._types import A
 
 from .learnt import Learnt
+
+if TYPE_CHECKING:
+    from arrayferry._types import K2, X2, X3, Arrays, K, Text, Unclear, V, X
 
 __all__ = ["Conversion", "make_conversion"]
 
 
-class Conversion:
+class Conversion(Generic[A]):
     """A conversion to one target. `arrayferry.converter` makes it.
 
     Call it with a value: an array, a tree of arrays, or anything. It can be pickled, compared, hashed,
@@ -52,6 +57,41 @@ class Conversion:
         self._device: str | None = None
         self._learnt: Learnt | None = None
         registry.watch(self)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, value: Unclear) -> Any: ...
+        @overload
+        def __call__(self, value: X) -> A: ...
+        @overload
+        def __call__(self, value: dict[K, X]) -> dict[K, A]: ...
+        @overload
+        def __call__(self, value: dict[K, dict[K2, X]]) -> dict[K, dict[K2, A]]: ...
+        @overload
+        def __call__(self, value: dict[K, list[X]]) -> dict[K, list[A]]: ...
+        @overload
+        def __call__(self, value: dict[K, Arrays]) -> dict[K, tuple[A, ...]]: ...
+        @overload
+        def __call__(self, value: list[X]) -> list[A]: ...
+        @overload
+        def __call__(self, value: list[dict[K, X]]) -> list[dict[K, A]]: ...
+        @overload
+        def __call__(self, value: list[list[X]]) -> list[list[A]]: ...
+        @overload
+        def __call__(self, value: list[Arrays]) -> list[tuple[A, ...]]: ...
+        @overload
+        def __call__(self, value: tuple[X]) -> tuple[A]: ...
+        @overload
+        def __call__(self, value: tuple[X, X2]) -> tuple[A, A]: ...
+        @overload
+        def __call__(self, value: tuple[X, X2, X3]) -> tuple[A, A, A]: ...
+        @overload
+        def __call__(self, value: tuple[X, ...]) -> tuple[A, ...]: ...
+        @overload
+        def __call__(self, value: Text) -> Text: ...
+        @overload
+        def __call__(self, value: V) -> Any: ...
 
     def __call__(self, value: Any) -> Any:
         """Convert a value.
