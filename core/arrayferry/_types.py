@@ -47,7 +47,9 @@ __all__ = [
     "K",
     "Keeping",
     "Leaf",
+    "Nothing",
     "Plain",
+    "R",
     "Text",
     "ToCupy",
     "ToDask",
@@ -56,6 +58,7 @@ __all__ = [
     "ToTorch",
     "Unclear",
     "V",
+    "W",
     "X",
 ]
 
@@ -137,6 +140,8 @@ if TYPE_CHECKING:
     class _Nothing:
         """What no value is, so that only Any fits it."""
 
+    Nothing: TypeAlias = _Nothing
+
     _Inner: TypeAlias = dict[Any, _Nothing] | list[_Nothing] | tuple[_Nothing, ...]
     Unclear: TypeAlias = (
         _Named
@@ -160,6 +165,8 @@ if TYPE_CHECKING:
     K = TypeVar("K")
     K2 = TypeVar("K2")
     V = TypeVar("V")
+    W = TypeVar("W")
+    R = TypeVar("R")
     X = TypeVar("X", bound="Array")
     X2 = TypeVar("X2", bound="Array")
     X3 = TypeVar("X3", bound="Array")
