@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._types import ActT, ObsT
 
 from ._base import FunctionalEnv
 from ._driver import Served, served_space
@@ -16,7 +17,7 @@ from ._limits import UNSET
 __all__ = ["FunctionalSingleEnv"]
 
 
-class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
+class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One environment that belongs to no library, in the library of the agent.
 
     Args:
@@ -70,7 +71,7 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Start an episode.
 
         Args:
@@ -81,7 +82,7 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
         observation, info = self._driver.reset_one(seed, options)
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
         return self._driver.step_one(action)
 
