@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         V,
+        W,
         X,
     )
 
@@ -603,6 +604,20 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
         return value, backend_of(value)
     arrays = Tree(value, registry.kind).arrays
     return (arrays[0], backend_of(arrays[0])) if arrays else (None, None)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
 
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 try:
     import gymnasium  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     from arrayferry import BackendUnavailableError
 
     raise BackendUnavailableError(
         "arrayferry_gym needs gymnasium, which is not installed",
         remedy="Run: pip install 'arrayferry[gym]'",
         backend="gymnasium",
-    ) from error
+    ) from _error
 
 from typing import Any
 

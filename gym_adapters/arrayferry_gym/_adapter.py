@@ -20,10 +20,11 @@ __all__ = ["Adapter", "converted_space_property"]
 class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
 
-    libraries_in_name = False
+    libraries_in_name: bool = False
     """Whether the libraries are in the name of the class, so that they are no options."""
 
     env: Any
+    metadata: dict[str, Any]
     _libraries: Libraries
     _recorded = False
     _check_actions: bool

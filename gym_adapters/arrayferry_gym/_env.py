@@ -275,7 +275,7 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 
@@ -315,7 +315,7 @@ class JaxToTorch(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 
@@ -355,7 +355,7 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 

@@ -359,7 +359,7 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 
@@ -403,7 +403,7 @@ class JaxToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 
@@ -447,7 +447,7 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
 
     if TYPE_CHECKING:
 

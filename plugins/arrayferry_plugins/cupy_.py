@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["CupyBackend", "arrayferry_backends"]
 
@@ -15,11 +18,11 @@ class CupyBackend(Backend):
     name = "cupy"
     package = "cupy"
     install = "cupy-cuda13x (or cupy-cuda12x, depending on the CUDA version of your driver)"
-    array_types = ("cupy.ndarray",)
-    memory = "writable"
-    to_numpy_shares = False
-    from_numpy_shares = False
-    dlpack_devices = ("cuda",)
+    array_types: tuple[str, ...] = ("cupy.ndarray",)
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = False
+    from_numpy_shares: bool | None = False
+    dlpack_devices: tuple[str, ...] = ("cuda",)
 
     def to_numpy(self, x: Any) -> Any:
         import cupy

@@ -51,8 +51,8 @@ class Conversion(Generic[A]):
     __slots__ = ("__weakref__", "_device", "_learnt", "_to", "options", "registry")
 
     def __init__(self, target: Target, options: Options, registry: Registry) -> None:
-        self.options = options
-        self.registry = registry
+        self.options: Options = options
+        self.registry: Registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
         self._learnt: Learnt | None = None

@@ -27,10 +27,10 @@ class Layout:
     def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
         self._node = node
         self._key = key
-        self.paths = paths
+        self.paths: list[str] = paths
         self._hash: int | None = None
         self._flat = _flat_type(node)
-        self.has_numbers = _has_numbers(node)
+        self.has_numbers: bool = _has_numbers(node)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Put a tree together around other leaves, as many as it has paths."""

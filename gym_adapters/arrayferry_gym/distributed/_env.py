@@ -122,7 +122,15 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 envs.close()
     """
 
-    closed = True
+    closed: bool = True
+    num_envs: int
+    metadata: dict[str, Any]
+    render_mode: str | None
+    autoreset_mode: AutoresetMode
+    single_observation_space: Space[Any]
+    observation_space: Space[Any]
+    single_action_space: Space[Any]
+    action_space: Space[Any]
 
     if TYPE_CHECKING:
 

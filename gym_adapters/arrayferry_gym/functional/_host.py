@@ -89,7 +89,7 @@ class HostFunctions:
     ) -> None:
         if not isinstance(env, (gym.Env, VectorEnv)):
             raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv")
-        self.name = _name(env)
+        self.name: str = _name(env)
         if (env.metadata or {}).get("jax"):
             raise af.OptionError(
                 f"{self.name} computes in JAX, which must not be called by a callback from inside jit",
@@ -99,6 +99,7 @@ class HostFunctions:
         self.env = env
         self.num_envs: int | None = env.num_envs if isinstance(env, VectorEnv) else None
         numpy: Any
+        self.resets_in_same_step: bool
         if isinstance(env, VectorEnv):
             numpy = vector.ArrayConversion(env, target_xp="numpy", stack_final=True)
             self.resets_in_same_step = numpy.autoreset_mode == AutoresetMode.SAME_STEP

@@ -310,9 +310,9 @@ class Functions:
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         max_episode_steps: Any = UNSET,
     ) -> None:
-        self.env = check_functional(env)
-        self.autoreset_mode = mode_of(autoreset_mode)
-        self.max_episode_steps = limit_of(self.env, max_episode_steps)
+        self.env: FunctionalEnv = check_functional(env)
+        self.autoreset_mode: AutoresetMode = mode_of(autoreset_mode)
+        self.max_episode_steps: int | None = limit_of(self.env, max_episode_steps)
 
     def _bound(self, n: int, running: Running | None) -> Bound:
         bound = Bound(self.env, af.registry.backend("jax"), n, self.max_episode_steps)

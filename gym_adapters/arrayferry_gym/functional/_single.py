@@ -46,6 +46,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         (torch.Size([3]), <class 'float'>)
     """
 
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
     def __init__(
         self,
         env: FunctionalEnv | type[FunctionalEnv],
