@@ -28,6 +28,7 @@ from ._plugin.call import raise_named
 from ._plugin.origin import Origin
 from ._reads import FailedError, Part, Reads, take_apart
 from ._registry.registry import default_registry
+from ._repr import never_raises
 from ._types import B
 
 if TYPE_CHECKING:
@@ -509,10 +510,11 @@ class Stream(Generic[B]):
         arguments = (value, conversion, axis, prefetch, block, client, timeout)
         return _restored, (arguments, self.bounds, self._numbers)
 
+    @never_raises
     def __repr__(self) -> str:
         return (
             f"<Stream of {len(self)} blocks, {sum(stop - start for start, stop in self.bounds)} of "
-            f"{self.length}, to {self._conversion.target.name}>"
+            f"{self.length}, to {self._conversion._name}>"
         )
 
 

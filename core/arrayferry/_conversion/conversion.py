@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._registry.registry import Registry, default_registry
+from arrayferry._repr import given, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
@@ -170,15 +171,18 @@ class Conversion(Generic[A]):
         to, options = self._portable()
         return ("arrayferry.Conversion", to, *options)
 
+    @property
+    def _name(self) -> str:
+        """The name of the target, which need not be usable here."""
+        return self._to if isinstance(self._to, str) else self._to.name
+
+    @never_raises
     def __repr__(self) -> str:
-        to, options = self._portable()
-        name = to if isinstance(to, str) else to.name
-        given = "".join(
-            f", {option}={value!r}"
-            for option, value in options._asdict().items()
-            if value != options._field_defaults[option]
-        )
-        return f"arrayferry.converter({name!r}{given})"
+        options = self.options
+        if self._device is not None:
+            options = options._replace(device=self._device)
+        arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
+        return f"arrayferry.converter({', '.join(filter(None, arguments))})"
 
 
 def _portable_target(target: Target, registry: Registry) -> str | Backend:

@@ -18,6 +18,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._repr import never_raises
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -627,6 +628,11 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             threading.Thread(target=_shut, args=(self._placement, engine)).start()
         except RuntimeError:  # the interpreter ends
             pass
+
+    @never_raises
+    def __repr__(self) -> str:
+        ended = ", closed" if self.closed else ""
+        return f"<DistributedVectorEnv of {self.num_envs} environments{ended}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

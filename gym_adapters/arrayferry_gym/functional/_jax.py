@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._repr import never_raises
 
 from ._actions import Actions
 from ._base import FunctionalEnv, check_functional
@@ -256,6 +257,7 @@ class Packed:
         """The states as the environment returned them."""
         return self.layout.unflatten(self.leaves)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"Packed({self.tree!r})"
 

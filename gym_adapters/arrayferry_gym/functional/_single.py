@@ -7,6 +7,7 @@ from typing import Any, Generic
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from arrayferry._repr import never_raises
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._types import ActT, ObsT
 
@@ -97,7 +98,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Forget the state."""
         self._driver.close()
 
+    @never_raises
     def __repr__(self) -> str:
-        if "_driver" not in self.__dict__:
-            return object.__repr__(self)
         return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"

@@ -8,6 +8,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._repr import never_raises
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -199,9 +200,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         if "_driver" in self.__dict__:  # else its constructor failed
             self._driver.close()
 
+    @never_raises
     def __repr__(self) -> str:
-        if "_driver" not in self.__dict__:
-            return object.__repr__(self)
         return (
             f"{type(self).__name__}({self.functional!r}, num_envs={self.num_envs}, xp={self.xp!r})"
         )
