@@ -482,8 +482,10 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         self._record(device=device, **options)
 
 
-def __getattr__(name: str) -> Any:
-    raise missing_adapter(__name__, name)
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        raise missing_adapter(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -193,6 +193,9 @@ def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
 
 
 def mistakes(x: torch.Tensor, name: str) -> None:
+    af.covert(x, "jax")  # wrong
+    arrayferry_gym.NumpyToJax(CartPoleEnv())  # wrong
+    vector.NumpyToJax(CartPoleEnv())  # wrong
     af.convert(x, "jax", narrowing="alow")  # wrong
     af.convert(x, "jax", narowing="allow")  # wrong
     af.convert(x, "jax", scalars=True)  # wrong
