@@ -15,24 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import testing as testing
+    from . import typing as typing
     from ._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "testing":  # it needs pytest
-        value: Any = importlib.import_module(".testing", __name__)
-    elif name == "__all__" or not name.startswith("_"):
-        public = importlib.import_module("._public", __name__)
-        value = getattr(public, name, None) if name in ("__all__", *public.__all__) else None
-    else:
-        value = None
-    if value is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        if name in ("testing", "typing"):  # the first needs pytest
+            value: Any = importlib.import_module(f".{name}", __name__)
+        elif name == "__all__" or not name.startswith("_"):
+            public = importlib.import_module("._public", __name__)
+            value = getattr(public, name, None) if name in ("__all__", *public.__all__) else None
+        else:
+            value = None
+        if value is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*__getattr__("__all__"), "testing", "__version__"])
+    public = importlib.import_module("._public", __name__)
+    return sorted([*public.__all__, "testing", "typing", "__version__"])

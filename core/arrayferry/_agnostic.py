@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._conversion.conversion import Conversion
@@ -18,17 +18,71 @@ from ._plugin.call import call_backend, raise_named
 from ._registry.registry import default_registry
 from ._tree.layout import Layout
 
-__all__ = ["agnostic"]
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
+
+__all__ = ["Agnostic", "agnostic"]
 
 Function = Callable[..., Any]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Agnostic(Protocol[P, R]):
+    """What `agnostic` makes of a function, for type checkers.
+
+    It takes arrays of any library, which no type can derive from the parameters of the function. So its arguments are
+    not checked, and its result is `Any`. Editors show the function's own parameters.
+    """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, R]
+    """The function itself, with its own types."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
+        """Return the method, where it is one."""
+        ...
+
+
+class _Options(TypedDict, total=False):
+    """The options of the conversion of the arguments."""
+
+    device: Any
+    copy: bool | None
+    narrowing: Narrowing
+    scalars: Scalars
+    unsupported: Unsupported
+    unknown: Unknown
+    sparse: Sparse | None
+
+
+class _Decorator(Protocol):
+    """What `agnostic` returns."""
+
+    def __call__(self, function: Callable[P, R], /) -> Agnostic[P, R]: ...
+
 
 MAX_KEPT = 64
 """Structures of arguments that a differentiable function is kept ready for."""
 
 
 def agnostic(
-    to: Target, *, differentiable: bool = False, result_like: Any = None, **options: Any
-) -> Callable[[Function], Function]:
+    to: Target,
+    *,
+    differentiable: bool = False,
+    result_like: Any = None,
+    **options: Unpack[_Options],
+) -> _Decorator:
     """Make a function that is written for one library work for callers of any library.
 
     All arrays among the arguments are converted to the library of the function, and all arrays in its
@@ -103,7 +157,7 @@ def agnostic(
             wrapper = _uncompiled(wrapper)
         return functools.wraps(function)(wrapper)
 
-    return decorate
+    return decorate  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
 
 def _plain(function: Function, inside: Conversion, result_like: Any) -> Function:

@@ -1,11 +1,12 @@
 """What users call: `convert`, `converter`, and questions about arrays, backends and routes."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import ConversionError, NotAnArrayError, OptionError
@@ -19,6 +20,36 @@ from ._route.route import Route, describe_route
 from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree, holds_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from ._types import (
+        K2,
+        X2,
+        X3,
+        AnyModule,
+        Arrays,
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        K,
+        Keeping,
+        Leaf,
+        NumpyArray,
+        Plain,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        V,
+        W,
+        X,
+    )
 
 __all__ = [
     "backend_of",
@@ -42,7 +73,255 @@ _plain: dict[str, Conversion] = {}
 _kept: dict[Any, Conversion] = {}
 
 
-def convert(
+if TYPE_CHECKING:  # what is known of the result; read by type checkers only
+
+    @overload
+    def convert(
+        value: Unclear, to: Target | None = None, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Any: ...  # fmt: skip
+    @overload
+    def convert(
+        value: V, to: AnyModule, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Any: ...  # fmt: skip
+    @overload
+    def convert(value: X, to: ToNumpy, **options: Unpack[Plain]) -> NumpyArray: ...
+    @overload
+    def convert(
+        value: dict[K, X], to: ToNumpy, **options: Unpack[Plain]
+    ) -> dict[K, NumpyArray]: ...
+    @overload
+    def convert(
+        value: dict[K, dict[K2, X]], to: ToNumpy, **options: Unpack[Plain]
+    ) -> dict[K, dict[K2, NumpyArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, list[X]], to: ToNumpy, **options: Unpack[Plain]
+    ) -> dict[K, list[NumpyArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, Arrays], to: ToNumpy, **options: Unpack[Plain]
+    ) -> dict[K, tuple[NumpyArray, ...]]: ...
+    @overload
+    def convert(value: list[X], to: ToNumpy, **options: Unpack[Plain]) -> list[NumpyArray]: ...
+    @overload
+    def convert(
+        value: list[dict[K, X]], to: ToNumpy, **options: Unpack[Plain]
+    ) -> list[dict[K, NumpyArray]]: ...
+    @overload
+    def convert(
+        value: list[list[X]], to: ToNumpy, **options: Unpack[Plain]
+    ) -> list[list[NumpyArray]]: ...
+    @overload
+    def convert(
+        value: list[Arrays], to: ToNumpy, **options: Unpack[Plain]
+    ) -> list[tuple[NumpyArray, ...]]: ...
+    @overload
+    def convert(value: tuple[X], to: ToNumpy, **options: Unpack[Plain]) -> tuple[NumpyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2], to: ToNumpy, **options: Unpack[Plain]
+    ) -> tuple[NumpyArray, NumpyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2, X3], to: ToNumpy, **options: Unpack[Plain]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, ...], to: ToNumpy, **options: Unpack[Plain]
+    ) -> tuple[NumpyArray, ...]: ...
+    @overload
+    def convert(value: X, to: ToTorch, **options: Unpack[Plain]) -> TorchArray: ...
+    @overload
+    def convert(
+        value: dict[K, X], to: ToTorch, **options: Unpack[Plain]
+    ) -> dict[K, TorchArray]: ...
+    @overload
+    def convert(
+        value: dict[K, dict[K2, X]], to: ToTorch, **options: Unpack[Plain]
+    ) -> dict[K, dict[K2, TorchArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, list[X]], to: ToTorch, **options: Unpack[Plain]
+    ) -> dict[K, list[TorchArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, Arrays], to: ToTorch, **options: Unpack[Plain]
+    ) -> dict[K, tuple[TorchArray, ...]]: ...
+    @overload
+    def convert(value: list[X], to: ToTorch, **options: Unpack[Plain]) -> list[TorchArray]: ...
+    @overload
+    def convert(
+        value: list[dict[K, X]], to: ToTorch, **options: Unpack[Plain]
+    ) -> list[dict[K, TorchArray]]: ...
+    @overload
+    def convert(
+        value: list[list[X]], to: ToTorch, **options: Unpack[Plain]
+    ) -> list[list[TorchArray]]: ...
+    @overload
+    def convert(
+        value: list[Arrays], to: ToTorch, **options: Unpack[Plain]
+    ) -> list[tuple[TorchArray, ...]]: ...
+    @overload
+    def convert(value: tuple[X], to: ToTorch, **options: Unpack[Plain]) -> tuple[TorchArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2], to: ToTorch, **options: Unpack[Plain]
+    ) -> tuple[TorchArray, TorchArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2, X3], to: ToTorch, **options: Unpack[Plain]
+    ) -> tuple[TorchArray, TorchArray, TorchArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, ...], to: ToTorch, **options: Unpack[Plain]
+    ) -> tuple[TorchArray, ...]: ...
+    @overload
+    def convert(value: X, to: ToJax, **options: Unpack[Plain]) -> JaxArray: ...
+    @overload
+    def convert(value: dict[K, X], to: ToJax, **options: Unpack[Plain]) -> dict[K, JaxArray]: ...
+    @overload
+    def convert(
+        value: dict[K, dict[K2, X]], to: ToJax, **options: Unpack[Plain]
+    ) -> dict[K, dict[K2, JaxArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, list[X]], to: ToJax, **options: Unpack[Plain]
+    ) -> dict[K, list[JaxArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, Arrays], to: ToJax, **options: Unpack[Plain]
+    ) -> dict[K, tuple[JaxArray, ...]]: ...
+    @overload
+    def convert(value: list[X], to: ToJax, **options: Unpack[Plain]) -> list[JaxArray]: ...
+    @overload
+    def convert(
+        value: list[dict[K, X]], to: ToJax, **options: Unpack[Plain]
+    ) -> list[dict[K, JaxArray]]: ...
+    @overload
+    def convert(
+        value: list[list[X]], to: ToJax, **options: Unpack[Plain]
+    ) -> list[list[JaxArray]]: ...
+    @overload
+    def convert(
+        value: list[Arrays], to: ToJax, **options: Unpack[Plain]
+    ) -> list[tuple[JaxArray, ...]]: ...
+    @overload
+    def convert(value: tuple[X], to: ToJax, **options: Unpack[Plain]) -> tuple[JaxArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2], to: ToJax, **options: Unpack[Plain]
+    ) -> tuple[JaxArray, JaxArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2, X3], to: ToJax, **options: Unpack[Plain]
+    ) -> tuple[JaxArray, JaxArray, JaxArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, ...], to: ToJax, **options: Unpack[Plain]
+    ) -> tuple[JaxArray, ...]: ...
+    @overload
+    def convert(value: X, to: ToCupy, **options: Unpack[Plain]) -> CupyArray: ...
+    @overload
+    def convert(value: dict[K, X], to: ToCupy, **options: Unpack[Plain]) -> dict[K, CupyArray]: ...
+    @overload
+    def convert(
+        value: dict[K, dict[K2, X]], to: ToCupy, **options: Unpack[Plain]
+    ) -> dict[K, dict[K2, CupyArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, list[X]], to: ToCupy, **options: Unpack[Plain]
+    ) -> dict[K, list[CupyArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, Arrays], to: ToCupy, **options: Unpack[Plain]
+    ) -> dict[K, tuple[CupyArray, ...]]: ...
+    @overload
+    def convert(value: list[X], to: ToCupy, **options: Unpack[Plain]) -> list[CupyArray]: ...
+    @overload
+    def convert(
+        value: list[dict[K, X]], to: ToCupy, **options: Unpack[Plain]
+    ) -> list[dict[K, CupyArray]]: ...
+    @overload
+    def convert(
+        value: list[list[X]], to: ToCupy, **options: Unpack[Plain]
+    ) -> list[list[CupyArray]]: ...
+    @overload
+    def convert(
+        value: list[Arrays], to: ToCupy, **options: Unpack[Plain]
+    ) -> list[tuple[CupyArray, ...]]: ...
+    @overload
+    def convert(value: tuple[X], to: ToCupy, **options: Unpack[Plain]) -> tuple[CupyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2], to: ToCupy, **options: Unpack[Plain]
+    ) -> tuple[CupyArray, CupyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2, X3], to: ToCupy, **options: Unpack[Plain]
+    ) -> tuple[CupyArray, CupyArray, CupyArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, ...], to: ToCupy, **options: Unpack[Plain]
+    ) -> tuple[CupyArray, ...]: ...
+    @overload
+    def convert(value: X, to: ToDask, **options: Unpack[Plain]) -> DaskArray: ...
+    @overload
+    def convert(value: dict[K, X], to: ToDask, **options: Unpack[Plain]) -> dict[K, DaskArray]: ...
+    @overload
+    def convert(
+        value: dict[K, dict[K2, X]], to: ToDask, **options: Unpack[Plain]
+    ) -> dict[K, dict[K2, DaskArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, list[X]], to: ToDask, **options: Unpack[Plain]
+    ) -> dict[K, list[DaskArray]]: ...
+    @overload
+    def convert(
+        value: dict[K, Arrays], to: ToDask, **options: Unpack[Plain]
+    ) -> dict[K, tuple[DaskArray, ...]]: ...
+    @overload
+    def convert(value: list[X], to: ToDask, **options: Unpack[Plain]) -> list[DaskArray]: ...
+    @overload
+    def convert(
+        value: list[dict[K, X]], to: ToDask, **options: Unpack[Plain]
+    ) -> list[dict[K, DaskArray]]: ...
+    @overload
+    def convert(
+        value: list[list[X]], to: ToDask, **options: Unpack[Plain]
+    ) -> list[list[DaskArray]]: ...
+    @overload
+    def convert(
+        value: list[Arrays], to: ToDask, **options: Unpack[Plain]
+    ) -> list[tuple[DaskArray, ...]]: ...
+    @overload
+    def convert(value: tuple[X], to: ToDask, **options: Unpack[Plain]) -> tuple[DaskArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2], to: ToDask, **options: Unpack[Plain]
+    ) -> tuple[DaskArray, DaskArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, X2, X3], to: ToDask, **options: Unpack[Plain]
+    ) -> tuple[DaskArray, DaskArray, DaskArray]: ...
+    @overload
+    def convert(
+        value: tuple[X, ...], to: ToDask, **options: Unpack[Plain]
+    ) -> tuple[DaskArray, ...]: ...
+    @overload
+    def convert(value: Leaf, to: Target | None = None, **options: Unpack[Keeping]) -> Leaf: ...
+    @overload
+    def convert(
+        value: V, to: Target | None = None, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Any: ...  # fmt: skip
+
+
+def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
     value: Any,
     to: Target | None = None,
     *,
@@ -151,7 +430,33 @@ def _make(to: Any, options: Options) -> Conversion:
     return make_conversion(to, options, default_registry())
 
 
-def converter(
+if TYPE_CHECKING:
+
+    @overload
+    def converter(
+        to: AnyModule, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Conversion[Any]: ...  # fmt: skip
+    @overload
+    def converter(to: ToNumpy, **options: Unpack[Plain]) -> Conversion[NumpyArray]: ...
+    @overload
+    def converter(to: ToTorch, **options: Unpack[Plain]) -> Conversion[TorchArray]: ...
+    @overload
+    def converter(to: ToJax, **options: Unpack[Plain]) -> Conversion[JaxArray]: ...
+    @overload
+    def converter(to: ToCupy, **options: Unpack[Plain]) -> Conversion[CupyArray]: ...
+    @overload
+    def converter(to: ToDask, **options: Unpack[Plain]) -> Conversion[DaskArray]: ...
+    @overload
+    def converter(
+        to: Target | None = None, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Conversion[Any]: ...  # fmt: skip
+
+
+def converter(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
     to: Target | None = None,
     *,
     like: Any = None,
@@ -302,6 +607,20 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     return (arrays[0], backend_of(arrays[0])) if arrays else (None, None)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
+
+
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a function with every array in a tree, and return the tree of what it returns.
 
@@ -352,7 +671,7 @@ def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[
     return flatten_tree(value, default_registry().kind, everything=everything, prefix=prefix)
 
 
-def backends() -> Any:
+def backends() -> Mapping[str, Backend]:
     """Return all known backends by name, installed or not.
 
     Returns:

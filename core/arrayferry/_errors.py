@@ -130,9 +130,9 @@ class ConversionError(ArrayFerryError, ValueError):
         self, reason: str, *, remedy: str = "", path: str = "", source: str = "", target: str = ""
     ) -> None:
         super().__init__(reason, remedy=remedy)
-        self.path = path
-        self.source = source
-        self.target = target
+        self.path: str = path
+        self.source: str = source
+        self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
         """Set the place, the source and the target where they are not set yet."""

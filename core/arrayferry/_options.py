@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from ._errors import OptionError
+from ._repr import given
 
 __all__ = ["Narrowing", "Options", "Scalars", "Sparse", "Unknown", "Unsupported"]
 
@@ -78,3 +79,6 @@ class Options(_Options):
                     f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
                 )
         return made
+
+    def __repr__(self) -> str:
+        return f"Options({given(self._asdict(), self._field_defaults)})"

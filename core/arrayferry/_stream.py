@@ -1,12 +1,13 @@
 """`stream`: arrays that are larger than memory, converted block by block."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ._api import conversion_like, kept_conversion
 from ._conversion.conversion import Conversion
@@ -27,11 +28,167 @@ from ._plugin.call import raise_named
 from ._plugin.origin import Origin
 from ._reads import FailedError, Part, Reads, take_apart
 from ._registry.registry import default_registry
+from ._repr import never_raises
+from ._types import B
+
+if TYPE_CHECKING:
+    from typing import Literal, TypedDict, Unpack
+
+    from ._types import (
+        X2,
+        X3,
+        AnyModule,
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        K,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        V,
+        X,
+    )
+
+    class _Options(TypedDict, total=False):
+        """Options with which every array becomes one of the target."""
+
+        like: None
+        device: Any
+        axis: int
+        prefetch: int
+        block: int | None
+        client: Any
+        timeout: float | None
+        copy: bool | None
+        narrowing: Narrowing
+        unsupported: Literal["raise"]
+        sparse: Sparse | None
+
 
 __all__ = ["Stream", "stream"]
 
 
-def stream(
+if TYPE_CHECKING:
+
+    @overload
+    def stream(
+        value: Unclear, to: Target | None = None, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        block: int | None = None, client: Any = None, timeout: float | None = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked",
+        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+    ) -> Stream[Any]: ...  # fmt: skip
+    @overload
+    def stream(
+        value: V, to: AnyModule, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        block: int | None = None, client: Any = None, timeout: float | None = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked",
+        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+    ) -> Stream[Any]: ...  # fmt: skip
+    @overload
+    def stream(value: X, to: ToNumpy, **options: Unpack[_Options]) -> Stream[NumpyArray]: ...
+    @overload
+    def stream(
+        value: dict[K, X], to: ToNumpy, **options: Unpack[_Options]
+    ) -> Stream[dict[K, NumpyArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2], to: ToNumpy, **options: Unpack[_Options]
+    ) -> Stream[tuple[NumpyArray, NumpyArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2, X3], to: ToNumpy, **options: Unpack[_Options]
+    ) -> Stream[tuple[NumpyArray, NumpyArray, NumpyArray]]: ...
+    @overload
+    def stream(
+        value: list[X], to: ToNumpy, **options: Unpack[_Options]
+    ) -> Stream[list[NumpyArray]]: ...
+    @overload
+    def stream(value: X, to: ToTorch, **options: Unpack[_Options]) -> Stream[TorchArray]: ...
+    @overload
+    def stream(
+        value: dict[K, X], to: ToTorch, **options: Unpack[_Options]
+    ) -> Stream[dict[K, TorchArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2], to: ToTorch, **options: Unpack[_Options]
+    ) -> Stream[tuple[TorchArray, TorchArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2, X3], to: ToTorch, **options: Unpack[_Options]
+    ) -> Stream[tuple[TorchArray, TorchArray, TorchArray]]: ...
+    @overload
+    def stream(
+        value: list[X], to: ToTorch, **options: Unpack[_Options]
+    ) -> Stream[list[TorchArray]]: ...
+    @overload
+    def stream(value: X, to: ToJax, **options: Unpack[_Options]) -> Stream[JaxArray]: ...
+    @overload
+    def stream(
+        value: dict[K, X], to: ToJax, **options: Unpack[_Options]
+    ) -> Stream[dict[K, JaxArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2], to: ToJax, **options: Unpack[_Options]
+    ) -> Stream[tuple[JaxArray, JaxArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2, X3], to: ToJax, **options: Unpack[_Options]
+    ) -> Stream[tuple[JaxArray, JaxArray, JaxArray]]: ...
+    @overload
+    def stream(
+        value: list[X], to: ToJax, **options: Unpack[_Options]
+    ) -> Stream[list[JaxArray]]: ...
+    @overload
+    def stream(value: X, to: ToCupy, **options: Unpack[_Options]) -> Stream[CupyArray]: ...
+    @overload
+    def stream(
+        value: dict[K, X], to: ToCupy, **options: Unpack[_Options]
+    ) -> Stream[dict[K, CupyArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2], to: ToCupy, **options: Unpack[_Options]
+    ) -> Stream[tuple[CupyArray, CupyArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2, X3], to: ToCupy, **options: Unpack[_Options]
+    ) -> Stream[tuple[CupyArray, CupyArray, CupyArray]]: ...
+    @overload
+    def stream(
+        value: list[X], to: ToCupy, **options: Unpack[_Options]
+    ) -> Stream[list[CupyArray]]: ...
+    @overload
+    def stream(value: X, to: ToDask, **options: Unpack[_Options]) -> Stream[DaskArray]: ...
+    @overload
+    def stream(
+        value: dict[K, X], to: ToDask, **options: Unpack[_Options]
+    ) -> Stream[dict[K, DaskArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2], to: ToDask, **options: Unpack[_Options]
+    ) -> Stream[tuple[DaskArray, DaskArray]]: ...
+    @overload
+    def stream(
+        value: tuple[X, X2, X3], to: ToDask, **options: Unpack[_Options]
+    ) -> Stream[tuple[DaskArray, DaskArray, DaskArray]]: ...
+    @overload
+    def stream(
+        value: list[X], to: ToDask, **options: Unpack[_Options]
+    ) -> Stream[list[DaskArray]]: ...
+    @overload
+    def stream(
+        value: V, to: Target | None = None, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        block: int | None = None, client: Any = None, timeout: float | None = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked",
+        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+    ) -> Stream[Any]: ...  # fmt: skip
+
+
+def stream(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
     value: Any,
     to: Target | None = None,
     *,
@@ -46,7 +203,7 @@ def stream(
     narrowing: Narrowing = "checked",
     unsupported: Unsupported = "raise",
     sparse: Sparse | None = None,
-) -> Stream:
+) -> Stream[Any]:
     """Convert arrays that are larger than memory block by block, for a training loop.
 
     The next blocks are computed or read in other threads, or on a cluster, while the last one is used. Each
@@ -113,7 +270,7 @@ def _check_count(option: str, value: Any, least: int | None) -> None:
         )
 
 
-class Stream:
+class Stream(Generic[B]):
     """Arrays converted block by block. `arrayferry.stream` makes it.
 
     Iterate over it for the blocks; each iteration begins anew, and closing or leaving it early cancels what was
@@ -147,7 +304,7 @@ class Stream:
     def __init__(
         self,
         value: Any,
-        conversion: Conversion,
+        conversion: Conversion[Any],
         axis: int,
         prefetch: int,
         block: int | None,
@@ -160,7 +317,7 @@ class Stream:
         self._timeout = timeout
         self._leaves, self._layout = take_apart(value, axis)
         self._groups = self._grouped(block, client)
-        self.length = self._common_length()
+        self.length: int = self._common_length()
         self.bounds: Sequence[tuple[int, int]] = self._cut(block)
         self._numbers = range(len(self.bounds))
         self._refuse_early()
@@ -277,25 +434,25 @@ class Stream:
         return len(self.bounds)
 
     @overload
-    def __getitem__(self, index: slice) -> Stream: ...
+    def __getitem__(self, index: slice) -> Stream[B]: ...
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> B: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            part = Stream.__new__(Stream)
+            part: Stream[B] = Stream.__new__(Stream)
             part.__dict__.update(self.__dict__)
             part.bounds, part._numbers = self.bounds[index], self._numbers[index]
             return part
         at = range(len(self))[index]
         return next(iter(self[at : at + 1]))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Generator[B, None, None]:
         """Return an iterator over the blocks. Its `close()` cancels what was asked for."""
         return self._blocks()
 
-    def _blocks(self) -> Iterator[Any]:
+    def _blocks(self) -> Generator[B, None, None]:
         process = os.getpid()
         copy = self._conversion.options.copy is not False
         work = Reads(self._groups, self._leaves, self.bounds, self._prefetch, self._timeout, copy)
@@ -311,7 +468,7 @@ class Stream:
             if os.getpid() == process:
                 work.close()
 
-    def _block(self, work: Reads, index: int) -> Any:
+    def _block(self, work: Reads, index: int) -> B:
         """Return one block, converted."""
         number, (start, stop) = self._numbers[index], self.bounds[index]
         which = f"block {number} ({start}:{stop} along the axis of the stream)"
@@ -341,7 +498,7 @@ class Stream:
                 stop=stop,
             ) from error
         try:
-            return self._conversion(self._layout.unflatten(parts))
+            return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise
@@ -353,14 +510,15 @@ class Stream:
         arguments = (value, conversion, axis, prefetch, block, client, timeout)
         return _restored, (arguments, self.bounds, self._numbers)
 
+    @never_raises
     def __repr__(self) -> str:
         return (
             f"<Stream of {len(self)} blocks, {sum(stop - start for start, stop in self.bounds)} of "
-            f"{self.length}, to {self._conversion.target.name}>"
+            f"{self.length}, to {self._conversion._name}>"
         )
 
 
-def _restored(arguments: tuple[Any, ...], bounds: Any, numbers: Any) -> Stream:
+def _restored(arguments: tuple[Any, ...], bounds: Any, numbers: Any) -> Stream[Any]:
     found = Stream(*arguments)
     found.bounds, found._numbers = bounds, numbers
     return found

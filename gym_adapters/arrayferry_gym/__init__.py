@@ -8,16 +8,16 @@ from __future__ import annotations
 
 try:
     import gymnasium  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     from arrayferry import BackendUnavailableError
 
     raise BackendUnavailableError(
         "arrayferry_gym needs gymnasium, which is not installed",
         remedy="Run: pip install 'arrayferry[gym]'",
         backend="gymnasium",
-    ) from error
+    ) from _error
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import functional, vector
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
@@ -52,8 +52,10 @@ __all__ = [
 register_all()
 
 
-def __getattr__(name: str) -> Any:
-    raise missing_adapter(__name__, name)
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        raise missing_adapter(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@ from gymnasium import Space, wrappers
 from gymnasium.utils import RecordConstructorArgs
 
 import arrayferry as af
+from arrayferry._repr import never_raises
 
 from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
@@ -20,10 +21,11 @@ __all__ = ["Adapter", "converted_space_property"]
 class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
 
-    libraries_in_name = False
+    libraries_in_name: bool = False
     """Whether the libraries are in the name of the class, so that they are no options."""
 
     env: Any
+    metadata: dict[str, Any]
     _libraries: Libraries
     _recorded = False
     _check_actions: bool
@@ -104,12 +106,12 @@ class Adapter(RecordConstructorArgs):
         kwargs.pop("like", None)
         self._saved_kwargs = {n: x for n, x in kwargs.items() if defaults.get(n) is not x}
 
+    @never_raises
     def __repr__(self) -> str:
-        if "_libraries" not in self.__dict__:  # its constructor failed
-            return object.__repr__(self)
-        target = self.target_backend
-        device = self._libraries.target_device
-        sides = f"{self.env_backend.name} -> {'the library of the actions' if target is None else target.name}"
+        libraries = self._libraries
+        own, target = libraries.env_backend.name, libraries.target_backend
+        device = libraries.target_device
+        sides = f"{own} -> {'the library of the actions' if target is None else target.name}"
         if device is not None:
             sides += f", {device_text(device)}"
         return f"<{type(self).__name__}({sides}){self.env}>"

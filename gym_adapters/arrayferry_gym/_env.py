@@ -1,19 +1,46 @@
 """Adapters for `gymnasium.Env`."""
 
+# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import gymnasium as gym
 
 from ._adapter import Adapter, converted_space_property
 from ._libraries import Target
 from ._refusals import check_env, refuse_contradictions, refuse_unknown
+from ._types import ActT, ObsT
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import (
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        K,
+        Nothing,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        V,
+        W,
+        X,
+    )
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+
+    from ._types import Common, Given
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
+class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
     Observations and infos are converted to the agent's library, actions to the form that the action
@@ -57,7 +84,124 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
         True
     """
 
-    def __init__(
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: ArrayConversion[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            env_xp: Target | None = None,
+            target_xp: Target | None = None,
+            env_device: Any = None,
+            target_device: Any = None,
+            *,
+            like: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[NumpyArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, NumpyArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[TorchArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[JaxArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, JaxArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[CupyArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, CupyArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[DaskArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, DaskArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[Any],
+            env: gym.Env[V, W],
+            env_xp: Target | None = None,
+            target_xp: Target | None = None,
+            env_device: Any = None,
+            target_device: Any = None,
+            *,
+            like: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
         env: gym.Env[Any, Any],
         env_xp: Target | None = None,
@@ -69,10 +213,10 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
         info_xp: Target | None = None,
         convert_info: bool = True,
         copy: bool | None = None,
-        narrowing: str = "checked",
-        scalars: str = "keep",
-        unknown: str = "keep",
-        sparse: str | None = None,
+        narrowing: Narrowing = "checked",
+        scalars: Scalars = "keep",
+        unknown: Unknown = "keep",
+        sparse: Sparse | None = None,
         check_actions: bool = False,
         **others: Never,
     ) -> None:
@@ -98,14 +242,14 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Reset the environment. `options` are converted to its library."""
         options = self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ObsT, Any, Any, Any, dict[str, Any]]:
         """Take a step with an action of any library."""
         observation, reward, terminated, truncated, info = self.env.step(self._act(action))
         libraries = self._libraries
@@ -123,7 +267,7 @@ class ArrayConversion(Adapter, gym.Wrapper[Any, Any, Any, Any]):
     observation_space: Any = converted_space_property("observation_space")
 
 
-class JaxToNumpy(ArrayConversion):
+class JaxToNumpy(ArrayConversion[ObsT, ActT]):
     """Use an environment written for JAX with an agent written for NumPy.
 
     Args:
@@ -131,7 +275,30 @@ class JaxToNumpy(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[NumpyArray], env: gym.Env[X, W], **options: Unpack[Common]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[dict[K, NumpyArray]],
+            env: gym.Env[dict[K, X], W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any], env: gym.Env[V, W], **options: Unpack[Common]
+        ) -> None: ...
 
     def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:
         refuse_contradictions(JaxToNumpy, options)
@@ -139,7 +306,7 @@ class JaxToNumpy(ArrayConversion):
         self._record(**options)
 
 
-class JaxToTorch(ArrayConversion):
+class JaxToTorch(ArrayConversion[ObsT, ActT]):
     """Use an environment written for JAX with an agent written for PyTorch.
 
     Args:
@@ -148,7 +315,30 @@ class JaxToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToTorch[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[TorchArray], env: gym.Env[X, W], **options: Unpack[Common]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[Any], env: gym.Env[V, W], **options: Unpack[Common]
+        ) -> None: ...
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(JaxToTorch, options)
@@ -156,7 +346,7 @@ class JaxToTorch(ArrayConversion):
         self._record(device=device, **options)
 
 
-class NumpyToTorch(ArrayConversion):
+class NumpyToTorch(ArrayConversion[ObsT, ActT]):
     """Use an environment written for NumPy with an agent written for PyTorch.
 
     Args:
@@ -165,7 +355,30 @@ class NumpyToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[TorchArray], env: gym.Env[X, W], **options: Unpack[Common]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any], env: gym.Env[V, W], **options: Unpack[Common]
+        ) -> None: ...
 
     def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(NumpyToTorch, options)

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ import arrayferry as af
 from arrayferry import Backend, Conversion
 
 from ._dtypes import plain_name
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Scalars
 
 __all__ = ["Libraries", "Target", "device_text", "dtype_name"]
 
@@ -55,14 +58,14 @@ class Libraries:
         like: Any = None,
         info_xp: Target | None = None,
         convert_info: bool = True,
-        scalars: str = "keep",
+        scalars: Scalars = "keep",
         **options: Any,
     ) -> None:
         if like is not None:
             target_xp, target_device = _like(like, target_xp, target_device)
-        af.Options(scalars=scalars, **options)  # type: ignore[arg-type]  # all are checked at once
-        self._options = options
-        self._scalars = scalars
+        af.Options(scalars=scalars, **options)  # all are checked at once
+        self._options: Any = options
+        self._scalars: Scalars = scalars
         self._env_device = env_device
         self._target_device = target_device
         self._info_xp = None if info_xp is None else af.registry.backend(info_xp).name
@@ -82,7 +85,7 @@ class Libraries:
             self._set_agent(target_xp)
 
     def _set_env(self, to: Target, device: Any) -> None:
-        self.env = af.converter(to, device=device, **self._options)
+        self.env: Conversion = af.converter(to, device=device, **self._options)
 
     def _set_agent(self, to: Target) -> None:
         device = self._target_device
@@ -92,7 +95,7 @@ class Libraries:
         self._info = af.converter(
             infos,
             device=device,
-            scalars=self._scalars,  # type: ignore[arg-type]
+            scalars=self._scalars,
             unsupported="keep",
             **self._options,
         )

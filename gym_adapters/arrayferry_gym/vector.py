@@ -1,8 +1,9 @@
 """Adapters for `gymnasium.vector.VectorEnv`, with the same names as those for single environments."""
 
+# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -14,11 +15,39 @@ import arrayferry as af
 from ._adapter import Adapter, converted_space_property
 from ._libraries import Target, dtype_name
 from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
+from ._types import ActT, ArrT, ObsT
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import (
+        X2,
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        K,
+        Nothing,
+        NumpyArray,
+        R,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        V,
+        W,
+        X,
+    )
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+
+    from ._types import VectorCommon, VectorGiven
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
-class ArrayConversion(Adapter, VectorWrapper):
+class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 
     Observations, rewards, terminations, truncations and infos are converted to the agent's library,
@@ -62,7 +91,124 @@ class ArrayConversion(Adapter, VectorWrapper):
         >>> envs.close()
     """
 
-    def __init__(
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: ArrayConversion[Any, Any, Any],
+            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            env_xp: Target | None = None,
+            target_xp: Target | None = None,
+            env_device: Any = None,
+            target_device: Any = None,
+            *,
+            like: Any = None,
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[NumpyArray, Any, NumpyArray],
+            env: VectorEnv[X, W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, NumpyArray], Any, NumpyArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[TorchArray, Any, TorchArray],
+            env: VectorEnv[X, W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, TorchArray], Any, TorchArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[JaxArray, Any, JaxArray],
+            env: VectorEnv[X, W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, JaxArray], Any, JaxArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[CupyArray, Any, CupyArray],
+            env: VectorEnv[X, W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, CupyArray], Any, CupyArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[DaskArray, Any, DaskArray],
+            env: VectorEnv[X, W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, DaskArray], Any, DaskArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[VectorGiven],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[Any, Any, Any],
+            env: VectorEnv[V, W, R],
+            env_xp: Target | None = None,
+            target_xp: Target | None = None,
+            env_device: Any = None,
+            target_device: Any = None,
+            *,
+            like: Any = None,
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
         env: VectorEnv[Any, Any, Any],
         env_xp: Target | None = None,
@@ -76,10 +222,10 @@ class ArrayConversion(Adapter, VectorWrapper):
         stack_final: bool = False,
         reward_dtype: Any = None,
         copy: bool | None = None,
-        narrowing: str = "checked",
-        scalars: str = "keep",
-        unknown: str = "keep",
-        sparse: str | None = None,
+        narrowing: Narrowing = "checked",
+        scalars: Scalars = "keep",
+        unknown: Unknown = "keep",
+        sparse: Sparse | None = None,
         check_actions: bool = False,
         **others: Never,
     ) -> None:
@@ -108,14 +254,14 @@ class ArrayConversion(Adapter, VectorWrapper):
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Reset all environments. `options` are converted to their library."""
         options = self._reset_options(options)
         observations, infos = self.env.reset(seed=seed, options=options)
         self._observe(observations)
         return self._libraries.to_agent(observations), self._inform(infos)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
         libraries = self._libraries
@@ -205,7 +351,7 @@ def _placed(batch: Any, observation: Any, index: int, space: Space[Any]) -> Any:
     return batch
 
 
-class JaxToNumpy(ArrayConversion):
+class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for JAX with an agent written for NumPy.
 
     Args:
@@ -213,7 +359,34 @@ class JaxToNumpy(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any, Any, Any],
+            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[NumpyArray, Any, NumpyArray],
+            env: VectorEnv[X, W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[dict[K, NumpyArray], Any, NumpyArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any, Any, Any],
+            env: VectorEnv[V, W, R],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         refuse_contradictions(JaxToNumpy, options)
@@ -221,7 +394,7 @@ class JaxToNumpy(ArrayConversion):
         self._record(**options)
 
 
-class JaxToTorch(ArrayConversion):
+class JaxToTorch(ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for JAX with an agent written for PyTorch.
 
     Args:
@@ -230,7 +403,34 @@ class JaxToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToTorch[Any, Any, Any],
+            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[TorchArray, Any, TorchArray],
+            env: VectorEnv[X, W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[dict[K, TorchArray], Any, TorchArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[Any, Any, Any],
+            env: VectorEnv[V, W, R],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(JaxToTorch, options)
@@ -238,7 +438,7 @@ class JaxToTorch(ArrayConversion):
         self._record(device=device, **options)
 
 
-class NumpyToTorch(ArrayConversion):
+class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for NumPy with an agent written for PyTorch.
 
     Args:
@@ -247,7 +447,34 @@ class NumpyToTorch(ArrayConversion):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name = True
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any, Any, Any],
+            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[TorchArray, Any, TorchArray],
+            env: VectorEnv[X, W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[dict[K, TorchArray], Any, TorchArray],
+            env: VectorEnv[dict[K, X], W, X2],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any, Any, Any],
+            env: VectorEnv[V, W, R],
+            **options: Unpack[VectorCommon],
+        ) -> None: ...
 
     def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
         refuse_contradictions(NumpyToTorch, options)
@@ -255,8 +482,10 @@ class NumpyToTorch(ArrayConversion):
         self._record(device=device, **options)
 
 
-def __getattr__(name: str) -> Any:
-    raise missing_adapter(__name__, name)
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        raise missing_adapter(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["AwkwardSource", "arrayferry_sources"]
 
@@ -14,9 +17,9 @@ class AwkwardSource(Source):
 
     name = "awkward"
     package = "awkward"
-    array_types = ("awkward.Array",)
+    array_types: tuple[str, ...] = ("awkward.Array",)
     # NumPy arrays are often wrapped without a copy, so others can write to it. No result can.
-    memory = "writable"
+    memory: Memory = "writable"
 
     def to_numpy(self, x: Any) -> Any:
         import awkward as ak

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
 
 from ._cuda import unless_capturing
 from ._packed import Packed, Part
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["CupyBackend", "arrayferry_backends", "arrayferry_converters"]
 
@@ -20,11 +23,11 @@ class CupyBackend(Backend):
     name = "cupy"
     package = "cupy"
     install = "cupy-cuda13x (or cupy-cuda12x, depending on the CUDA version of your driver)"
-    array_types = ("cupy.ndarray",)
-    memory = "writable"
-    to_numpy_shares = False
-    from_numpy_shares = False
-    dlpack_devices = ("cuda",)
+    array_types: tuple[str, ...] = ("cupy.ndarray",)
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = False
+    from_numpy_shares: bool | None = False
+    dlpack_devices: tuple[str, ...] = ("cuda",)
 
     def to_numpy(self, x: Any) -> Any:
         import cupy

@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from arrayferry import (
     Backend,
@@ -26,6 +26,9 @@ from arrayferry import (
     namespace_of,
     registry,
 )
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Cost, Memory
 
 __all__ = [
     "BagSource",
@@ -148,11 +151,11 @@ class DaskBackend(Backend):
     package = "dask.array"
     install = "'dask[array]'"
     namespace = "dask.array"
-    array_types = ("dask.array.Array",)
-    deferred_types = ("dask.delayed.Delayed", "distributed.client.Future")
-    memory = "lazy"
-    to_numpy_shares = False
-    from_numpy_shares = None
+    array_types: tuple[str, ...] = ("dask.array.Array",)
+    deferred_types: tuple[str, ...] = ("dask.delayed.Delayed", "distributed.client.Future")
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
+    from_numpy_shares: bool | None = None
 
     def to_numpy(self, x: Any) -> Any:
         (found,) = self.compute([x])
@@ -559,8 +562,11 @@ class DaskToCupy(Converter):
     Blocks are computed on the streams of other threads, so these are waited for.
     """
 
-    source, target, cost = "dask", "cupy", "compute"
-    source_device = target_device = "cuda"
+    source: str = "dask"
+    target: str = "cupy"
+    cost: Cost = "compute"
+    source_device: str = "cuda"
+    target_device: str = "cuda"
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
@@ -576,8 +582,11 @@ class DaskToCupy(Converter):
 class CupyToDask(Converter):
     """Wraps a copy of a CuPy array, on its GPU. It is made before other threads can read it."""
 
-    source, target, cost = "cupy", "dask", "copy"
-    source_device = target_device = "cuda"
+    source: str = "cupy"
+    target: str = "dask"
+    cost: Cost = "copy"
+    source_device: str = "cuda"
+    target_device: str = "cuda"
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         import cupy
@@ -606,7 +615,7 @@ class DataFrameSource(Source):
 
     name = "dask.dataframe"
     package = "dask"
-    array_types = (
+    array_types: tuple[str, ...] = (
         "dask.dataframe.DataFrame",
         "dask.dataframe.Series",
         "dask.dataframe.Index",
@@ -626,7 +635,7 @@ class BagSource(Source):
 
     name = "dask.bag"
     package = "dask"
-    array_types = ("dask.bag.Bag", "dask.bag.Item")
+    array_types: tuple[str, ...] = ("dask.bag.Bag", "dask.bag.Item")
 
     def to_numpy(self, x: Any) -> Any:
         raise ConversionError(

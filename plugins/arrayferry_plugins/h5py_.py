@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
     Blocks,
@@ -15,6 +15,9 @@ from arrayferry import (
     hookimpl,
 )
 
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
+
 __all__ = ["H5pySource", "arrayferry_sources"]
 
 
@@ -23,9 +26,9 @@ class H5pySource(Source):
 
     name = "h5py"
     package = "h5py"
-    array_types = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
-    memory = "lazy"
-    to_numpy_shares = False
+    array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
 
     def device_of(self, x: Any) -> str:
         if not getattr(x, "_dset", x):  # asked before all else, for which the file must be open

@@ -29,6 +29,9 @@ from ._packed import Packed, Part
 if TYPE_CHECKING:
     import numpy as np
 
+    from arrayferry import Autodiff
+    from arrayferry.typing import Cost, Memory
+
 __all__ = ["JaxBackend", "arrayferry_backends", "arrayferry_converters"]
 
 SMALL = 64 * 1024
@@ -41,14 +44,18 @@ class JaxBackend(Backend):
     name = "jax"
     package = "jax"
     namespace = "jax.numpy"
-    aliases = ("jnp",)
-    array_types = ("jax.Array", "jax.core.Tracer", "jax.experimental.sparse.JAXSparse")
-    item_types = ("jax._src.array.ArrayImpl",)
-    memory = "immutable"
-    to_numpy_shares = True
-    from_numpy_shares = False
-    dlpack_devices = ("cuda",)
-    autodiff = JaxAutodiff()
+    aliases: tuple[str, ...] = ("jnp",)
+    array_types: tuple[str, ...] = (
+        "jax.Array",
+        "jax.core.Tracer",
+        "jax.experimental.sparse.JAXSparse",
+    )
+    item_types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
+    memory: Memory = "immutable"
+    to_numpy_shares: bool | None = True
+    from_numpy_shares: bool | None = False
+    dlpack_devices: tuple[str, ...] = ("cuda",)
+    autodiff: Autodiff | None = JaxAutodiff()
 
     def to_numpy(self, x: Any) -> Any:
         import jax
@@ -250,7 +257,7 @@ class JaxRandom(Random):
 
     def __init__(self, key: Any) -> None:
         self._keys = [key]
-        self.used = False
+        self.used: bool = False
 
     def key(self) -> Any:
         import jax
@@ -483,7 +490,8 @@ def _array_type() -> type:
 class _ToJax(Converter):
     """Converts arrays in host memory: one call for all small arrays of a tree."""
 
-    target, cost = "jax", "copy"
+    target: str = "jax"
+    cost: Cost = "copy"
 
     def view(self) -> Callable[[Any], Any]:
         """Return a function that views an ordinary array as a NumPy array, and raises for others."""
@@ -579,8 +587,8 @@ def _split() -> Any:
 class NumpyToJax(_ToJax):
     """Copies NumPy arrays into JAX."""
 
-    source = "numpy"
-    types = ("numpy.ndarray",)
+    source: str = "numpy"
+    types: tuple[str, ...] = ("numpy.ndarray",)
 
     def view(self) -> Callable[[Any], Any]:
         return lambda x: x
@@ -589,8 +597,8 @@ class NumpyToJax(_ToJax):
 class TorchToJax(_ToJax):
     """Copies CPU tensors into JAX."""
 
-    source = "torch"
-    types = ("torch.Tensor",)
+    source: str = "torch"
+    types: tuple[str, ...] = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
         from .torch_ import host_values
@@ -601,8 +609,10 @@ class TorchToJax(_ToJax):
 class JaxToNumpy(Converter):
     """Shares JAX's memory as a read-only view."""
 
-    source, target, cost = "jax", "numpy", "share"
-    types = ("jax._src.array.ArrayImpl",)
+    source: str = "jax"
+    target: str = "numpy"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(copy=copy))
@@ -623,8 +633,10 @@ class JaxToNumpy(Converter):
 class JaxToTorch(Converter):
     """Copies through host memory, since PyTorch has no read-only tensors."""
 
-    source, target, cost = "jax", "torch", "copy"
-    types = ("jax._src.array.ArrayImpl",)
+    source: str = "jax"
+    target: str = "torch"
+    cost: Cost = "copy"
+    types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(device=device, copy=copy))

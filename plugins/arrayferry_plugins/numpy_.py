@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["NumpyBackend", "arrayferry_backends"]
 
@@ -14,12 +17,12 @@ class NumpyBackend(Backend):
 
     name = "numpy"
     package = "numpy"
-    aliases = ("np",)
-    array_types = ("numpy.ndarray",)
-    item_types = ("numpy.ndarray", "numpy.int64", "numpy.int32")
-    memory = "writable"
-    to_numpy_shares = True
-    from_numpy_shares = True
+    aliases: tuple[str, ...] = ("np",)
+    array_types: tuple[str, ...] = ("numpy.ndarray",)
+    item_types: tuple[str, ...] = ("numpy.ndarray", "numpy.int64", "numpy.int32")
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = True
+    from_numpy_shares: bool | None = True
 
     def to_numpy(self, x: Any) -> Any:
         import numpy as np

@@ -21,7 +21,7 @@ class PandasSource(Source):
 
     name = "pandas"
     package = "pandas"
-    array_types = (
+    array_types: tuple[str, ...] = (
         "pandas.Series",
         "pandas.Index",
         "pandas.DataFrame",

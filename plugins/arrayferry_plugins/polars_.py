@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["PolarsSource", "arrayferry_sources"]
 
@@ -25,8 +28,8 @@ class PolarsSource(Source):
 
     name = "polars"
     package = "polars"
-    array_types = ("polars.Series", "polars.DataFrame", "polars.LazyFrame")
-    memory = "immutable"
+    array_types: tuple[str, ...] = ("polars.Series", "polars.DataFrame", "polars.LazyFrame")
+    memory: Memory = "immutable"
 
     def to_numpy(self, x: Any) -> Any:
         import polars as pl

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["ArrowSource", "TensorSource", "arrayferry_sources"]
 
@@ -24,8 +27,13 @@ class ArrowSource(Source):
 
     name = "pyarrow"
     package = "pyarrow"
-    array_types = ("pyarrow.Array", "pyarrow.ChunkedArray", "pyarrow.Table", "pyarrow.RecordBatch")
-    memory = "immutable"
+    array_types: tuple[str, ...] = (
+        "pyarrow.Array",
+        "pyarrow.ChunkedArray",
+        "pyarrow.Table",
+        "pyarrow.RecordBatch",
+    )
+    memory: Memory = "immutable"
 
     def to_numpy(self, x: Any) -> Any:
         import pyarrow as pa
@@ -57,8 +65,8 @@ class TensorSource(Source):
 
     name = "pyarrow"
     package = "pyarrow"
-    array_types = ("pyarrow.Tensor",)
-    to_numpy_shares = True
+    array_types: tuple[str, ...] = ("pyarrow.Tensor",)
+    to_numpy_shares: bool | None = True
 
     def to_numpy(self, x: Any) -> Any:
         return x.to_numpy()

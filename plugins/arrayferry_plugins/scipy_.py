@@ -14,9 +14,9 @@ class ScipySource(Source):
 
     name = "scipy"
     package = "scipy.sparse"
-    array_types = ("scipy.sparse.sparray", "scipy.sparse.spmatrix")
+    array_types: tuple[str, ...] = ("scipy.sparse.sparray", "scipy.sparse.spmatrix")
     install = "scipy"
-    to_numpy_shares = False
+    to_numpy_shares: bool | None = False
 
     def to_numpy(self, x: Any) -> Any:
         return x.toarray()

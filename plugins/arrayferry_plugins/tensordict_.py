@@ -12,8 +12,8 @@ __all__ = ["TensorClasses", "TensorDicts", "arrayferry_containers"]
 class TensorDicts(Container):
     """Tensordicts of every kind, and lazy stacks."""
 
-    types = ("tensordict.TensorDictBase",)
-    transparent = True
+    types: tuple[Any, ...] = ("tensordict.TensorDictBase",)
+    transparent: bool = True
 
     def children(self, value: Any) -> list[Any]:
         return list(value.tensordicts if _is_lazy(value) else value.values())
@@ -45,8 +45,8 @@ class TensorDicts(Container):
 class TensorClasses(Container):
     """Tensorclasses, whose constructors are not called. What is no tensor is read as its data."""
 
-    types = ("tensordict.TensorClass",)
-    transparent = True
+    types: tuple[Any, ...] = ("tensordict.TensorClass",)
+    transparent: bool = True
 
     def takes(self, cls: type) -> bool:
         return any("_is_tensorclass" in vars(base) for base in cls.__mro__)

@@ -12,8 +12,8 @@ __all__ = ["Batches", "arrayferry_containers"]
 class Batches(Container):
     """`Batch`. It makes NumPy arrays of those of other libraries, so with these it becomes a dict."""
 
-    types = ("tianshou.data.Batch",)
-    transparent = True
+    types: tuple[Any, ...] = ("tianshou.data.Batch",)
+    transparent: bool = True
 
     def children(self, value: Any) -> list[Any]:
         return list(vars(value).values())

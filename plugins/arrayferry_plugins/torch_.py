@@ -26,6 +26,9 @@ from ._torch_functions import TorchAutodiff, uncompiled
 if TYPE_CHECKING:
     import numpy as np
 
+    from arrayferry import Autodiff
+    from arrayferry.typing import Cost, Memory
+
 __all__ = [
     "NumpyToTorch",
     "TorchBackend",
@@ -40,14 +43,14 @@ class TorchBackend(Backend):
 
     name = "torch"
     package = "torch"
-    aliases = ("pytorch",)
-    array_types = ("torch.Tensor",)
-    item_types = ("torch.Tensor",)
-    memory = "writable"
-    to_numpy_shares = True
-    from_numpy_shares = True
-    dlpack_devices = ("cuda",)
-    autodiff = TorchAutodiff()
+    aliases: tuple[str, ...] = ("pytorch",)
+    array_types: tuple[str, ...] = ("torch.Tensor",)
+    item_types: tuple[str, ...] = ("torch.Tensor",)
+    memory: Memory = "writable"
+    to_numpy_shares: bool | None = True
+    from_numpy_shares: bool | None = True
+    dlpack_devices: tuple[str, ...] = ("cuda",)
+    autodiff: Autodiff | None = TorchAutodiff()
 
     def to_numpy(self, x: Any) -> Any:
         if self.is_traced(x):
@@ -419,8 +422,10 @@ def _from_numpy() -> tuple[Callable[[Any], Any], str]:
 class NumpyToTorch(Converter):
     """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
 
-    source, target, cost = "numpy", "torch", "share"
-    types = ("numpy.ndarray",)
+    source: str = "numpy"
+    target: str = "torch"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("numpy.ndarray",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         bound = self.bind(Options(device=device, copy=copy))
@@ -450,8 +455,10 @@ class NumpyToTorch(Converter):
 class TorchToNumpy(Converter):
     """Shares the memory of strided CPU tensors, without their gradient."""
 
-    source, target, cost = "torch", "numpy", "share"
-    types = ("torch.Tensor",)
+    source: str = "torch"
+    target: str = "numpy"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("torch.Tensor",)
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         return self.bind(Options(copy=copy))(x)

@@ -13,7 +13,7 @@ __all__ = ["Graphs", "arrayferry_containers"]
 class Graphs(Container):
     """`Data`, `HeteroData`, `TemporalData` and their batches: only what is in their stores is replaced."""
 
-    types = ("torch_geometric.data.data.BaseData",)
+    types: tuple[Any, ...] = ("torch_geometric.data.data.BaseData",)
 
     def children(self, value: Any) -> list[Any]:
         return [child for store in value.stores for child in store._mapping.values()]

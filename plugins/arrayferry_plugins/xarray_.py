@@ -12,7 +12,7 @@ __all__ = ["DataArrays", "DataTrees", "Datasets", "Views", "arrayferry_container
 class DataArrays(Container):
     """`DataArray` and `Variable`."""
 
-    types = ("xarray.DataArray", "xarray.Variable")
+    types: tuple[Any, ...] = ("xarray.DataArray", "xarray.Variable")
 
     def children(self, value: Any) -> list[Any]:
         return [value.data]
@@ -39,7 +39,7 @@ class DataArrays(Container):
 class Datasets(Container):
     """`Dataset`: its data variables, each as a `Variable`."""
 
-    types = ("xarray.Dataset",)
+    types: tuple[Any, ...] = ("xarray.Dataset",)
 
     def children(self, value: Any) -> list[Any]:
         return [value.variables[name] for name in value.data_vars]
@@ -54,7 +54,7 @@ class Datasets(Container):
 class DataTrees(Container):
     """`DataTree`: the datasets of its nodes."""
 
-    types = ("xarray.DataTree",)
+    types: tuple[Any, ...] = ("xarray.DataTree",)
 
     def children(self, value: Any) -> list[Any]:
         return list(value.to_dict().values())
@@ -70,7 +70,7 @@ class DataTrees(Container):
 class Views(Container):
     """The coordinates and the data variables of another object, which are kept as they are."""
 
-    types = (
+    types: tuple[Any, ...] = (
         "xarray.Coordinates",
         "xarray.core.coordinates.Coordinates",
         "xarray.core.dataset_variables.DataVariables",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import Blocks, Slices, Source, UnsupportedDtypeError, even_lengths, hookimpl
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["ZarrSource", "arrayferry_sources"]
 
@@ -15,9 +18,9 @@ class ZarrSource(Source):
 
     name = "zarr"
     package = "zarr"
-    array_types = ("zarr.Array",)
-    memory = "lazy"
-    to_numpy_shares = False
+    array_types: tuple[str, ...] = ("zarr.Array",)
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
 
     def to_numpy(self, x: Any) -> Any:
         import numpy as np

@@ -58,7 +58,17 @@ def test_no_module_imports_a_library_at_its_top(root):
                 assert not tops & {"arrayferry_plugins", "arrayferry_gym"}, path.name
 
 
-WINGS = ("_errors", "_options", "_plugin", "_tree", "_registry", "_route", "_conversion")
+WINGS = (
+    "_errors",
+    "_repr",
+    "_options",
+    "_types",
+    "_plugin",
+    "_tree",
+    "_registry",
+    "_route",
+    "_conversion",
+)
 """Each imports only those before it. All other modules, the public face, may import any."""
 
 
@@ -101,7 +111,7 @@ def test_modules_import_only_from_lower_wings():
 def test_every_public_name_exists():
     for name in af.__all__:
         assert getattr(af, name) is not None
-    assert set(dir(af)) == {*af.__all__, "testing", "__version__"}
+    assert set(dir(af)) == {*af.__all__, "testing", "typing", "__version__"}
     assert af.testing.BackendContract is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         af.nothing  # noqa: B018

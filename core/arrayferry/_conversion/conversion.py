@@ -1,21 +1,27 @@
 """`Conversion`: a target with options, made once and called often."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._registry.registry import Registry, default_registry
+from arrayferry._repr import given, never_raises
 from arrayferry._route.devices import resolve_device
+from arrayferry._types import A
 
 from .learnt import Learnt
+
+if TYPE_CHECKING:
+    from arrayferry._types import K2, X2, X3, Arrays, K, Text, Unclear, V, X
 
 __all__ = ["Conversion", "make_conversion"]
 
 
-class Conversion:
+class Conversion(Generic[A]):
     """A conversion to one target. `arrayferry.converter` makes it.
 
     Call it with a value: an array, a tree of arrays, or anything. It can be pickled, compared, hashed,
@@ -46,12 +52,47 @@ class Conversion:
     __slots__ = ("__weakref__", "_device", "_learnt", "_to", "options", "registry")
 
     def __init__(self, target: Target, options: Options, registry: Registry) -> None:
-        self.options = options
-        self.registry = registry
+        self.options: Options = options
+        self.registry: Registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
         self._learnt: Learnt | None = None
         registry.watch(self)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, value: Unclear) -> Any: ...
+        @overload
+        def __call__(self, value: X) -> A: ...
+        @overload
+        def __call__(self, value: dict[K, X]) -> dict[K, A]: ...
+        @overload
+        def __call__(self, value: dict[K, dict[K2, X]]) -> dict[K, dict[K2, A]]: ...
+        @overload
+        def __call__(self, value: dict[K, list[X]]) -> dict[K, list[A]]: ...
+        @overload
+        def __call__(self, value: dict[K, Arrays]) -> dict[K, tuple[A, ...]]: ...
+        @overload
+        def __call__(self, value: list[X]) -> list[A]: ...
+        @overload
+        def __call__(self, value: list[dict[K, X]]) -> list[dict[K, A]]: ...
+        @overload
+        def __call__(self, value: list[list[X]]) -> list[list[A]]: ...
+        @overload
+        def __call__(self, value: list[Arrays]) -> list[tuple[A, ...]]: ...
+        @overload
+        def __call__(self, value: tuple[X]) -> tuple[A]: ...
+        @overload
+        def __call__(self, value: tuple[X, X2]) -> tuple[A, A]: ...
+        @overload
+        def __call__(self, value: tuple[X, X2, X3]) -> tuple[A, A, A]: ...
+        @overload
+        def __call__(self, value: tuple[X, ...]) -> tuple[A, ...]: ...
+        @overload
+        def __call__(self, value: Text) -> Text: ...
+        @overload
+        def __call__(self, value: V) -> Any: ...
 
     def __call__(self, value: Any) -> Any:
         """Convert a value.
@@ -138,15 +179,18 @@ class Conversion:
         device = None if options.device is None else str(options.device)
         return ("arrayferry.Conversion", to, *options._replace(device=device))
 
+    @property
+    def _name(self) -> str:
+        """The name of the target, which need not be usable here."""
+        return self._to if isinstance(self._to, str) else self._to.name
+
+    @never_raises
     def __repr__(self) -> str:
-        to, options = self._portable()
-        name = to if isinstance(to, str) else to.name
-        given = "".join(
-            f", {option}={value!r}"
-            for option, value in options._asdict().items()
-            if value != options._field_defaults[option]
-        )
-        return f"arrayferry.converter({name!r}{given})"
+        options = self.options
+        if self._device is not None:
+            options = options._replace(device=self._device)
+        arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
+        return f"arrayferry.converter({', '.join(filter(None, arguments))})"
 
 
 def _portable_target(target: Target, registry: Registry) -> str | Backend:

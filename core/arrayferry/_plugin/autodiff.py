@@ -28,6 +28,9 @@ class Flat(NamedTuple):
     arrays: list[Any]
     layout: Any = None
 
+    def __repr__(self) -> str:
+        return f"<Flat of {len(self.arrays)} arrays>"
+
 
 FlatFunction = Callable[[list[Any]], Flat]
 """A function of a list of arrays."""
@@ -87,6 +90,9 @@ class Differentiable(ABC):
             size: the length of the axis.
         """
         raise NotImplementedError("vmap")
+
+    def __repr__(self) -> str:
+        return f"<Differentiable {type(self).__name__}>"
 
 
 class Crossing(Protocol):
@@ -176,3 +182,6 @@ class Autodiff(ABC):
         Returns:
             Arrays of this library, which carry gradients as the arguments do.
         """
+
+    def __repr__(self) -> str:
+        return f"<Autodiff {type(self).__name__}>"

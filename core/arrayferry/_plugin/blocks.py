@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from arrayferry._repr import never_raises
+
 __all__ = ["Blocks", "Reader", "Slices", "even_lengths"]
 
 BLOCK_BYTES = 64 * 1024 * 1024
@@ -48,6 +50,10 @@ class Blocks(ABC):
         """
         return Reader(self, steps)
 
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {sum(map(len, self.lengths))} blocks>"
+
 
 class Reader:
     """Reads blocks, step by step.
@@ -67,6 +73,10 @@ class Reader:
 
     def close(self) -> None:
         """Stop what is running. Nothing more is read."""
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self._steps)} steps>"
 
 
 class Slices(Blocks):

@@ -55,3 +55,6 @@ class Container(ABC):
     def steps(self, value: Any) -> Sequence[str]:
         """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]
+
+    def __repr__(self) -> str:
+        return f"<Container {type(self).__name__}>"

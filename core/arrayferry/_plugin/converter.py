@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._options import Options
+from arrayferry._repr import never_raises, shown
 
 from .types import resolve_types
 
@@ -30,6 +31,9 @@ class Inline(NamedTuple):
     test: str
     result: str
     names: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Inline(test={shown(self.test)}, result={shown(self.result)})"
 
 
 class Converter(ABC):
@@ -102,5 +106,6 @@ class Converter(ABC):
         """Tell whether it takes arrays of exactly this type."""
         return not self.types or cls in resolve_types(self.types)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<Converter {self.source} -> {self.target}>"

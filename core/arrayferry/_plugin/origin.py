@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
+from arrayferry._repr import never_raises
 
 from .blocks import Blocks
 
@@ -158,8 +159,9 @@ class Origin(ABC):
         """Return why no array can be made here although the package imports, or None."""
         return None
 
+    @never_raises
     def __repr__(self) -> str:
-        return f"<{self.role} {self.name}>"
+        return f"<{self.role} {self.name:.80}>"
 
 
 class Source(Origin):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arrayferry._errors import OptionError
+from arrayferry._repr import never_raises
 
 __all__ = ["HostRandom", "Random", "Seed"]
 
@@ -76,6 +77,9 @@ class Random(ABC):
             dtype: the name of a dtype of whole numbers.
         """
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def key(self) -> Any:
         """Return a new key of JAX, for functions that take one. Other libraries have none.
 
@@ -103,6 +107,10 @@ class HostRandom(Random):
         self._generator = numpy.random.default_rng(seed)
         self._backend = backend
         self._device = device
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<HostRandom of {self._backend.name}>"
 
     def _values(self, given: Any) -> Any:
         """Return a parameter as NumPy knows it. Python numbers stay, since they have no dtype."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType, ModuleType, NoneType
 from typing import Any
@@ -20,6 +20,7 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin, Source
 from arrayferry._plugin.types import resolve_type, resolve_types
+from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
@@ -64,6 +65,54 @@ class _Types:
             self.missing.add(entry)
         else:
             parts.setdefault(found, part)
+
+
+class Backends(Mapping[str, Backend]):
+    """Backends by name. It cannot be changed."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Mapping[str, Backend]) -> None:
+        self._held = MappingProxyType(held)
+
+    def __getitem__(self, name: str) -> Backend:
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._held)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def copy(self) -> dict[str, Backend]:
+        """Return them as a dict."""
+        return dict(self._held)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._held)
+
+    @never_raises
+    def __repr__(self) -> str:
+        known = [
+            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+        ]
+        return f"<Backends: {', '.join(known) or 'none'}>"
+
+
+def _installed(backend: Backend) -> bool:
+    try:
+        return backend.installed
+    except Exception:
+        return False
 
 
 class Catalog:
@@ -156,12 +205,17 @@ class Catalog:
     @property
     def backends(self) -> Mapping[str, Backend]:
         """All backends by name."""
-        return MappingProxyType(self._backends)
+        return Backends(self._backends)
 
     @property
     def converters(self) -> tuple[Converter, ...]:
         """The direct converters."""
         return self._converters
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """The containers of plugins."""
+        return self._containers
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.origin import Source
+from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
@@ -42,7 +43,7 @@ class Registry:
     Example:
         >>> from arrayferry import Registry
         >>> Registry(autoload=False).backends()
-        mappingproxy({})
+        <Backends: none>
     """
 
     def __init__(self, *, autoload: bool = True) -> None:
@@ -204,6 +205,19 @@ class Registry:
             self.notice_imports()
             kind = self.catalog.kind(value)
         return kind
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+    @never_raises
+    def __repr__(self) -> str:
+        catalog = self._catalog
+        if catalog is None:
+            return "<Registry, plugins are looked up at first use>"
+        parts = (catalog.backends, catalog.sources, catalog.converters, catalog.containers)
+        names = ("backends", "sources", "converters", "containers")
+        counts = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, names, strict=True))
+        return f"<Registry of {counts}>"
 
     def _after_fork(self) -> None:
         """Replace a lock that was held by a thread that does not exist in this process."""

@@ -87,6 +87,9 @@ class Route(NamedTuple):
         """Whether a lazy array is computed."""
         return any(step.cost == "compute" for step in self.steps)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"

@@ -39,10 +39,10 @@ class Kind:
         settled: bool = True,
     ) -> None:
         self.what = what
-        self.backend = backend
-        self.container = container
-        self.source = source
-        self.settled = settled
+        self.backend: Backend | None = backend
+        self.container: Container | None = container
+        self.source: Source | None = source
+        self.settled: bool = settled
 
     @property
     def is_array(self) -> bool:

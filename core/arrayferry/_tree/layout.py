@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
+from arrayferry._repr import MOST, never_raises, shown
 
 from .kind import Kind
 from .tree import unreadable
@@ -27,10 +28,10 @@ class Layout:
     def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
         self._node = node
         self._key = key
-        self.paths = paths
+        self.paths: list[str] = paths
         self._hash: int | None = None
         self._flat = _flat_type(node)
-        self.has_numbers = _has_numbers(node)
+        self.has_numbers: bool = _has_numbers(node)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Put a tree together around other leaves, as many as it has paths."""
@@ -55,8 +56,17 @@ class Layout:
             self._hash = hash(self._key)
         return self._hash
 
+    @never_raises
     def __repr__(self) -> str:
-        return f"<Layout {_written(self._key)}>"
+        parts: list[str] = []
+        length = 0
+        for part in _written(self._key):
+            parts.append(part)
+            length += len(part)
+            if length > MOST:
+                parts.append("...")
+                break
+        return f"<Layout {''.join(parts)}>"
 
 
 def flatten(
@@ -204,12 +214,16 @@ def _hashable(value: Any) -> Any:
     return value
 
 
-def _written(key: Any) -> str:
-    """Write the key of a layout for people."""
+def _written(key: Any) -> Iterator[str]:
+    """Write the key of a layout for people, part by part."""
     if key == "*":
-        return "array"
-    if len(key) == 2:
-        return repr(key[1])
-    cls, steps, parts, _ = key
-    inside = ", ".join(f"{step}: {_written(part)}" for step, part in zip(steps, parts, strict=True))
-    return f"{cls.__name__}({inside})"
+        yield "array"
+    elif len(key) == 2:
+        yield shown(key[1]) if key[0] is type(key[1]) else f"<{key[0].__name__}>"
+    else:
+        cls, steps, parts, _ = key
+        yield f"{cls.__name__}("
+        for index, (step, part) in enumerate(zip(steps, parts, strict=True)):
+            yield f"{', ' if index else ''}{step[:MOST]}: "
+            yield from _written(part)
+        yield ")"

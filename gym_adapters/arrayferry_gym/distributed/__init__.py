@@ -6,14 +6,14 @@ try:
     import cloudpickle  # noqa: F401
     import dask.array  # noqa: F401
     import distributed  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     from arrayferry import BackendUnavailableError
 
     raise BackendUnavailableError(
-        f"arrayferry_gym.distributed needs {error.name or 'distributed'}, which is not installed",
+        f"arrayferry_gym.distributed needs {_error.name or 'distributed'}, which is not installed",
         remedy="Run: pip install 'arrayferry[distributed]'",
         backend="distributed",
-    ) from error
+    ) from _error
 
 from ._dask import DaskEngine
 from ._engine import Engine

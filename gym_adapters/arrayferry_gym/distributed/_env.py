@@ -1,5 +1,6 @@
 """`DistributedVectorEnv`: environments on the workers of a cluster, as one vector environment."""
 
+# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
 import atexit
@@ -10,13 +11,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 import numpy as np
 from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._repr import never_raises
+from arrayferry_gym._libraries import Target
+from arrayferry_gym._types import ActT, ArrT, ObsT
 
 from ._batch import (
     Piece,
@@ -43,6 +47,29 @@ from ._errors import NotReadyError
 from ._host import Description, Order, Outcome
 from ._placement import Group, Placement
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import (
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        K,
+        Nothing,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        V,
+        W,
+        X,
+    )
+    from arrayferry_gym._types import Distributed
+
 __all__ = ["DistributedVectorEnv"]
 
 _open: weakref.WeakSet[DistributedVectorEnv] = weakref.WeakSet()
@@ -56,7 +83,7 @@ def _close_all() -> None:
         envs.close()
 
 
-class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
+class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """Environments on the workers of a Dask cluster, several on each, as one vector environment.
 
     They are stepped at the same time, by one call to each worker. Observations, rewards and infos are those of
@@ -96,16 +123,124 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
                 envs.close()
     """
 
-    closed = True
+    closed: bool = True
+    num_envs: int
+    metadata: dict[str, Any]
+    render_mode: str | None
+    autoreset_mode: AutoresetMode
+    single_observation_space: Space[Any]
+    observation_space: Space[Any]
+    single_action_space: Space[Any]
+    action_space: Space[Any]
 
-    def __init__(
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[Any, Any, Any],
+            env_fns: Sequence[Callable[[], Env[Unclear, W]]]
+            | Sequence[Callable[[], Env[Nothing, W]]],
+            *,
+            to: Target = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[NumpyArray, Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToNumpy = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, NumpyArray], Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToNumpy = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[TorchArray, Any, TorchArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToTorch,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, TorchArray], Any, TorchArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToTorch,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[JaxArray, Any, JaxArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToJax,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, JaxArray], Any, JaxArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToJax,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[CupyArray, Any, CupyArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToCupy,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, CupyArray], Any, CupyArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToCupy,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[DaskArray, Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToDask,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, DaskArray], Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToDask,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[Any, Any, Any],
+            env_fns: Sequence[Callable[[], Env[V, W]]],
+            *,
+            to: Target = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         *,
         client: Any = None,
         groups: int | None = None,
         timeout: float = 60.0,
-        to: Any = "numpy",
+        to: Target = "numpy",
         device: Any = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
@@ -173,7 +308,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Reset all environments, or some of them.
 
         Args:
@@ -244,7 +379,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             observations = self._convert(observations)
         return observations, self._infos(infos)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library.
 
         Raises:
@@ -315,7 +450,7 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
         stepped: list[tuple[tuple[int, ...], Outcome]],
         lost: set[int],
         moved: Sequence[int],
-    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Put the results of a step together."""
         rewards = np.zeros(self.num_envs, dtype=np.float64)
         terminations = np.zeros(self.num_envs, dtype=np.bool_)
@@ -493,6 +628,11 @@ class DistributedVectorEnv(VectorEnv[Any, Any, Any]):
             threading.Thread(target=_shut, args=(self._placement, engine)).start()
         except RuntimeError:  # the interpreter ends
             pass
+
+    @never_raises
+    def __repr__(self) -> str:
+        ended = ", closed" if self.closed else ""
+        return f"<DistributedVectorEnv of {self.num_envs} environments{ended}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -66,17 +66,19 @@ _JAX = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _JAX:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    import arrayferry as af
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
 
-    problem = af.registry.backend("jax").problem()
-    if problem is not None:
-        raise problem
-    from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        if name not in _JAX:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        import arrayferry as af
 
-    return getattr(import_module(f".{_JAX[name]}", __name__), name)
+        problem = af.registry.backend("jax").problem()
+        if problem is not None:
+            raise problem
+        from importlib import import_module
+
+        return getattr(import_module(f".{_JAX[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

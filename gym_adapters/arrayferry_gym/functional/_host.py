@@ -16,6 +16,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._repr import never_raises
 from arrayferry_gym import vector
 from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion
@@ -89,7 +90,7 @@ class HostFunctions:
     ) -> None:
         if not isinstance(env, (gym.Env, VectorEnv)):
             raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv")
-        self.name = _name(env)
+        self.name: str = _name(env)
         if (env.metadata or {}).get("jax"):
             raise af.OptionError(
                 f"{self.name} computes in JAX, which must not be called by a callback from inside jit",
@@ -99,6 +100,7 @@ class HostFunctions:
         self.env = env
         self.num_envs: int | None = env.num_envs if isinstance(env, VectorEnv) else None
         numpy: Any
+        self.resets_in_same_step: bool
         if isinstance(env, VectorEnv):
             numpy = vector.ArrayConversion(env, target_xp="numpy", stack_final=True)
             self.resets_in_same_step = numpy.autoreset_mode == AutoresetMode.SAME_STEP
@@ -322,6 +324,7 @@ class HostFunctions:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<HostFunctions of {self.name}>"
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._repr import never_raises
 
 from ._actions import Actions
 from ._base import FunctionalEnv, check_functional
@@ -256,6 +257,7 @@ class Packed:
         """The states as the environment returned them."""
         return self.layout.unflatten(self.leaves)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"Packed({self.tree!r})"
 
@@ -310,9 +312,9 @@ class Functions:
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         max_episode_steps: Any = UNSET,
     ) -> None:
-        self.env = check_functional(env)
-        self.autoreset_mode = mode_of(autoreset_mode)
-        self.max_episode_steps = limit_of(self.env, max_episode_steps)
+        self.env: FunctionalEnv = check_functional(env)
+        self.autoreset_mode: AutoresetMode = mode_of(autoreset_mode)
+        self.max_episode_steps: int | None = limit_of(self.env, max_episode_steps)
 
     def _bound(self, n: int, running: Running | None) -> Bound:
         bound = Bound(self.env, af.registry.backend("jax"), n, self.max_episode_steps)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from arrayferry._repr import never_raises
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._types import ActT, ObsT
 
 from ._base import FunctionalEnv
 from ._driver import Served, served_space
@@ -16,7 +18,7 @@ from ._limits import UNSET
 __all__ = ["FunctionalSingleEnv"]
 
 
-class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
+class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One environment that belongs to no library, in the library of the agent.
 
     Args:
@@ -45,6 +47,9 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
         (torch.Size([3]), <class 'float'>)
     """
 
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
     def __init__(
         self,
         env: FunctionalEnv | type[FunctionalEnv],
@@ -70,7 +75,7 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Start an episode.
 
         Args:
@@ -81,7 +86,7 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
         observation, info = self._driver.reset_one(seed, options)
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
         return self._driver.step_one(action)
 
@@ -93,7 +98,6 @@ class FunctionalSingleEnv(Served, gym.Env[Any, Any]):
         """Forget the state."""
         self._driver.close()
 
+    @never_raises
     def __repr__(self) -> str:
-        if "_driver" not in self.__dict__:
-            return object.__repr__(self)
         return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"

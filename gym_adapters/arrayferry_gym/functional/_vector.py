@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._repr import never_raises
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._types import ActT, ArrT, ObsT
 
 from ._base import FunctionalEnv
 from ._driver import Served, served_space
 from ._limits import UNSET, check_count, mode_of
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import (
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+    )
+    from arrayferry_gym._types import VectorServed
+
 __all__ = ["FunctionalVectorEnv"]
 
 
-class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
+class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """A batch of environments that belong to no library, in the library of the agent.
 
     Episodes that have ended are reset as `autoreset_mode` says. In SAME_STEP mode infos hold "final_obs", the
@@ -53,7 +73,72 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
         tensor([1., 1.])
     """
 
-    def __init__(
+    num_envs: int
+    metadata: dict[str, Any]
+    autoreset_mode: AutoresetMode
+    single_observation_space: Space[Any]
+    observation_space: Space[Any]
+    single_action_space: Space[Any]
+    action_space: Space[Any]
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, NumpyArray],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: ToNumpy = "numpy",
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, TorchArray],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: ToTorch,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, JaxArray],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: ToJax,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, CupyArray],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: ToCupy,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, DaskArray],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: ToDask,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FunctionalVectorEnv[Any, Any, Any],
+            env: FunctionalEnv | type[FunctionalEnv],
+            num_envs: int = 1,
+            *,
+            xp: Target,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
         env: FunctionalEnv | type[FunctionalEnv],
         num_envs: int = 1,
@@ -88,7 +173,7 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[ObsT, dict[str, Any]]:
         """Reset all environments, or some of them.
 
         Args:
@@ -100,7 +185,7 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
         self.closed = False
         return self._driver.reset(seed, options)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         return self._driver.step(actions)
 
@@ -115,9 +200,8 @@ class FunctionalVectorEnv(Served, VectorEnv[Any, Any, Any]):
         if "_driver" in self.__dict__:  # else its constructor failed
             self._driver.close()
 
+    @never_raises
     def __repr__(self) -> str:
-        if "_driver" not in self.__dict__:
-            return object.__repr__(self)
         return (
             f"{type(self).__name__}({self.functional!r}, num_envs={self.num_envs}, xp={self.xp!r})"
         )

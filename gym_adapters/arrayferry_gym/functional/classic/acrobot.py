@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
@@ -80,11 +80,11 @@ class Acrobot(FunctionalEnv):
         (4, 6)
     """
 
-    observation_space = spaces.Box(-_HIGH, _HIGH)
-    action_space = spaces.Discrete(3)
-    max_episode_steps = 500
-    default_params = AcrobotParams()
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}
+    observation_space: Space[Any] = spaces.Box(-_HIGH, _HIGH)
+    action_space: Space[Any] = spaces.Discrete(3)
+    max_episode_steps: int | None = 500
+    default_params: Any = AcrobotParams()
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> AcrobotState:
         """Return links that nearly hang at rest."""

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
@@ -71,11 +71,11 @@ class CartPole(FunctionalEnv):
         (8, 4)
     """
 
-    observation_space = spaces.Box(-_HIGH, _HIGH)
-    action_space = spaces.Discrete(2)
-    max_episode_steps = 500
-    default_params = CartPoleParams()
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+    observation_space: Space[Any] = spaces.Box(-_HIGH, _HIGH)
+    action_space: Space[Any] = spaces.Discrete(2)
+    max_episode_steps: int | None = 500
+    default_params: Any = CartPoleParams()
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> CartPoleState:
         """Return states close to the upright one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
@@ -50,10 +50,10 @@ class MountainCarState(NamedTuple):
 class _MountainCar(FunctionalEnv):
     """What both have in common."""
 
-    observation_space = spaces.Box(
+    observation_space: Space[Any] = spaces.Box(
         np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)
     )
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> MountainCarState:
         """Return cars at rest near the bottom."""
@@ -92,9 +92,9 @@ class MountainCar(_MountainCar):
         (4, 2)
     """
 
-    action_space = spaces.Discrete(3)
-    max_episode_steps = 200
-    default_params = MountainCarParams()
+    action_space: Space[Any] = spaces.Discrete(3)
+    max_episode_steps: int | None = 200
+    default_params: Any = MountainCarParams()
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
@@ -124,9 +124,9 @@ class MountainCarContinuous(_MountainCar):
         (4, 2)
     """
 
-    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-    max_episode_steps = 999
-    default_params = MountainCarParams(force=0.0015, goal=0.45)
+    action_space: Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    max_episode_steps: int | None = 999
+    default_params: Any = MountainCarParams(force=0.0015, goal=0.45)
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
@@ -61,13 +61,13 @@ class Pendulum(FunctionalEnv):
         torch.Size([3])
     """
 
-    observation_space = spaces.Box(
+    observation_space: Space[Any] = spaces.Box(
         np.array([-1, -1, -8], np.float32), np.array([1, 1, 8], np.float32)
     )
-    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
-    max_episode_steps = 200
-    default_params = PendulumParams()
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    action_space: Space[Any] = spaces.Box(-2.0, 2.0, (1,), np.float32)
+    max_episode_steps: int | None = 200
+    default_params: Any = PendulumParams()
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
         """Return states of any angle."""

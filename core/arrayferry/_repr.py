@@ -1,0 +1,46 @@
+"""How objects are written for people: short, without computing anything, and without raising."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["MOST", "given", "never_raises", "shown"]
+
+MOST = 200
+"""Characters of what is written of a tree."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def shown(value: Any, most: int = 40) -> str:
+    """Write a value: text and numbers as they are, cut if they are long; anything else by its type alone."""
+    if type(value) not in _PLAIN:
+        return f"<{type(value).__name__}>"
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"<int of {value.bit_length()} bits>"
+    text = repr(value[:most] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def given(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """Write the options that are not the default, as arguments of a call."""
+    return ", ".join(
+        f"{name}={shown(value)}"
+        for name, value in values.items()
+        if type(value) is not type(defaults[name]) or value != defaults[name]
+    )
+
+
+def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Make a `__repr__` that also works for an object whose constructor failed, or whose parts do."""
+
+    @functools.wraps(write)
+    def written(self: Any) -> str:
+        try:
+            return write(self)
+        except Exception:
+            return f"<{type(self).__name__}, incomplete>"
+
+    return written

@@ -1,0 +1,83 @@
+"""What type checkers know of the adapters. At run time there is only what classes are generic in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from gymnasium import Space
+    from gymnasium.vector import AutoresetMode
+    from typing_extensions import TypeVar
+
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+
+    from ._libraries import Target
+    from .distributed._engine import Engine
+
+    class Common(TypedDict, total=False):
+        """The options of all adapters."""
+
+        info_xp: Target | None
+        convert_info: bool
+        copy: bool | None
+        narrowing: Narrowing
+        scalars: Scalars
+        unknown: Unknown
+        sparse: Sparse | None
+        check_actions: bool
+
+    class Given(Common, total=False):
+        """The options of an adapter to which the libraries are given."""
+
+        env_device: Any
+        target_device: Any
+        like: None
+
+    class VectorCommon(Common, total=False):
+        """The options of all adapters for vector environments."""
+
+        stack_final: bool
+        reward_dtype: Any
+
+    class VectorGiven(Given, VectorCommon, total=False):
+        """The options of an adapter for vector environments to which the libraries are given."""
+
+    class Served(TypedDict, total=False):
+        """The options of a `FunctionalEnv` that is served."""
+
+        device: Any
+        max_episode_steps: int | None
+        params: Any
+        render_mode: str | None
+        validate: bool
+        differentiable: bool
+
+    class VectorServed(Served, total=False):
+        """The options of a batch of a `FunctionalEnv`."""
+
+        autoreset_mode: AutoresetMode | str
+
+    class Distributed(TypedDict, total=False):
+        """The options of a `DistributedVectorEnv`, but for the library."""
+
+        client: Any
+        groups: int | None
+        timeout: float
+        device: Any
+        autoreset_mode: AutoresetMode | str
+        observation_mode: str | tuple[Space[Any], Space[Any]]
+        engine: Engine | None
+
+    ObsT = TypeVar("ObsT", default=Any)
+    ActT = TypeVar("ActT", default=Any)
+    ArrT = TypeVar("ArrT", default=Any)
+else:
+    from typing import TypeVar
+
+    ObsT = TypeVar("ObsT")
+    ActT = TypeVar("ActT")
+    ArrT = TypeVar("ArrT")
+
+__all__ = ["ActT", "ArrT", "ObsT"]

@@ -1,0 +1,77 @@
+"""Environments in a shell: short, and without raising."""
+
+from __future__ import annotations
+
+import pickle
+
+import gymnasium as gym
+import pytest
+
+import arrayferry_gym
+from arrayferry_gym import vector
+from arrayferry_gym.functional import (
+    CartPole,
+    FunctionalSingleEnv,
+    FunctionalVectorEnv,
+    Functions,
+    HostFunctions,
+)
+
+
+def test_what_they_say():
+    env = arrayferry_gym.ArrayConversion(gym.make("CartPole-v1").unwrapped, target_xp="torch")
+    assert repr(env) == "<ArrayConversion(numpy -> torch)<CartPoleEnv<CartPole-v1>>>"
+    assert repr(pickle.loads(pickle.dumps(env))) == repr(env)
+    assert repr(CartPole()) == "<CartPole>"
+    assert repr(FunctionalSingleEnv(CartPole(), xp="torch")) == (
+        "<FunctionalSingleEnv(<CartPole>, xp='torch')>"
+    )
+
+
+def test_closed_environments():
+    single, batch = FunctionalSingleEnv(CartPole()), FunctionalVectorEnv(CartPole(), 2)
+    for env in (single, batch):
+        before = repr(env)
+        env.reset(seed=1)
+        env.close()
+        assert repr(env) == before
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", 2))
+    envs.close()
+    assert repr(envs).startswith("<NumpyToTorch(numpy -> torch)")
+
+
+def test_an_environment_that_cannot_be_written():
+    class Odd(gym.Env):
+        observation_space = action_space = gym.spaces.Discrete(2)
+
+        def __str__(self):
+            raise RuntimeError("it was closed")
+
+    assert repr(arrayferry_gym.ArrayConversion(Odd())) == "<ArrayConversion, incomplete>"
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        arrayferry_gym.ArrayConversion,
+        arrayferry_gym.NumpyToTorch,
+        vector.ArrayConversion,
+        FunctionalSingleEnv,
+        FunctionalVectorEnv,
+        HostFunctions,
+    ],
+)
+def test_an_object_whose_constructor_failed(cls):
+    assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"
+
+
+def test_functions():
+    assert len(repr(Functions(CartPole()))) < 100
+
+
+def test_environments_on_a_cluster():
+    distributed = pytest.importorskip("arrayferry_gym.distributed")
+    cls = distributed.DistributedVectorEnv
+    assert repr(cls.__new__(cls)) == "<DistributedVectorEnv, incomplete>"
+    with pytest.raises(ValueError, match="timeout"):
+        cls([lambda: gym.make("CartPole-v1")], timeout=-1)

@@ -1,0 +1,217 @@
+"""What type checkers know of arrayferry. It is checked by `test_types.py`, and never run.
+
+`# wrong` marks a line that must be an error.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, assert_type
+
+import dask.array as da
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from numpy.typing import NDArray
+
+import arrayferry as af
+import arrayferry_gym
+from arrayferry.typing import Narrowing, Target
+from arrayferry_gym import vector
+from arrayferry_gym.distributed import DistributedVectorEnv
+from arrayferry_gym.functional import CartPole, FunctionalSingleEnv, FunctionalVectorEnv
+
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
+
+
+class State(NamedTuple):
+    speed: torch.Tensor
+
+
+class Named(gym.Env[dict[str, torch.Tensor], int]):
+    pass
+
+
+def arrays(
+    plain: np.ndarray,
+    floats: NDArray[np.float32],
+    tensor: torch.Tensor,
+    jaxed: jax.Array,
+    lazy: da.Array,
+) -> None:
+    assert_type(af.convert(plain, "torch"), torch.Tensor)
+    assert_type(af.convert(floats, "pytorch"), torch.Tensor)
+    assert_type(af.convert(np.zeros(3), torch), torch.Tensor)
+    assert_type(af.convert(np.float64(1), "torch"), torch.Tensor)
+    assert_type(af.convert(lazy, to="torch", copy=True), torch.Tensor)
+    assert_type(af.convert(tensor, "numpy"), NumpyArray)
+    assert_type(af.convert(tensor, "np"), NumpyArray)
+    assert_type(af.convert(tensor, np), NumpyArray)
+    assert_type(af.convert(tensor, "jax", narrowing="allow"), jax.Array)
+    assert_type(af.convert(tensor, "jnp"), jax.Array)
+    assert_type(af.convert(tensor, "jax.numpy"), jax.Array)
+    assert_type(af.convert(tensor, jnp), jax.Array)
+    assert_type(af.convert(jaxed, "torch", scalars="convert"), torch.Tensor)
+    assert_type(af.convert(jaxed, "dask"), da.Array)
+    assert_type(af.convert(jaxed, "dask.array"), da.Array)
+    assert_type(af.convert(jaxed, da), da.Array)
+
+
+def structures(x: torch.Tensor, y: jax.Array, floats: NDArray[np.float32]) -> None:
+    assert_type(af.convert({"x": floats}, "torch"), dict[str, torch.Tensor])
+    assert_type(af.convert({1: {"x": y}}, "torch"), dict[int, dict[str, torch.Tensor]])
+    assert_type(af.convert({"x": [y]}, "torch"), dict[str, list[torch.Tensor]])
+    assert_type(af.convert({"x": (y, x)}, "torch"), dict[str, tuple[torch.Tensor, ...]])
+    assert_type(af.convert([floats], "torch"), list[torch.Tensor])
+    assert_type(af.convert([{"x": y}], "torch"), list[dict[str, torch.Tensor]])
+    assert_type(af.convert([[y]], "torch"), list[list[torch.Tensor]])
+    assert_type(af.convert([(y, y)], "torch"), list[tuple[torch.Tensor, ...]])
+    assert_type(af.convert((x,), "jax"), tuple[jax.Array])
+    assert_type(af.convert((x, y), "jax"), tuple[jax.Array, jax.Array])
+    assert_type(af.convert((x, y, x), "jax"), tuple[jax.Array, jax.Array, jax.Array])
+    assert_type(af.convert((x, y, x, y), "jax"), tuple[jax.Array, ...])
+
+
+def leaves() -> None:
+    assert_type(af.convert("text", "torch"), str)
+    assert_type(af.convert(b"text", "torch"), bytes)
+    assert_type(af.convert(None, "torch"), None)
+    assert_type(af.convert(3, "torch"), int)
+    assert_type(af.convert(True, "torch"), bool)
+
+
+def not_known(
+    anything: Any,
+    tree: dict[str, Any],
+    several: list[Any],
+    pair: tuple[Any, torch.Tensor],
+    nested: dict[str, dict[str, Any]],
+    objects: NDArray[np.object_],
+    text: NDArray[np.str_],
+    number: float,
+    state: State,
+    ordered: OrderedDict[str, torch.Tensor],
+    mixed: dict[str, torch.Tensor | str],
+    x: torch.Tensor,
+    name: str,
+    module: ModuleType,
+    backend: af.Backend,
+    unsupported: Literal["raise", "keep"],
+) -> None:
+    assert_type(af.convert(anything, "torch"), Any)
+    assert_type(af.convert(tree, "torch"), Any)
+    assert_type(af.convert(several, "torch"), Any)
+    assert_type(af.convert(pair, "jax"), Any)
+    assert_type(af.convert(nested, "torch"), Any)
+    assert_type(af.convert(objects, "torch"), Any)
+    assert_type(af.convert(text, "torch"), Any)
+    assert_type(af.convert(number, "torch"), Any)  # NumPy's float64 is one, and becomes an array
+    assert_type(af.convert(3, "torch", scalars="convert"), Any)
+    assert_type(af.convert(state, "jax"), Any)
+    assert_type(af.convert(ordered, "jax"), Any)
+    assert_type(af.convert(mixed, "jax"), Any)
+    assert_type(af.convert(x, name), Any)
+    assert_type(af.convert(x, module), Any)
+    assert_type(af.convert(x, backend), Any)
+    assert_type(af.convert(x, like=x), Any)
+    assert_type(af.convert(x, "jax", unsupported="keep"), Any)
+
+
+def converters(x: torch.Tensor, tree: dict[str, Any], name: str, module: ModuleType) -> None:
+    to_jax = af.converter("jax", copy=True)
+    assert_type(to_jax, af.Conversion[jax.Array])
+    assert_type(to_jax(x), jax.Array)
+    assert_type(to_jax({"x": {"y": x}}), dict[str, dict[str, jax.Array]])
+    assert_type(to_jax((x, x)), tuple[jax.Array, jax.Array])
+    assert_type(to_jax("text"), str)
+    assert_type(to_jax(3), Any)
+    assert_type(to_jax(tree), Any)
+    assert_type(af.converter(torch), af.Conversion[torch.Tensor])
+    assert_type(af.converter(name), af.Conversion[Any])
+    assert_type(af.converter(module), af.Conversion[Any])
+    assert_type(af.converter(like=x), af.Conversion[Any])
+    assert_type(af.converter("jax", unsupported="keep"), af.Conversion[Any])
+    bare: af.Conversion = to_jax
+    assert_type(bare(x), Any)
+
+
+def the_rest(x: torch.Tensor, lazy: da.Array) -> None:
+    assert_type(af.backends()["numpy"], af.Backend)
+    assert_type(af.stream(lazy, "torch"), af.Stream[torch.Tensor])
+    assert_type(af.stream(lazy, "torch")[0], torch.Tensor)
+    assert_type(af.stream(lazy, "torch")[1:], af.Stream[torch.Tensor])
+    for block in af.stream({"x": lazy}, "jax", block=2):
+        assert_type(block, dict[str, jax.Array])
+    for features, labels in af.stream((lazy, lazy), "torch"):
+        assert_type(features, torch.Tensor)
+        assert_type(labels, torch.Tensor)
+
+    @af.agnostic("numpy")
+    def mean(x: np.ndarray, axis: int = 0) -> float:
+        return float(x.mean(axis))
+
+    assert_type(mean(x), Any)
+    assert_type(mean(x, axis=1), Any)
+    assert_type(mean.__wrapped__(np.ones(2)), float)
+    jax.jit(mean)
+
+
+def environments(name: str) -> None:
+    env = arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch")
+    assert_type(env.reset()[0], torch.Tensor)
+    assert_type(env.step(1)[0], torch.Tensor)
+    assert_type(
+        arrayferry_gym.ArrayConversion(Named(), target_xp="jax").reset()[0], dict[str, jax.Array]
+    )
+    assert_type(arrayferry_gym.NumpyToTorch(CartPoleEnv()).reset()[0], torch.Tensor)
+    assert_type(arrayferry_gym.JaxToNumpy(Named()).reset()[0], dict[str, NumpyArray])
+    made = arrayferry_gym.ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
+    assert_type(made.reset()[0], Any)
+    stated: arrayferry_gym.ArrayConversion[torch.Tensor, torch.Tensor] = (
+        arrayferry_gym.ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
+    )
+    assert_type(stated.reset()[0], torch.Tensor)
+    assert_type(arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp=name).reset()[0], Any)
+    envs = vector.ArrayConversion(gym.make_vec("CartPole-v1"), target_xp="torch")
+    assert_type(envs.reset()[0], Any)
+    served = FunctionalVectorEnv(CartPole(), 2, xp="torch")
+    assert_type(served.step(0)[1], torch.Tensor)
+    assert_type(FunctionalVectorEnv(CartPole()).step(0)[1], NumpyArray)
+    one: FunctionalSingleEnv[torch.Tensor] = FunctionalSingleEnv(CartPole(), xp="torch")
+    assert_type(one.reset()[0], torch.Tensor)
+    spread = DistributedVectorEnv([CartPoleEnv], to="torch")
+    assert_type(spread.reset()[0], torch.Tensor)
+    assert_type(spread.step(0)[1], torch.Tensor)
+
+
+def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
+    return af.convert(value, to, narrowing=narrowing)
+
+
+def mistakes(x: torch.Tensor, name: str) -> None:
+    af.covert(x, "jax")  # wrong
+    arrayferry_gym.NumpyToJax(CartPoleEnv())  # wrong
+    vector.NumpyToJax(CartPoleEnv())  # wrong
+    af.convert(x, "jax", narrowing="alow")  # wrong
+    af.convert(x, "jax", narowing="allow")  # wrong
+    af.convert(x, "jax", scalars=True)  # wrong
+    af.convert(x, "jax", unsupported="drop")  # wrong
+    af.convert(x, "jax", copy="yes")  # wrong
+    af.convert(x, 3)  # wrong
+    af.convert(x, "jax").requires_grad_()  # wrong
+    af.convert({"x": x}, "jax")["x"].requires_grad_()  # wrong
+    af.converter("jax", sparse="desne")  # wrong
+    af.converter("jax")(x).requires_grad_()  # wrong
+    af.stream(x, "torch", prefetch="all")  # wrong
+    af.agnostic("numpy", narrowing="alow")  # wrong
+    af.agnostic("numpy", narrow="allow")  # wrong
+    af.Options(unknown="drop")  # wrong
+    af.backends()["numpy"] = af.backends()["torch"]  # wrong
+    load(x, "jax", narrowing=name)  # wrong
+    arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch", narrowing="alow")  # wrong
+    arrayferry_gym.NumpyToTorch(CartPoleEnv(), scalars="no")  # wrong
+    FunctionalVectorEnv(CartPole(), 2, xp="torch", validat=True)  # wrong

@@ -1,0 +1,70 @@
+"""Type checkers know what `checked.py` says: one run of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+CHECKED = HERE / "checked.py"
+WINGS = [str(ROOT / wing) for wing in ("core", "plugins", "gym_adapters")]
+
+
+def lines_of_mistakes():
+    lines = CHECKED.read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+        env={**os.environ, **environment},
+    )
+
+
+def test_there_are_mistakes_to_find():
+    assert len(lines_of_mistakes()) > 15
+
+
+def test_pyright(tmp_path):
+    pytest.importorskip("pyright")
+    shutil.copy(CHECKED, tmp_path)
+    config = tmp_path / "pyrightconfig.json"
+    options = {"extraPaths": WINGS, "pythonVersion": "3.11"}
+    config.write_text(json.dumps(options))
+    done = run("pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(config))
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] == 1
+    errors = [each for each in found["generalDiagnostics"] if each["severity"] == "error"]
+    lines = {each["range"]["start"]["line"] + 1: each["message"] for each in errors}
+    assert {n: text for n, text in lines.items() if n not in lines_of_mistakes()} == {}
+    assert lines_of_mistakes() - set(lines) == set()
+
+
+def test_mypy(tmp_path):
+    pytest.importorskip("mypy")
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\nignore_missing_imports = True\nfollow_imports = silent\n")
+    done = run(
+        *("mypy", "--config-file", str(config), "--output", "json", "--strict"),
+        *("--python-version", "3.11", "--cache-dir", str(tmp_path / "cache")),
+        *("--disable-error-code", "type-arg", str(CHECKED)),
+        MYPYPATH=os.pathsep.join(WINGS),
+    )
+    assert not done.stderr, done.stderr
+    errors = [
+        each for each in map(json.loads, done.stdout.splitlines()) if each["severity"] == "error"
+    ]
+    lines = {each["line"]: each["message"] for each in errors}
+    assert {n: text for n, text in lines.items() if n not in lines_of_mistakes()} == {}
+    assert lines_of_mistakes() - set(lines) == set()
