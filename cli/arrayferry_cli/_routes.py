@@ -1,0 +1,110 @@
+"""`arrayferry routes`: how arrays travel between libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._ask import ask
+from ._screen import Screen
+
+__all__ = ["find", "show"]
+
+SCHEMA = 1
+WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
+MEANINGS = {
+    "share": "The memory is shared: nothing is copied.",
+    "copy": "The values are copied, into memory of the same kind.",
+    "transfer": "The values are transferred between the host and a device.",
+    "compute": "The array is computed, or read.",
+}
+
+
+def find(source: str | None, target: str | None, timeout: float) -> dict[str, Any]:
+    """Find routes.
+
+    Returns:
+        The report, as `--json` prints it. If there is an "error", "usage" tells whether a name is wrong.
+
+    Raises:
+        NoAnswerError: a library crashed or hangs when it is imported.
+    """
+    routes, unusable = [], []
+    for answer in ask("routes", timeout=timeout, source=source, target=target):
+        if "error" in answer:
+            return answer
+        if "route" in answer:
+            routes.append(answer["route"])
+        else:
+            unusable.append({"name": answer["unusable"], "problem": answer["problem"]})
+    return {"schema": SCHEMA, "routes": routes, "unusable": unusable}
+
+
+def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) -> None:
+    """Print a report for people.
+
+    Args:
+        report: what `find` returned.
+        one: the only library that was asked for, None if it was a pair or all.
+        pair: whether it was a pair.
+        screen: where to print it.
+    """
+    if pair:
+        for number, route in enumerate(report["routes"]):
+            if number:
+                screen.say()
+            _explain(route, screen)
+        return
+    words = {(r["source"], r["target"]): _in_words(r) for r in report["routes"]}
+    names = list(dict.fromkeys(r["target"] for r in report["routes"]))
+    if one is None:
+        names = list(dict.fromkeys(r["source"] for r in report["routes"]))
+        screen.table(
+            ["from \\ to", *names], [[a, *(words[a, b] for b in names)] for a in names], indent=0
+        )
+    else:
+        me = report["routes"][0]["source"] if report["routes"] else one
+        others = [name for name in names if name != me]
+        both = any(target == me for _, target in words)
+        header = ["", f"from {me}", *([f"to {me}"] if both else [])]
+        rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in others]
+        screen.table(header, rows, indent=0)
+    for each in report["unusable"]:
+        screen.say()
+        screen.say(f"left out: {each['problem']}", style="dim")
+
+
+def _in_words(route: dict[str, Any]) -> str:
+    if not route["steps"]:
+        return "itself"
+    costs = dict.fromkeys(step["cost"] for step in route["steps"])
+    dearest = max(costs, key=list(WORDS).index)
+    where = route["target_device"].partition(":")[0]
+    if dearest == "transfer" and route["transfers"] == 1:
+        return f"to {where}" if where != "cpu" else "to host"
+    return WORDS[dearest]
+
+
+def _explain(route: dict[str, Any], screen: Screen) -> None:
+    source, target = (f"{route[key]} ({route[f'{key}_device']})" for key in ("source", "target"))
+    screen.say(f"{source} -> {target}", style="bold")
+    if not route["steps"]:
+        screen.say("The array itself is returned: there is nothing to do.", indent=2)
+        return
+    for number, step in enumerate(route["steps"], 1):
+        ends = " -> ".join(f"{step[key]} ({step[f'{key}_device']})" for key in ("source", "target"))
+        screen.say(f"{number}. {ends}: {WORDS[step['cost']]}", indent=2)
+        screen.say(_how(step), indent=5)
+        screen.say(MEANINGS[step["cost"]], indent=5)
+    own = "has memory of its own" if route["copies"] else "shares its memory with the source"
+    screen.say(f"Without copy=, the result {own}.", indent=2)
+
+
+def _how(step: dict[str, Any]) -> str:
+    if step["via"] == "converter":
+        plugin = step["plugin"]
+        home = " ".join(filter(None, (plugin["distribution"], plugin["version"])))
+        return f"by the converter {step['converter']} of {plugin['module']}" + (
+            f" ({home})" if home else ""
+        )
+    words = {"dlpack": "by DLPack, with", "device": "within the library, by", "host": "by"}
+    return f"{words[step['via']]} {' and '.join(f'{m}()' for m in step['methods'])}"
