@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 app = typer.Typer(
     name="arrayferry",
-    help="Convert arrays between libraries: what is installed, how arrays travel, and tools for plugins.",
+    help="See how arrays are converted between libraries here, and write and check plugins.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -49,9 +49,9 @@ def _main(
 
 @app.command()
 def doctor(json: Json = False, timeout: Timeout = 60) -> None:
-    """Tell what is installed, whether it works, and what to do about what does not.
+    """Show what is installed here, and what is broken.
 
-    The exit status is 1 if something is broken. A library that is not installed is not broken.
+    Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is not installed is not broken.
     """
     screen = Screen()
     with screen.working("") as tell:
@@ -70,7 +70,10 @@ def routes(
     json: Json = False,
     timeout: Timeout = 60,
 ) -> None:
-    """Show how arrays travel between libraries: of a pair, to and from one, or between all."""
+    """Show how arrays travel between libraries.
+
+    Without a name between all, with one from and to it, with two step by step.
+    """
     screen = Screen()
     with screen.working("importing the libraries"):
         report = _attempt(screen, lambda: _routes.find(source, target, timeout))
@@ -115,7 +118,10 @@ def new_plugin(
     ] = Path(),
     timeout: Timeout = 60,
 ) -> None:
-    """Write a plugin for a library, with tests, to be filled in. No file is overwritten."""
+    """Write a new plugin, to be filled in.
+
+    Its tests fail where something is left to be written, and say what. No file is overwritten.
+    """
     screen = Screen()
     with screen.working(f"looking at {package}"):
         written = _attempt(screen, lambda: _new_plugin.write(name, package, directory, timeout))

@@ -36,37 +36,28 @@ def check(package: str, timeout: float, tell: Callable[[str], None]) -> dict[str
         NoAnswerError: no plugin can be loaded.
     """
     tell("looking for plugins")
-    found, environment = survey(timeout)
+    found, _ = survey(timeout)
     plugins = _matching(package, found)
     broken = [plugin for plugin in plugins if plugin["status"] in ("broken", "left out")]
     checks = [
-        {"backend": None, "plugin": p["name"], "tests": [], "error": _left_out(p), "made_by": []}
+        {"backend": None, "plugin": p["name"], "tests": [], "error": _left_out(p), "made_by": {}}
         for p in broken
     ]
     good = [plugin for plugin in plugins if plugin["status"] == "loaded"]
     homes = {"arrayferry", *(plugin["distribution"] for plugin in good)}
-    alone = [p["name"] for p in found["plugins"] if p["distribution"] in homes]
-    registered = [p for p in good if p["origin"] == "registered"]
-    if alone and not registered:
-        environment = {**environment, "ARRAYFERRY_PLUGINS": ",".join(_loadable(alone, environment))}
+    loaded = [p for p in found["plugins"] if p["status"] == "loaded" and p["distribution"] in homes]
+    environment = {"ARRAYFERRY_PLUGINS": ",".join(p["name"] for p in loaded)}
     for name, only_direct in _backends(package, good, found):
         checks.append(_run(name, only_direct, environment, timeout, tell))
     if not checks:
-        parts = sorted({name for p in good for key in ("sources", "containers") for name in p[key]})
         raise WrongNameError(
-            f"{package} has no backend and no converter, which are what the contract kit tests"
-            + (f": it has {', '.join(parts)}" if parts else "")
+            f"{package} has no backend and no converter, which are what the contract kit tests."
         )
     failed = any(
         each["error"] or any(t["outcome"] in ("failed", "crashed") for t in each["tests"])
         for each in checks
     )
     return {"schema": SCHEMA, "ok": not failed, "package": package, "checks": checks}
-
-
-def _loadable(names: list[str], environment: dict[str, str]) -> list[str]:
-    allowed = environment.get("ARRAYFERRY_PLUGINS")
-    return [name for name in names if allowed is None or name in allowed.split(",")]
 
 
 def _left_out(plugin: dict[str, Any]) -> str:
@@ -135,7 +126,7 @@ def _run(
     """Run the tests of a backend. A test that ends the process is a failure, and the others are run in a new one."""
     done: dict[str, dict[str, Any]] = {}
     purposes: dict[str, str] = {}
-    result: dict[str, Any] = {"backend": name, "plugin": None, "error": None, "made_by": []}
+    result: dict[str, Any] = {"backend": name, "plugin": None, "error": None, "made_by": {}}
     while True:
         running = None
         tell(f"importing {name}")
@@ -200,5 +191,6 @@ def show(report: dict[str, Any], screen: Screen) -> None:
         untested = [t["message"] for t in each["tests"] if t["outcome"] == "skipped"]
         for text in dict.fromkeys(untested):
             screen.say(text, style="yellow", indent=2)
-        if each["made_by"]:
-            screen.say(f"arrays were made by {'; '.join(each['made_by'])}", style="dim", indent=2)
+        for way, dtypes in each["made_by"].items():
+            only = f" for {', '.join(dtypes)}" if len(each["made_by"]) > 1 else ""
+            screen.say(f"arrays were made by {way}{only}", style="dim", indent=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
+import sys
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -132,7 +134,11 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "class_name": class_name,
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
         "requirement": found.get("distribution") or package.partition(".")[0].replace("_", "-"),
+        "dependencies": "",
     }
+    if package.partition(".")[0] not in sys.stdlib_module_names:
+        guess = "" if found.get("distribution") else "  # a guess: is it called so on PyPI?"
+        values["dependencies"] = f'    "{values["requirement"]}",{guess}\n'
     outline = found.get("outline") or {}
     reading, held = outline.get("to_numpy"), outline.get("dtypes")
     values["array_type"] = outline.get("array_type") or f"{package}.Array"
@@ -149,7 +155,7 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "the dtype of x, a numpy.ndarray, in memory of its own",
     )
     values["make"] = _body(
-        "return library.asarray(values.copy())" if reading else "",
+        f"return {package}.asarray(values.copy())" if reading else "",
         f"Write Test{class_name}.make(values) in tests/test_{backend}.py: return an array of {package} with the values, "
         "the shape and the dtype of a numpy.ndarray, made without the plugin",
     )
@@ -205,5 +211,5 @@ def show(written: dict[str, Any], package: str, screen: Screen) -> None:
         why = written["missing"] or f"it is not known how values are read from arrays of {package}"
         screen.say(f"The methods are yet to be written, since {why}.")
     screen.say("Next:")
-    screen.say(f"pip install -e '{written['folder']}[test]'", indent=2)
-    screen.say(f"pytest {written['folder']}", indent=2)
+    screen.say(f"pip install -e {shlex.quote(written['folder'] + '[test]')}", indent=2)
+    screen.say(f"pytest {shlex.quote(written['folder'])}", indent=2)

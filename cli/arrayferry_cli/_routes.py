@@ -11,11 +11,20 @@ __all__ = ["find", "show"]
 
 SCHEMA = 1
 WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
+LETTERS = {
+    "itself": "-",
+    "shared": "S",
+    "copied": "C",
+    "to host": "H",
+    "to cuda": "G",
+    "transferred": "T",
+    "computed": "X",
+}
 MEANINGS = {
-    "share": "The memory is shared: nothing is copied.",
-    "copy": "The values are copied, into memory of the same kind.",
-    "transfer": "The values are transferred between the host and a device.",
-    "compute": "The array is computed, or read.",
+    "share": "the same memory, nothing is copied",
+    "copy": "the values are copied on the device",
+    "transfer": "the values are moved between the host and a device",
+    "compute": "a lazy array is computed, or a file is read",
 }
 
 
@@ -57,10 +66,7 @@ def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) ->
     words = {(r["source"], r["target"]): _in_words(r) for r in report["routes"]}
     names = list(dict.fromkeys(r["target"] for r in report["routes"]))
     if one is None:
-        names = list(dict.fromkeys(r["source"] for r in report["routes"]))
-        screen.table(
-            ["from \\ to", *names], [[a, *(words[a, b] for b in names)] for a in names], indent=0
-        )
+        _show_all(words, list(dict.fromkeys(a for a, _ in words)), screen)
     else:
         me = report["routes"][0]["source"] if report["routes"] else one
         others = [name for name in names if name != me]
@@ -68,9 +74,34 @@ def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) ->
         header = ["", f"from {me}", *([f"to {me}"] if both else [])]
         rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in others]
         screen.table(header, rows, indent=0)
-    for each in report["unusable"]:
+    if report["unusable"]:
         screen.say()
+    for each in report["unusable"]:
         screen.say(f"left out: {each['problem']}", style="dim")
+
+
+def _show_all(words: dict[tuple[str, str], str], names: list[str], screen: Screen) -> None:
+    """Print a table of words, of letters if that is too wide, or a list if that is too wide too."""
+    header = ["from \\ to", *names]
+    rows = [[a, *(words[a, b] for b in names)] for a in names]
+    if screen.fits(header, rows, 0):
+        screen.table(header, rows, indent=0)
+        return
+    letters = [[row[0], *(LETTERS.get(word, word) for word in row[1:])] for row in rows]
+    if screen.fits(header, letters, 0):
+        screen.table(header, letters, indent=0)
+        screen.say()
+        used = {word for row in rows for word in row[1:]}
+        screen.say(", ".join(f"{LETTERS[w]} {w}" for w in LETTERS if w in used))
+        return
+    for a in names:
+        screen.say(f"from {a}", style="bold")
+        groups: dict[str, list[str]] = {}
+        for b in names:
+            groups.setdefault(words[a, b], []).append(b)
+        groups.pop("itself", None)
+        for word, group in groups.items():
+            screen.say(f"{word}: {', '.join(group)}", indent=2)
 
 
 def _in_words(route: dict[str, Any]) -> str:
@@ -92,9 +123,10 @@ def _explain(route: dict[str, Any], screen: Screen) -> None:
         return
     for number, step in enumerate(route["steps"], 1):
         ends = " -> ".join(f"{step[key]} ({step[f'{key}_device']})" for key in ("source", "target"))
-        screen.say(f"{number}. {ends}: {WORDS[step['cost']]}", indent=2)
+        screen.say(
+            f"{number}. {ends} {WORDS[step['cost']]}: {MEANINGS[step['cost']]}", indent=2, hang=3
+        )
         screen.say(_how(step), indent=5)
-        screen.say(MEANINGS[step["cost"]], indent=5)
     own = "has memory of its own" if route["copies"] else "shares its memory with the source"
     screen.say(f"Without copy=, the result {own}.", indent=2)
 

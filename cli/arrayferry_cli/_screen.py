@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 __all__ = ["Screen"]
@@ -47,46 +47,52 @@ class Screen:
             markup=False,
             emoji=False,
             color_system=None if plain or not terminal else "auto",
-            width=None if terminal else UNLIMITED,
+            width=shutil.get_terminal_size().columns if terminal else UNLIMITED,
         )
         self._progress = Console(
             stderr=True, highlight=False, markup=False, color_system=None if plain else "auto"
         )
 
-    def say(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """Print a text, wrapped between words if it is for a terminal."""
-        for line in text.split("\n"):
-            self._print(Text(line, style=style), indent)
+    def say(self, text: str = "", style: str = "", indent: int = 0, hang: int = 2) -> None:
+        """Print a text, wrapped between words if it is for a terminal.
 
-    def _print(self, text: Text, indent: int) -> None:
-        width = max(self.console.width - indent, 1)
-        if self.console.width < 4 * indent:
-            width, indent = self.console.width, 0
-        for line in text.wrap(self.console, width) if text else [text]:
+        Args:
+            text: the text.
+            style: of rich.
+            indent: spaces before each line.
+            hang: further spaces before the lines that follow where a line is too long.
+        """
+        for line in text.split("\n"):
+            self._print(Text(line, style=style), indent, hang)
+
+    def _print(self, text: Text, indent: int, hang: int = 2) -> None:
+        if self.console.width < 4 * (indent + hang):
+            indent = hang = 0
+        lines = text.wrap(self.console, max(self.console.width - indent - hang, 1)) or [text]
+        for number, line in enumerate(lines):
             line.rstrip()
-            self.console.print(Text(" " * indent if line else "") + line, soft_wrap=True)
+            before = " " * (indent + (hang if number else 0)) if line else ""
+            self.console.print(Text(before) + line, soft_wrap=True)
 
     def heading(self, text: str) -> None:
         """Print a heading after an empty line."""
         self.say()
         self.say(text, style="bold")
 
+    def fits(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> bool:
+        """Tell whether rows fit into the width as a table."""
+        return indent + sum(_widths(columns, rows)) + 2 * (len(columns) - 1) <= self.console.width
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
         """Print rows in columns. Where a terminal is too narrow for them, each row becomes a few lines."""
-        table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-        for column in columns:
-            table.add_column(column, no_wrap=True)
-        for row in rows:
-            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-        widths = [max(len(c), *(len(row[n]) for row in rows)) for n, c in enumerate(columns)]
-        if sum(widths) + 2 * len(widths) + indent > self.console.width:
+        if not self.fits(columns, rows, indent):
             self._records(columns, rows, indent)
             return
+        widths = _widths(columns, rows)
         for cells, header in ((columns, True), *((row, False) for row in rows)):
             line = Text(" " * indent)
             for width, cell in zip(widths, cells, strict=True):
-                style = "dim" if header else STYLES.get(cell, "")
-                line.append(cell, style=style)
+                line.append(cell, style="dim" if header else STYLES.get(cell, ""))
                 line.append(" " * (width - len(cell) + 2))
             line.rstrip()
             self.console.print(line, soft_wrap=True)
@@ -110,5 +116,13 @@ class Screen:
         if not self._progress.is_terminal or self._progress.is_dumb_terminal:
             yield lambda text: None
             return
-        with self._progress.status(Text(text)) as status:
-            yield lambda text: status.update(Text(text))
+
+        def line(text: str) -> Text:
+            return Text(text, no_wrap=True, overflow="ellipsis")
+
+        with self._progress.status(line(text), spinner="line") as status:
+            yield lambda text: status.update(line(text))
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, (column, *(row[n] for row in rows)))) for n, column in enumerate(columns)]

@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from distributions import write_distribution
 
 import arrayferry as af
 from arrayferry.testing import BackendContract
@@ -749,17 +750,6 @@ class TestToy(BackendContract):
 """
 
 
-def install(folder, name, code):
-    """Write a distribution with one plugin into a folder, as pip would."""
-    (folder / f"{name}_plugin.py").write_text(code)
-    info = folder / f"arrayferry_{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: arrayferry-{name}\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(f"[arrayferry]\n{name} = {name}_plugin\n")
-
-
 def run_kit(folder, *options):
     """Run the tests of the toy plugin in a process of its own."""
     (folder / "test_toy.py").write_text(TOY_TEST)
@@ -782,9 +772,9 @@ def run_kit(folder, *options):
 
 
 def test_other_plugins_do_not_fail_the_one_under_test(tmp_path):
-    install(tmp_path, "toy", TOY)
-    install(tmp_path, "odd", ODD)
-    install(tmp_path, "broken", "import sys; sys.exit(3)")
+    write_distribution(tmp_path, "toy", TOY)
+    write_distribution(tmp_path, "odd", ODD)
+    write_distribution(tmp_path, "broken", "import sys; sys.exit(3)")
     output = run_kit(tmp_path)
     assert " passed" in output, output
     assert "failed" not in output, output
@@ -792,8 +782,7 @@ def test_other_plugins_do_not_fail_the_one_under_test(tmp_path):
 
 
 def test_a_plugin_that_was_left_out_is_told(tmp_path):
-    install(tmp_path, "toy", TOY.replace("return [Toy()]", "return [Toy]"))
-    (tmp_path / "toy_test").mkdir()
+    write_distribution(tmp_path, "toy", TOY.replace("return [Toy()]", "return [Toy]"))
     output = run_kit(tmp_path, "-k", "test_to_numpy")
     assert "no array library is known as 'toy'" in output
     assert "arrayferry left out the plugin 'toy' of the distribution arrayferry-toy" in output

@@ -11,6 +11,7 @@ from arrayferry._errors import describe_error
 
 __all__ = ["answer"]
 
+PLUGIN = "from_numpy() of the plugin"
 DIRECT = "test_direct_converters_match_the_general_path"
 
 
@@ -54,7 +55,7 @@ def answer(name: str, done: list[str], only_direct: bool) -> Iterator[dict[str, 
             own = isinstance(error, ArrayFerryError)
             outcome, message = "failed", str(error) if own else describe_error(error)
         yield {"test": test, "outcome": outcome, "message": message}
-    yield {"ways": sorted(contract.ways)}
+    yield {"ways": {way: sorted(dtypes) for way, dtypes in sorted(contract.ways.items())}}
 
 
 def _purpose(test: Any) -> str:
@@ -71,7 +72,7 @@ def _contract(tested: Backend) -> Any:
         """Makes arrays by the library itself where it can be seen that this works."""
 
         backend = tested.name
-        ways: set[str] = set()
+        ways: dict[str, set[str]] = {}
 
         def make(self, values: np.ndarray[Any, Any]) -> Any:
             for way, function in _makers(tested):
@@ -82,9 +83,9 @@ def _contract(tested: Backend) -> Any:
                     continue
                 same = found.shape == values.shape and found.dtype == values.dtype
                 if same and found.tobytes() == values.tobytes():
-                    self.ways.add(way)
+                    self.ways.setdefault(way, set()).add(values.dtype.name)
                     return array
-            self.ways.add(f"from_numpy() of the plugin, for {values.dtype.name}")
+            self.ways.setdefault(PLUGIN, set()).add(values.dtype.name)
             return tested.from_numpy(values.copy())
 
         def write(self, array: Any, value: float) -> None:

@@ -23,6 +23,9 @@ def answer(name: str, package: str) -> Iterator[dict[str, Any]]:
         package: the module of its library.
     """
     conflict = registry.catalog.conflict(_Named(name))
+    for backend in registry.backends().values():
+        if package in (backend.package, backend.namespace):
+            conflict = conflict or f"{package} has a backend already, {backend.name!r}"
     if conflict:
         yield {"conflict": conflict}
         return
@@ -74,9 +77,9 @@ def _outline(module: ModuleType, package: str) -> dict[str, Any]:
     path = _path(type(array), module, package)
     if isinstance(array, np.ndarray):
         return {"missing": f"{package}.asarray() returns arrays of NumPy"}
-    for backend in registry.backends().values():
-        if path in backend.array_types:
-            return {"conflict": f"its arrays, {path}, are those of the backend {backend.name!r}"}
+    owner = registry.kind(array).backend
+    if owner is not None and owner.name in registry.backends():
+        return {"conflict": f"{path} is an array of the backend {owner.name!r}"}
     outline: dict[str, Any] = {
         "array_type": path,
         "to_numpy": None,

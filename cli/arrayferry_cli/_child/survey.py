@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
@@ -18,8 +19,13 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield one message.
 
     Args:
-        names: the entry points to load; None for all.
+        names: the entry points to load; None for those that the environment allows.
     """
+    chosen = os.environ.get("ARRAYFERRY_PLUGINS")
+    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
+        names = []
+    elif names is None and chosen is not None:
+        names = [name.strip() for name in chosen.split(",")]
     points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.name)
     plugins = [_load(p) if names is None or p.name in names else describe_point(p) for p in points]
     with warnings.catch_warnings(record=True) as caught:
@@ -32,7 +38,8 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
         about = [plugin for plugin in plugins if _names(plugin, text)]
         for plugin in about:
             if plugin["status"] == "loaded":
-                plugin.update(status="left out", problem=text)
+                remedy = "Uninstall one of the two, or let one list the other in `replaces`."
+                plugin.update(status="left out", problem=text, remedy=remedy)
         if not about:
             problems.append(text)
     plugins += _registered(plugins, list(backends), [source.name for source in sources])
