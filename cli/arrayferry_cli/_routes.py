@@ -44,7 +44,8 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         if "route" in answer:
             routes.append(answer["route"])
         else:
-            unusable.append({"name": answer["unusable"], "problem": answer["problem"]})
+            keys = {"name": "unusable", "installed": "installed", "problem": "problem"}
+            unusable.append({key: answer[name] for key, name in keys.items()})
     return {"schema": SCHEMA, "routes": routes, "unusable": unusable}
 
 
@@ -69,15 +70,16 @@ def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) ->
         _show_all(words, list(dict.fromkeys(a for a, _ in words)), screen)
     else:
         me = report["routes"][0]["source"] if report["routes"] else one
-        others = [name for name in names if name != me]
+        rest = [name for name in names if name != me]
         both = any(target == me for _, target in words)
         header = ["", f"from {me}", *([f"to {me}"] if both else [])]
-        rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in others]
+        rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in rest]
         screen.table(header, rows, indent=0)
-    if report["unusable"]:
+    absent = [each["name"] for each in report["unusable"] if not each["installed"]]
+    others = [each["problem"] for each in report["unusable"] if each["installed"]]
+    for text in ([f"not installed: {', '.join(absent)}"] if absent else []) + others:
         screen.say()
-    for each in report["unusable"]:
-        screen.say(f"left out: {each['problem']}", style="dim")
+        screen.say(text, style="dim")
 
 
 def _show_all(words: dict[tuple[str, str], str], names: list[str], screen: Screen) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import arrayferry as af
 import arrayferry_cli
 
 
@@ -27,7 +28,8 @@ def run(capfd):
 
 @pytest.fixture
 def only(monkeypatch):
-    """Choose the plugins that are loaded."""
+    """Choose the plugins that are loaded in other processes. Those of this one are loaded before."""
+    af.backends()
     return lambda *names: monkeypatch.setenv("ARRAYFERRY_PLUGINS", ",".join(names))
 
 

@@ -11,11 +11,11 @@ import arrayferry as af
 
 
 def test_all_pairs_agree_with_the_library(run, only):
-    only("numpy", "torch", "dask")
+    only("numpy", "dask")
     status, out, _ = run("routes", "--json")
     found = json.loads(out)
     assert (status, found["schema"]) == (0, 1)
-    assert len(found["routes"]) == 9
+    assert len(found["routes"]) == 4
     for each in found["routes"]:
         route = af.route(each["source"], each["target"])
         assert each["text"] == str(route)
@@ -23,9 +23,9 @@ def test_all_pairs_agree_with_the_library(run, only):
         assert [step["cost"] for step in each["steps"]] == [step.cost for step in route.steps]
     status, out, _ = run("routes")
     table = [line.split() for line in out.splitlines()]
-    assert table[0] == ["from", "\\", "to", "dask", "numpy", "torch"]
-    assert ["torch", "copied", "shared", "itself"] in table
-    assert ["dask", "itself", "computed", "computed"] in table
+    assert table[0] == ["from", "\\", "to", "dask", "numpy"]
+    assert ["numpy", "copied", "itself"] in table
+    assert ["dask", "itself", "computed"] in table
 
 
 def test_one_library(run, only):
@@ -38,7 +38,7 @@ def test_one_library(run, only):
         ["from", "numpy", "to", "numpy"],
         ["dask", "copied", "computed"],
     ]
-    assert "left out: cupy is not" in out or "cupy" in out.splitlines()[2]
+    assert "not installed: cupy\n" in out or "cupy" in out.splitlines()[2]
 
 
 def test_one_source(run, only):

@@ -39,7 +39,11 @@ def answer(source: str | None, target: str | None) -> Iterator[dict[str, Any]]:
         if problem is None:
             known.append(backend)
         else:
-            yield {"unusable": backend.name, "problem": str(problem)}
+            yield {
+                "unusable": backend.name,
+                "installed": backend.installed,
+                "problem": str(problem),
+            }
     pairs: list[tuple[Origin, Backend]] = [(a, b) for a in known for b in known]
     if one is not None:
         others = [b for b in known if b.name != one.name]
