@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 __all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
@@ -164,7 +163,7 @@ def without_paths(text: str) -> str:
         >>> without_paths("see https://example.org/a/b, and 1/2")
         'see https://example.org/a/b, and 1/2'
     """
-    for place in (sys.prefix, str(Path.cwd()) if Path.cwd() != Path("/") else "", str(Path.home())):
+    for place in (sys.prefix, os.path.expanduser("~")):
         if len(place) > 1:
             text = text.replace(place, "...")
     return _PATH.sub(".../", text)

@@ -174,7 +174,7 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "plugin.py.txt": f"{module}.py",
         "test_plugin.py.txt": f"tests/test_{backend}.py",
     }
-    template = files(__package__) / "template"
+    template = files("arrayferry_cli") / "template"
     return {
         path: Template((template / name).read_text(encoding="utf-8")).substitute(values)
         for name, path in paths.items()

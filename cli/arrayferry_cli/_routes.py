@@ -65,21 +65,26 @@ def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) ->
             _explain(route, screen)
         return
     words = {(r["source"], r["target"]): _in_words(r) for r in report["routes"]}
-    names = list(dict.fromkeys(r["target"] for r in report["routes"]))
-    if one is None:
+    if not words:
+        screen.say("There is no other library that can be used here: see arrayferry doctor.")
+    elif one is None:
         _show_all(words, list(dict.fromkeys(a for a, _ in words)), screen)
     else:
-        me = report["routes"][0]["source"] if report["routes"] else one
-        rest = [name for name in names if name != me]
-        both = any(target == me for _, target in words)
-        header = ["", f"from {me}", *([f"to {me}"] if both else [])]
-        rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in rest]
-        screen.table(header, rows, indent=0)
+        _show_one(words, report["routes"][0]["source"], screen)
     absent = [each["name"] for each in report["unusable"] if not each["installed"]]
     others = [each["problem"] for each in report["unusable"] if each["installed"]]
     for text in ([f"not installed: {', '.join(absent)}"] if absent else []) + others:
         screen.say()
         screen.say(text, style="dim")
+
+
+def _show_one(words: dict[tuple[str, str], str], me: str, screen: Screen) -> None:
+    """Print the ways from one library, and those to it if there are any."""
+    others = [target for _, target in words if target != me]
+    both = any(target == me for _, target in words)
+    header = ["", f"from {me}", *([f"to {me}"] if both else [])]
+    rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in others]
+    screen.table(header, rows, indent=0)
 
 
 def _show_all(words: dict[tuple[str, str], str], names: list[str], screen: Screen) -> None:

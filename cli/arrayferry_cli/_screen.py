@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -38,7 +39,7 @@ class Screen:
 
     def __init__(self) -> None:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
+            if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
                 stream.reconfigure(errors="backslashreplace")
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
         terminal = sys.stdout.isatty()

@@ -179,3 +179,12 @@ def test_what_is_registered_at_run_time(register):
 )
 def test_paths_are_not_told(text, shown):
     assert without_paths(text) == shown
+
+
+def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
+    only("numpy")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run("doctor")[0] == 0

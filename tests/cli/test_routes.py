@@ -114,3 +114,14 @@ def test_a_library_that_crashes(run, only, installed):
     assert (status, out) == (1, "")
     assert err.startswith("Error: it crashed with SIGSEGV")
     assert "arrayferry doctor" in err
+
+
+def test_nothing_to_show(run, only, monkeypatch):
+    only("numpy")
+    status, out, _ = run("routes", "numpy")
+    assert (status, out) == (
+        0,
+        "There is no other library that can be used here: see arrayferry doctor.\n",
+    )
+    monkeypatch.setenv("ARRAYFERRY_DISABLE_AUTOLOAD", "1")
+    assert run("routes")[1].startswith("There is no other library")

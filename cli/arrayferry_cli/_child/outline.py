@@ -71,7 +71,7 @@ def _outline(module: ModuleType, package: str) -> dict[str, Any]:
     if not callable(make):
         return {"missing": f"{package} has no asarray()"}
     try:
-        array = make(np.array([[1.0, 2.0, 3.0]], np.float32))
+        array: Any = make(np.array([[1.0, 2.0, 3.0]], np.float32))
     except Exception as error:
         return {"missing": f"{package}.asarray() raised {describe_error(error)} for a NumPy array"}
     path = _path(type(array), module, package)

@@ -180,16 +180,14 @@ class BlockTests:
 
     def _check_blocks(self, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
         length = values[0].shape[axis]
-        try:
-            lengths = [[int(length) for length in each] for each in blocks.lengths]
-            right = [sum(each) for each in lengths] == [length] * len(values)
-            right = right and all(min(each, default=0) >= 0 for each in lengths)
-        except (AttributeError, TypeError, ValueError):
-            right = False
+        lengths = _lengths(blocks)
+        right = [sum(each) for each in lengths] == [length] * len(values)
         assert right, (
             f"lengths of what blocks() returned is {getattr(blocks, 'lengths', None)!r:.80}, but the length along the axis "
             f"is {length}, {case}. {_LENGTHS}"
         )
+        least = min((size for each in lengths for size in each), default=0)
+        assert least >= 0, f"lengths of what blocks() returned has {least}, {case}. {_LENGTHS}"
         pairs = [
             (array, block) for array in (1, 0) for block in reversed(range(len(lengths[array])))
         ]
@@ -242,6 +240,14 @@ class BlockTests:
                     same(_read(x, what), expected[pair], what, _OPEN)
         finally:
             reader.close()
+
+
+def _lengths(blocks: Blocks) -> list[list[int]]:
+    """Return the lengths of blocks, or none if they are no numbers."""
+    try:
+        return [[int(length) for length in each] for each in blocks.lengths]
+    except (AttributeError, TypeError, ValueError):
+        return []
 
 
 def _numbers(shape: tuple[int, ...], first: int = 1) -> Any:
