@@ -44,6 +44,7 @@ from ._options import Options
 from ._plugin.autodiff import Flat
 from ._plugin.backend import STANDARD_DTYPES, Backend
 from ._plugin.converter import Converter
+from ._plugin.origin import Source
 from ._registry.discovery import is_built_in
 from ._registry.registry import default_registry
 from ._route.dtypes import dtype_named, kind_of, limits_of
@@ -53,7 +54,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from error
 
-__all__ = ["BackendContract"]
+__all__ = ["BackendContract", "SourceContract"]
 
 
 def convert(value: Any, *to: Any, **options: Any) -> Any:
@@ -988,6 +989,119 @@ class BackendContract(ComputeTests, BlockTests):
                 f"a conversion warned: {warning.category.__name__}: {warning.message}. Change {method}() so that an "
                 "ordinary array gives no warning"
             )
+
+
+class SourceContract(BlockTests):
+    """The tests that every `Source` must pass. Name your subclass `Test...`.
+
+    Attributes:
+        source: the source under test, by name, or an instance, which is registered for the tests.
+        dtypes: names of the dtypes to try.
+        shapes: the shapes to try.
+
+    Example:
+        >>> import io, h5py
+        >>> from arrayferry.testing import SourceContract
+        >>> class TestH5py(SourceContract):
+        ...     source = "h5py"
+        ...     def make(self, values):
+        ...         file = h5py.File(io.BytesIO(), "w")
+        ...         return file.create_dataset("x", data=values)
+        >>> TestH5py().test_to_numpy()
+    """
+
+    source: str | Source = ""
+    dtypes: tuple[str, ...] = ("bool", "int32", "int64", "float32", "float64")
+    shapes: tuple[tuple[int, ...], ...] = SHAPES
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an object from which these values are read, without the plugin. Required."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must say how an object is made. Write make(self, values): return an object of the "
+            "library from which the values, the shape and the dtype of a NumPy array are read"
+        )
+
+    @property
+    def _backend(self) -> Source:
+        if isinstance(self.source, Source):
+            return self.source
+        named = [each for each in default_registry().sources() if each.name == self.source]
+        if not named:
+            raise NotImplementedError(
+                f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "
+                "of that name"
+            )
+        return named[0]
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        registry = default_registry()
+        with only_plugins(self._backend):
+            mine = self._backend not in registry.sources()
+            if mine:
+                registry.register(self._backend)
+            try:
+                problem = self._backend.problem()
+                if problem is not None:
+                    pytest.skip(str(problem))
+                yield
+            finally:
+                if mine:
+                    registry.unregister(self._backend)
+
+    def test_its_objects_are_recognised(self) -> None:
+        """An object of the library is recognised by its type."""
+        made = self.make(_sample(np.dtype("float32"), (2,)))
+        found = default_registry().kind(made).source
+        name = "nothing known" if found is None else found.name
+        assert name == self._backend.name, (
+            f"a {describe_type(made)} is recognised as {name}. Set array_types, which is {self._backend.array_types}, to "
+            f"the dotted paths of the types that are read, such as ({describe_type(made)!r},)"
+        )
+
+    def test_to_numpy(self) -> None:
+        """`to_numpy` returns the same values, shape and dtype, each time."""
+        fix = "Return from to_numpy(x) a numpy.ndarray with the values, the shape and the dtype of x, and leave x as it is."
+        for dtype in map(np.dtype, self.dtypes):
+            for shape in self.shapes:
+                values = _sample(dtype, shape)
+                made = self.make(values)
+                what = f"to_numpy(), for dtype {dtype.name} and shape {shape}"
+                for _ in range(2):
+                    try:
+                        out = self._backend.to_numpy(made)
+                    except Exception as error:
+                        raise AssertionError(
+                            f"{what}, raised {describe_error(error)}. {fix}"
+                        ) from error
+                    assert isinstance(out, np.ndarray), (
+                        f"{what}, returned a {describe_type(out)}. {fix}"
+                    )
+                    same(out, values, what, fix)
+
+    def test_memory_is_as_stated(self) -> None:
+        """Memory of what never changes, or is read on demand, cannot be written to through NumPy."""
+        values = _sample(np.dtype("float32"), self.shapes[-1])
+        made = self.make(values)
+        out = self._backend.to_numpy(made)
+        shares, memory = self._backend.to_numpy_shares, self._backend.memory
+        if out.flags.writeable and (shares is False or memory in ("immutable", "lazy")):
+            out[...] = 0
+            same(
+                self._backend.to_numpy(made),
+                values,
+                f"memory is {memory!r} and to_numpy_shares is {shares}, but what to_numpy() returned was written to",
+                "Set to_numpy_shares to None or True, and return a read-only view from to_numpy() unless memory is "
+                "'writable'.",
+            )
+
+    def test_conversions(self) -> None:
+        """Objects are converted to every built-in library, where they are the whole value."""
+        values = _sample(np.dtype("float32"), self.shapes[-1])
+        for backend in default_registry().backends().values():
+            if is_built_in(backend) and backend.usable:
+                found = convert(self.make(values), backend)
+                same(_values(found), values, f"to {backend.name}", "Change to_numpy().")
 
 
 def _sample(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ import pytest
 from distributions import write_distribution
 
 import arrayferry as af
-from arrayferry.testing import BackendContract
+from arrayferry.testing import BackendContract, SourceContract
 
 
 class Array:
@@ -979,3 +979,89 @@ def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
     monkeypatch.setattr(TorchBackend, "autodiff", Faulty())
     with pytest.raises((AssertionError, RuntimeError)):
         Test().test_gradients_cross()
+
+
+class Column:
+    def __init__(self, values):
+        self.values = values
+        self.shape, self.dtype = values.shape, values.dtype
+
+
+class CorrectSource(af.Source):
+    name, package, memory = "columns", "toy_library", "lazy"
+    array_types = (f"{__name__}.Column",)
+    to_numpy_shares = False
+
+    def to_numpy(self, x):
+        return x.values.copy()
+
+    blocks = CorrectLazy.blocks
+
+
+class FlatSource(CorrectSource):
+    def to_numpy(self, x):
+        return x.values.ravel()
+
+
+class SharingSource(CorrectSource):
+    def to_numpy(self, x):
+        return x.values
+
+
+class UnknownSource(CorrectSource):
+    array_types = ("toy_library.Other",)
+
+
+class BlocklessSource(CorrectSource):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        return 3
+
+
+def source_failures(part):
+    class Contract(SourceContract):
+        source = part
+
+        def make(self, values):
+            return Column(values.copy())
+
+    af.registry.register(part)
+    found = {}
+    try:
+        for name, test in inspect.getmembers(Contract(), inspect.ismethod):
+            if name.startswith("test_"):
+                try:
+                    test()
+                except Exception as error:
+                    found[name] = str(error)
+    finally:
+        af.registry.unregister(part)
+    return found
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_correct_source_passes():
+    assert source_failures(CorrectSource()) == {}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("source", "test", "words"),
+    [
+        (FlatSource, "test_to_numpy", "Return from to_numpy(x) a numpy.ndarray"),
+        (SharingSource, "test_memory_is_as_stated", "Set to_numpy_shares to None or True"),
+        (UnknownSource, "test_its_objects_are_recognised", "Set array_types"),
+        (BlocklessSource, "test_blocks", "Return from blocks(xs, axis"),
+    ],
+)
+def test_a_fault_of_a_source_is_caught(source, test, words):
+    assert words in source_failures(source())[test]
+
+
+def test_the_kit_asks_for_the_source():
+    class Empty(SourceContract):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must name the source under test"):
+        Empty().test_blocks()
+    with pytest.raises(NotImplementedError, match=r"Write make\(self, values\)"):
+        Empty().test_to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from importlib.metadata import entry_points
@@ -9,6 +10,7 @@ from importlib.metadata import entry_points
 import array_api_strict as strict
 import dask
 import dask.array as da
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry.testing import BackendContract
+from arrayferry.testing import BackendContract, SourceContract
 
 
 class TestNumpy(BackendContract):
@@ -112,6 +114,14 @@ class TestCupy(BackendContract):
         import cupy
 
         return cupy.array(values)
+
+
+class TestH5py(SourceContract):
+    source = "h5py"
+
+    def make(self, values):
+        file = h5py.File(io.BytesIO(), "w")
+        return file.create_dataset("x", data=values)
 
 
 @pytest.fixture

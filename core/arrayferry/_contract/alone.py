@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from arrayferry._errors import PluginWarning, UnknownBackendError
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import GROUP, HOME
 from arrayferry._registry.registry import default_registry
 
@@ -40,17 +41,17 @@ def find_backend(name: str) -> Backend:
 
 
 @contextmanager
-def only_plugins(backend: Backend, others: Sequence[str] = ()) -> Iterator[None]:
-    """Load only the built-in plugins, those of the distribution of a backend, and those of some others.
+def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
+    """Load only the built-in plugins, those of the distribution of a part, and those of some others.
 
     What was registered at run time stays. Nothing is loaded again where no other plugin is installed.
 
     Args:
-        backend: the backend under test.
+        tested: the backend or source under test.
         others: names of further backends.
     """
     points = list(entry_points(group=GROUP))
-    parts = (backend, *map(find_backend, others))
+    parts = (tested, *map(find_backend, others))
     wanted = {_top(type(part).__module__) for part in parts}
     homes = {_home(p) for p in points if _top(p.module) in wanted}
     kept = [p for p in points if _top(p.module) in wanted | {HOME} or _home(p) in homes]
