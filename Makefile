@@ -77,11 +77,11 @@ matrix: $(READY)
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest
 floor: $(FLOOR)/.ready
-	$(FLOOR)/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters
+	$(FLOOR)/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli
 
 $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all]' \
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
 		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling hypothesis moviepy \
 		opencv-python-headless optax pygame pytest pytest-xdist
 	@touch $@

@@ -36,7 +36,7 @@ from pathlib import Path
 import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("core", "plugins", "gym_adapters")
+SOURCES = ("core", "plugins", "gym_adapters", "cli")
 COPIED = (
     *SOURCES,
     "tests",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
+from distributions import write_distribution
 
 import arrayferry as af
-from arrayferry.testing import BackendContract
+from arrayferry.testing import BackendContract, SourceContract
 
 
 class Array:
@@ -19,6 +23,15 @@ class Array:
     def __init__(self, values, device="cpu"):
         self.values = values
         self.device = device
+        self.shape = values.shape
+        self.dtype = values.dtype
+
+
+class Promise:
+    """A value that is computed to an array."""
+
+    def __init__(self, values):
+        self.values = values
 
 
 class Correct(af.Backend):
@@ -189,42 +202,397 @@ class DrawsTooHigh(Correct):
         return rng
 
 
+class Raises(Correct):
+    def to_numpy(self, x):
+        return x.values.view("no dtype")
+
+
+class CannotTakeScalars(Correct):
+    def from_numpy(self, x, device=None):
+        x[0]
+        return Array(x, device or "cpu")
+
+
+class LosesOne(Correct):
+    def to_numpy_many(self, xs):
+        return [self.to_numpy(x) for x in xs[1:]]
+
+
+class NamesNoDevice(Correct):
+    def devices(self):
+        return ()
+
+
+class DeviceObjects(Correct):
+    def devices(self):
+        return (1,)
+
+
+class MovesWhenCopied(Correct):
+    def copy(self, x):
+        return Array(x.values.copy(), "cpu")
+
+
+class MovesNothing(Correct):
+    def to_device(self, x, device):
+        return Array(x.values.copy(), x.device)
+
+
+class MisspeltDtype(Correct):
+    def dtypes(self):
+        return {"float32", "flaot64"}
+
+
+class TextOfDtypes(Correct):
+    def dtypes(self):
+        return "float32"
+
+
+class NoDtypes(Correct):
+    def dtypes(self):
+        return ()
+
+
+class NarrowsSilently(Correct):
+    from_numpy_shares = None
+
+    def from_numpy(self, x, device=None):
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32) if x.dtype == np.float64 else x
+        return Array(x, device or "cpu")
+
+    def to_numpy(self, x):
+        return x.values.astype(np.float64) if x.values.dtype == np.float32 else x.values
+
+    to_numpy_shares = None
+
+
+class WrongNumbers(Correct):
+    def number_dtype(self, kind):
+        return "float"
+
+
+class NotSparse(Correct):
+    def is_sparse(self, x):
+        return None
+
+
+class SparseOnly(Correct):
+    def is_sparse(self, x):
+        return True
+
+    def to_dense(self, x):
+        return x
+
+
+class NoItem(Correct):
+    item_types = ("toy_library.Array",)
+
+
+class NoDLPack(Correct):
+    dlpack_devices = ("cpu",)
+
+
+class WrongAddress(Correct):
+    def address(self, x):
+        return x.values.ctypes.data + 4
+
+
+class RepeatsNumbers(Correct):
+    def random(self, seed=None, device=None):
+        rng = super().random(seed, device)
+        drawn = rng.uniform((50, 4), -1.0, 2.0)
+        rng.uniform = lambda *args: drawn
+        return rng
+
+
+class ReadOnlyCopies(CorrectImmutable):
+    to_numpy_shares = False
+
+
+class LosesTheMemory(Correct):
+    """`from_numpy` keeps an address, and not the memory."""
+
+    from_numpy_shares = True
+
+    def from_numpy(self, x, device=None):
+        memory = x.copy()
+        return Array(x if x.size < 300_000 else np.zeros_like(memory), device or "cpu")
+
+
+class CorrectLazy(CorrectImmutable):
+    """A correct plugin of a library with lazy arrays and promises of arrays."""
+
+    memory = "lazy"
+    to_numpy_shares = False
+    deferred_types = ("toy_library.Promise",)
+
+    def to_numpy(self, x):
+        return x.values.copy()
+
+    def compute(self, xs):
+        return [x.values.copy() for x in xs]
+
+    def blocks(self, xs, axis, *, block=None, client=None):
+        lengths = [af.even_lengths(x.values.shape, 4, axis, wanted=block or 2) for x in xs]
+        return ToyBlocks([x.values for x in xs], axis, lengths)
+
+
+class ToyBlocks(af.Slices):
+    def read(self, array, block):
+        return super().read(array, block).copy()
+
+
+class ComputesInAnyOrder(CorrectLazy):
+    def compute(self, xs):
+        return super().compute(xs)[::-1]
+
+
+class ComputesTooFew(CorrectLazy):
+    def compute(self, xs):
+        return super().compute(xs)[1:]
+
+
+class ComputesNothing(CorrectLazy):
+    def compute(self, xs):
+        return [x.values.tolist() for x in xs]
+
+
+class ComputesInPlace(CorrectLazy):
+    def compute(self, xs):
+        return [x.values for x in xs]
+
+
+class ComputesByRaising(CorrectLazy):
+    def compute(self, xs):
+        raise KeyError("lost")
+
+
+class DefersWithoutCompute(CorrectLazy):
+    compute = af.Backend.compute
+
+
+class DefersAnother(CorrectLazy):
+    deferred_types = ("toy_library.Other",)
+
+
+class BlocksOfWritableArrays(Correct):
+    blocks = CorrectLazy.blocks
+
+
+class BlocksOfNoKind(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        return [x.values for x in xs]
+
+
+class BlocksThatRaise(CorrectLazy):
+    def blocks(self, xs, axis):
+        return None
+
+
+class BlocksTooShort(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        return ToyBlocks([x.values for x in xs], axis, [[2]] * len(xs))
+
+
+class BlocksWithoutLengths(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        class Unknown(af.Blocks):
+            def read(self, array, block):
+                return xs[array].values
+
+        return Unknown()
+
+
+class BlocksOfAnotherAxis(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        blocks = super().blocks(xs, axis, block=block)
+        blocks._axis = 0
+        return blocks
+
+
+class BlocksThatAreViews(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        blocks = super().blocks(xs, axis, block=block)
+        return af.Slices([x.values for x in xs], axis, blocks.lengths)
+
+
+class BlocksThatFail(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        blocks = super().blocks(xs, axis, block=block)
+        blocks.read = lambda array, block: 1 // 0
+        return blocks
+
+
+class BlocksInAnyOrder(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        class Swapped(af.Reader):
+            def read(self, step):
+                return super().read(step)[::-1]
+
+        blocks = super().blocks(xs, axis, block=block)
+        blocks.open = lambda steps: Swapped(blocks, steps)
+        return blocks
+
+
+class BlocksWithoutReader(CorrectLazy):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        blocks = super().blocks(xs, axis, block=block)
+        blocks.open = lambda steps: None
+        return blocks
+
+
 PLANTED = {
-    IgnoresTheSeed: "test_random_numbers",
-    DrawsTooHigh: "test_random_numbers",
-    SharesWhatIsLarge: "test_sharing_is_as_stated",
-    DropsSign: "test_to_numpy",
-    DropsSignOfZero: "test_special_values_are_kept",
-    SharesWhenAskedToCopy: "test_copy_true_copies",
-    CopyShares: "test_copy_true_copies",
-    ClaimsNotToShare: "test_sharing_is_as_stated",
-    LosesDtype: "test_from_numpy",
-    LosesShape: "test_to_numpy",
-    MutatesItsSource: "test_sources_are_not_changed",
-    MutatesItsArgument: "test_sources_are_not_changed",
-    ForgetsDevice: "test_arrays_are_on_the_requested_device",
-    MisnamesDevice: "test_arrays_are_on_the_requested_device",
-    WritableViewOfImmutable: "test_sharing_is_as_stated",
-    ImmutableThatShares: "test_immutable_arrays_never_change",
-    NotAnArray: "test_to_numpy",
-    ClaimsToShare: "test_sharing_is_as_stated",
-    ReordersMany: "test_to_numpy_many_matches_to_numpy",
-    WrongType: "test_its_arrays_are_recognised",
-    AlwaysTraced: "test_arrays_are_not_traced",
-    Warns: "test_conversions_do_not_warn",
+    IgnoresTheSeed: ("test_random_numbers", "random(seed).uniform", "use the seed"),
+    DrawsTooHigh: (
+        "test_random_numbers",
+        "Change integers() of what random() returns",
+        "without 7",
+    ),
+    RepeatsNumbers: (
+        "test_random_numbers",
+        "Change uniform() of what random() returns",
+        "advance its state",
+    ),
+    SharesWhatIsLarge: ("test_sharing_is_as_stated", "from_numpy_shares", "set it to None or True"),
+    DropsSign: ("test_to_numpy", "Return from to_numpy(x) a numpy.ndarray with the values"),
+    DropsSignOfZero: ("test_special_values_are_kept", "from_numpy(x)", "sign of zero"),
+    SharesWhenAskedToCopy: ("test_copy_true_copies", "Set from_numpy_shares to None or True"),
+    CopyShares: ("test_copy_true_copies", "Return from copy(x) an array in memory of its own"),
+    ClaimsNotToShare: ("test_sharing_is_as_stated", "to_numpy_shares", "set it to None or True"),
+    LosesDtype: (
+        "test_from_numpy",
+        "dtype float32 instead of float64",
+        "from_numpy(x)",
+        "dtypes()",
+    ),
+    LosesShape: ("test_to_numpy", "shape (1,) instead of ()", "to_numpy(x)"),
+    MutatesItsSource: ("test_sources_are_not_changed", "Change to_numpy() so that it leaves"),
+    MutatesItsArgument: ("test_sources_are_not_changed", "Change from_numpy()", "x.copy()"),
+    ForgetsDevice: (
+        "test_arrays_are_on_the_requested_device",
+        "Put the array on the device in from_numpy(x, device)",
+    ),
+    MisnamesDevice: (
+        "test_arrays_are_on_the_requested_device",
+        "return its name from device_of(x)",
+    ),
+    MovesWhenCopied: ("test_arrays_are_on_the_requested_device", "from copy(x)", "device of x"),
+    MovesNothing: (
+        "test_arrays_are_on_the_requested_device",
+        "return from to_device(x, device) an array",
+    ),
+    NamesNoDevice: (
+        "test_arrays_are_on_the_requested_device",
+        'Return from devices() names such as ("cpu"',
+    ),
+    DeviceObjects: (
+        "test_arrays_are_on_the_requested_device",
+        'Return from devices() names such as ("cpu"',
+    ),
+    WritableViewOfImmutable: (
+        "test_sharing_is_as_stated",
+        "return a read-only view",
+        "to_numpy_shares",
+    ),
+    ImmutableThatShares: (
+        "test_immutable_arrays_never_change",
+        "Copy in from_numpy()",
+        "from_numpy_shares",
+    ),
+    NotAnArray: ("test_to_numpy", "to_numpy() returned a bool", "numpy.ndarray"),
+    Raises: (
+        "test_to_numpy",
+        "to_numpy() raised TypeError",
+        "dtype bool",
+        "Return from to_numpy(x)",
+    ),
+    CannotTakeScalars: ("test_from_numpy", "from_numpy() raised IndexError", "shape ()"),
+    ClaimsToShare: (
+        "test_sharing_is_as_stated",
+        "from_numpy_shares is True",
+        "set it to None or False",
+    ),
+    LosesTheMemory: (
+        "test_results_outlive_their_sources",
+        "Copy in from_numpy(), or keep a reference",
+    ),
+    ReadOnlyCopies: (
+        "test_copy_true_copies",
+        "Set to_numpy_shares to None or True",
+        "writable copy",
+    ),
+    ReordersMany: ("test_to_numpy_many_matches_to_numpy", "to_numpy_many(xs)", "in the same order"),
+    LosesOne: (
+        "test_to_numpy_many_matches_to_numpy",
+        "returned 7 for 8 arrays",
+        "to_numpy_many(xs)",
+    ),
+    WrongType: ("test_its_arrays_are_recognised", "array_types", f"'{__name__}.Array'"),
+    AlwaysTraced: ("test_arrays_are_not_traced", "Return False from is_traced(x)"),
+    Warns: ("test_conversions_do_not_warn", "UserWarning: look out", "Change to_numpy()"),
+    MisspeltDtype: ("test_dtypes_are_known", "dtypes() names flaot64", "numpy.dtype(x).name"),
+    TextOfDtypes: ("test_dtypes_are_known", "Return a set of names, such as {'float32'}"),
+    NoDtypes: ("test_dtypes_are_known", "dtypes() is empty", "{'float32'}"),
+    NarrowsSilently: ("test_missing_dtypes_follow_the_narrowing_rule", "'float64' out of dtypes()"),
+    WrongNumbers: ("test_default_dtypes_of_numbers", "number_dtype('bool')", "such as 'bool'"),
+    NotSparse: ("test_sparse_arrays", "Return True or False from is_sparse(x)"),
+    SparseOnly: ("test_sparse_arrays", "to_dense(x)", "not sparse"),
+    NoItem: ("test_one_number", "item()", "out of item_types"),
+    NoDLPack: (
+        "test_dlpack",
+        "__dlpack__ and __dlpack_device__",
+        "take 'cpu' out of dlpack_devices",
+    ),
+    WrongAddress: ("test_addresses", "address(x)", "or None"),
+    ComputesInAnyOrder: ("test_computing_together", "compute(xs)", "in the same order"),
+    ComputesTooFew: ("test_computing_together", "returned 3 for 4 values", "one entry for each"),
+    ComputesNothing: ("test_computing_together", "a list is not an array", "Return an array"),
+    ComputesInPlace: ("test_computing_together", "was written to", "memory that nobody else holds"),
+    ComputesByRaising: (
+        "test_computing_together",
+        "compute() raised KeyError: 'lost'",
+        "compute(xs)",
+    ),
+    DefersWithoutCompute: (
+        "test_deferred_values_are_computed",
+        "no compute()",
+        "deferred_types to ()",
+    ),
+    DefersAnother: (
+        "test_deferred_values_are_computed",
+        "Set deferred_types, which is ('toy_library.Other',)",
+        "Promise',)",
+    ),
+    BlocksOfWritableArrays: ("test_blocks", "Set memory to 'lazy', or remove blocks()"),
+    BlocksOfNoKind: ("test_blocks", "blocks() returned a list", "arrayferry.Blocks", "Slices(xs"),
+    BlocksThatRaise: ("test_blocks", "blocks() raised TypeError", "blocks(xs, axis, block=None"),
+    BlocksTooShort: (
+        "test_blocks",
+        "lengths of what blocks() returned is [[2], [2]]",
+        "even_lengths()",
+    ),
+    BlocksWithoutLengths: ("test_blocks", "is None", "Set lengths of what blocks() returns"),
+    BlocksOfAnotherAxis: ("test_blocks", "Return from read(array, block)", "along the axis"),
+    BlocksThatAreViews: ("test_blocks", "memory that nobody else writes to"),
+    BlocksThatFail: ("test_blocks", "raised ZeroDivisionError", "Return from read(array, block)"),
+    BlocksInAnyOrder: ("test_blocks", "Return from open(steps)", "in the same order"),
+    BlocksWithoutReader: ("test_blocks", "open() returned a NoneType", "a Reader"),
 }
+"""The test that finds a fault, and words of its message."""
 
 
 @pytest.fixture
 def toy(monkeypatch):
     module = types.ModuleType("toy_library")
     module.Array = Array
+    module.Promise = Promise
     module.Other = type("Other", (), {})
     monkeypatch.setitem(sys.modules, "toy_library", module)
 
 
-def failures(plugin: af.Backend) -> dict[str, BaseException]:
-    """Run every test of the kit on a plugin, and return the failures."""
+def failures(plugin: af.Backend, only: str = "test_") -> dict[str, BaseException]:
+    """Run every test of the kit on a plugin, or one, and return the failures."""
 
     class Contract(BackendContract):
         backend = plugin
@@ -239,11 +607,14 @@ def failures(plugin: af.Backend) -> dict[str, BaseException]:
         def write(self, array, value):
             array.values[...] = value
 
+        def deferred(self, values):
+            return [Promise(values.copy())]
+
     af.registry.register(plugin)
     found = {}
     try:
         for name, test in inspect.getmembers(Contract(), inspect.ismethod):
-            if name.startswith("test_"):
+            if name.startswith("test_") and only in ("test_", name):
                 try:
                     test()
                 except BaseException as error:
@@ -254,7 +625,7 @@ def failures(plugin: af.Backend) -> dict[str, BaseException]:
 
 
 @pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("plugin", [Correct, CorrectImmutable])
+@pytest.mark.parametrize("plugin", [Correct, CorrectImmutable, CorrectLazy])
 def test_a_correct_plugin_passes(plugin):
     assert failures(plugin()) == {}
 
@@ -262,17 +633,160 @@ def test_a_correct_plugin_passes(plugin):
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("plugin", PLANTED)
 def test_a_planted_fault_is_caught(plugin):
-    found = failures(plugin())
-    assert PLANTED[plugin] in found, found
-    assert str(found[PLANTED[plugin]]), "the message is empty"
+    test, *words = PLANTED[plugin]
+    found = failures(plugin(), test)
+    assert test in found, found
+    message = str(found[test])
+    assert [word for word in words if word not in message] == [], message
 
 
 def test_the_kit_names_the_method_to_fill_in():
     class Empty(BackendContract):
         backend = "numpy"
 
-    with pytest.raises(NotImplementedError, match="Empty must say how an array is made"):
+    with pytest.raises(
+        NotImplementedError, match=r"Empty must say how an .* Write make\(self, values"
+    ):
         Empty().test_to_numpy()
+
+    class Nameless(BackendContract):
+        def make(self, values):
+            return values
+
+    with pytest.raises(NotImplementedError, match=r'Nameless must name the .* backend = "mylib"'):
+        Nameless().test_to_numpy()
+
+
+def test_the_kit_asks_for_deferred_values():
+    class Test(BackendContract):
+        backend = "dask"
+
+    with pytest.raises(pytest.skip.Exception, match=r"Write deferred\(self, values\) in the test"):
+        Test().test_deferred_values_are_computed()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (lambda: np.ones(2), "Raise arrayferry.ConversionError"),
+        (lambda: np.ma.array([1, 2], mask=[0, 1]), "Change the reason of the ConversionError"),
+    ],
+)
+def test_the_kit_tells_how_to_refuse(value, words):
+    class Test(BackendContract):
+        backend = "numpy"
+
+        def unportable(self):
+            return [(value(), "units")]
+
+    test = Test()
+    test.backend = "torch" if words.startswith("Raise") else "numpy"
+    with pytest.raises(AssertionError, match=words):
+        test.test_arrays_with_more_than_values_are_refused()
+
+
+@pytest.mark.usefixtures("toy")
+def test_others_are_those_that_are_named():
+    class Test(BackendContract):
+        backend = Correct()
+        others: tuple[str, ...] = ()
+
+    assert Test()._others() == []
+    Test.others = ("jnp", "numpy", "cupy")
+    assert {backend.name for backend in Test()._others()} >= {"jax", "numpy"}
+    Test.others = ("troch",)
+    with pytest.raises(af.UnknownBackendError, match="Did you mean 'torch'"):
+        Test()._others()
+
+
+ODD = """
+import arrayferry as af
+
+class Odd(af.Backend):
+    name, package, array_types, replaces = "odd", "numpy", ("numpy.ndarray",), ("numpy",)
+    def to_numpy(self, x):
+        raise RuntimeError("odd")
+    from_numpy = to_numpy
+
+class OddWay(af.Converter):
+    source, target, cost = "numpy", "toy", "share"
+    def convert(self, x, device=None, copy=None):
+        return 3
+
+def arrayferry_backends():
+    return [Odd()]
+
+def arrayferry_converters():
+    return [OddWay()]
+"""
+TOY = """
+import numpy as np
+import arrayferry as af
+
+class Array:
+    def __init__(self, values):
+        self.values = values
+
+class Toy(af.Backend):
+    name, package, array_types = "toy", "toy_plugin", ("toy_plugin.Array",)
+    def to_numpy(self, x):
+        return x.values
+    def from_numpy(self, x, device=None):
+        return Array(x)
+
+def arrayferry_backends():
+    return [Toy()]
+"""
+TOY_TEST = """
+from arrayferry.testing import BackendContract
+from toy_plugin import Array
+
+class TestToy(BackendContract):
+    backend, others = "toy", ()
+    def make(self, values):
+        return Array(values.copy())
+    def write(self, array, value):
+        array.values[...] = value
+"""
+
+
+def run_kit(folder, *options):
+    """Run the tests of the toy plugin in a process of its own."""
+    (folder / "test_toy.py").write_text(TOY_TEST)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        *options,
+    ]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    done = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, env=env, cwd=folder, timeout=300
+    )
+    return done.stdout
+
+
+def test_other_plugins_do_not_fail_the_one_under_test(tmp_path):
+    write_distribution(tmp_path, "toy", TOY)
+    write_distribution(tmp_path, "odd", ODD)
+    write_distribution(tmp_path, "broken", "import sys; sys.exit(3)")
+    output = run_kit(tmp_path)
+    assert " passed" in output, output
+    assert "failed" not in output, output
+    assert "error" not in output.lower(), output
+
+
+def test_a_plugin_that_was_left_out_is_told(tmp_path):
+    write_distribution(tmp_path, "toy", TOY.replace("return [Toy()]", "return [Toy]"))
+    output = run_kit(tmp_path, "-k", "test_to_numpy")
+    assert "no array library is known as 'toy'" in output
+    assert "arrayferry left out the plugin 'toy' of the distribution arrayferry-toy" in output
+    assert "Return an instance, Toy()." in output
 
 
 class Settable(Array):
@@ -339,6 +853,7 @@ def test_a_direct_converter_that_ignores_copy_is_caught(converter):
         af.registry.unregister(part)
     message = str(found["test_direct_converters_match_the_general_path"])
     assert "ignores copy=True" in message
+    assert "Copy if copy is True, or return NotImplemented" in message
 
 
 @pytest.mark.usefixtures("toy")
@@ -393,7 +908,45 @@ def test_a_direct_converter_that_differs_is_caught():
         found = failures(Correct())
     finally:
         af.registry.unregister(part)
-    assert "toy -> numpy" in str(found["test_direct_converters_match_the_general_path"])
+    message = str(found["test_direct_converters_match_the_general_path"])
+    assert "bind_many() of <Converter toy -> numpy>" in message
+    assert "Return the values, the shape and the dtype of the array" in message
+
+
+class Refuses(Lossy):
+    def convert(self, x, device=None, copy=None):
+        raise RuntimeError("never")
+
+    def bind_many(self, options):
+        return None
+
+
+class ReturnsAList(Lossy):
+    def bind_many(self, options):
+        return lambda xs: [x.values.tolist() for x in xs]
+
+
+class ReturnsTooFew(Lossy):
+    def bind_many(self, options):
+        return lambda xs: [x.values for x in xs[1:]]
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("converter", "words"),
+    [
+        (
+            Refuses,
+            "raised RuntimeError: never for every ordinary array.*Handle arrays of dtype float32",
+        ),
+        (ReturnsAList, "returned a list, .* Return one of numpy, or NotImplemented"),
+        (ReturnsTooFew, "returned 1 for 2 arrays. Return one for each"),
+    ],
+)
+def test_a_direct_converter_that_is_wrong_is_told(converter, words, register):
+    register(converter())
+    name = "test_direct_converters_match_the_general_path"
+    assert re.search(words, str(failures(Correct(), name)[name]))
 
 
 def _without_gradient(autodiff, crossing, arrays):
@@ -426,3 +979,89 @@ def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
     monkeypatch.setattr(TorchBackend, "autodiff", Faulty())
     with pytest.raises((AssertionError, RuntimeError)):
         Test().test_gradients_cross()
+
+
+class Column:
+    def __init__(self, values):
+        self.values = values
+        self.shape, self.dtype = values.shape, values.dtype
+
+
+class CorrectSource(af.Source):
+    name, package, memory = "columns", "toy_library", "lazy"
+    array_types = (f"{__name__}.Column",)
+    to_numpy_shares = False
+
+    def to_numpy(self, x):
+        return x.values.copy()
+
+    blocks = CorrectLazy.blocks
+
+
+class FlatSource(CorrectSource):
+    def to_numpy(self, x):
+        return x.values.ravel()
+
+
+class SharingSource(CorrectSource):
+    def to_numpy(self, x):
+        return x.values
+
+
+class UnknownSource(CorrectSource):
+    array_types = ("toy_library.Other",)
+
+
+class BlocklessSource(CorrectSource):
+    def blocks(self, xs, axis, *, block=None, client=None):
+        return 3
+
+
+def source_failures(part):
+    class Contract(SourceContract):
+        source = part
+
+        def make(self, values):
+            return Column(values.copy())
+
+    af.registry.register(part)
+    found = {}
+    try:
+        for name, test in inspect.getmembers(Contract(), inspect.ismethod):
+            if name.startswith("test_"):
+                try:
+                    test()
+                except Exception as error:
+                    found[name] = str(error)
+    finally:
+        af.registry.unregister(part)
+    return found
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_correct_source_passes():
+    assert source_failures(CorrectSource()) == {}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("source", "test", "words"),
+    [
+        (FlatSource, "test_to_numpy", "Return from to_numpy(x) a numpy.ndarray"),
+        (SharingSource, "test_memory_is_as_stated", "Set to_numpy_shares to None or True"),
+        (UnknownSource, "test_its_objects_are_recognised", "Set array_types"),
+        (BlocklessSource, "test_blocks", "Return from blocks(xs, axis"),
+    ],
+)
+def test_a_fault_of_a_source_is_caught(source, test, words):
+    assert words in source_failures(source())[test]
+
+
+def test_the_kit_asks_for_the_source():
+    class Empty(SourceContract):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must name the source under test"):
+        Empty().test_blocks()
+    with pytest.raises(NotImplementedError, match=r"Write make\(self, values\)"):
+        Empty().test_to_numpy()

@@ -13,7 +13,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     required = [*project["dependencies"]]
-    for name in ("torch", "jax", "dask", "gym"):
+    for name in ("torch", "jax", "dask", "gym", "cli"):
         required += extras[name]
     lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from importlib.metadata import entry_points
 
 import array_api_strict as strict
+import dask
 import dask.array as da
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +18,7 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry.testing import BackendContract
+from arrayferry.testing import BackendContract, SourceContract
 
 
 class TestNumpy(BackendContract):
@@ -79,6 +82,9 @@ class TestDask(BackendContract):
     def read(self, array):
         return np.array(array.compute())
 
+    def deferred(self, values):
+        return [dask.delayed(values.copy())]
+
     def unportable(self):
         masked = da.from_array(np.ma.array([1.0, 2.0], mask=[0, 1]), name=False, asarray=False)
         failing = da.map_blocks(lambda block: 1 // 0, da.ones(2), dtype=float, meta=np.ones(0))
@@ -108,6 +114,14 @@ class TestCupy(BackendContract):
         import cupy
 
         return cupy.array(values)
+
+
+class TestH5py(SourceContract):
+    source = "h5py"
+
+    def make(self, values):
+        file = h5py.File(io.BytesIO(), "w")
+        return file.create_dataset("x", data=values)
 
 
 @pytest.fixture

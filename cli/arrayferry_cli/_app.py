@@ -1,0 +1,152 @@
+"""The commands, their arguments and their exit statuses: 0 if all is well, 1 if something is not, 2 for wrong usage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import arrayferry
+
+from . import _check, _doctor, _new_plugin, _routes
+from ._ask import NoAnswerError
+from ._screen import Screen
+
+__all__ = ["run"]
+
+app = typer.Typer(
+    name="arrayferry",
+    help="See how arrays are converted between libraries here, and write and check plugins.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="How long importing a library may take.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"arrayferry {arrayferry.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def doctor(json: Json = False, timeout: Timeout = 60) -> None:
+    """Show what is installed here, and what is broken.
+
+    Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is not installed is not broken.
+    """
+    screen = Screen()
+    with screen.working("") as tell:
+        report = _attempt(screen, lambda: _doctor.examine(timeout, tell))
+    if json:
+        screen.data(report)
+    else:
+        _doctor.show(report, screen)
+    raise typer.Exit(0 if report["ok"] else 1)
+
+
+@app.command()
+def routes(
+    source: Annotated[str | None, typer.Argument(help="The name of a library.")] = None,
+    target: Annotated[str | None, typer.Argument(help="The name of another one.")] = None,
+    json: Json = False,
+    timeout: Timeout = 60,
+) -> None:
+    """Show how arrays travel between libraries.
+
+    Without a name between all, with one from and to it, with two step by step.
+    """
+    screen = Screen()
+    with screen.working("importing the libraries"):
+        report = _attempt(screen, lambda: _routes.find(source, target, timeout))
+    if "error" in report:
+        _fail(report["error"], 2 if report["usage"] else 1)
+    if json:
+        screen.data(report)
+    else:
+        _routes.show(report, source, target is not None, screen)
+
+
+@app.command()
+def check(
+    package: Annotated[
+        str, typer.Argument(help="The name of a backend, a plugin, a distribution or a module.")
+    ],
+    json: Json = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How long one test may take.")
+    ] = 120,
+) -> None:
+    """Run the contract kit on an installed plugin.
+
+    The exit status is 1 if a test fails.
+    """
+    screen = Screen()
+    with screen.working("") as tell:
+        report = _attempt(screen, lambda: _check.check(package, timeout, tell))
+    if json:
+        screen.data(report)
+    else:
+        _check.show(report, screen)
+    raise typer.Exit(0 if report["ok"] else 1)
+
+
+@app.command()
+def new_plugin(
+    name: Annotated[str, typer.Argument(help="The name of the library for users, such as mylib.")],
+    package: Annotated[str, typer.Option(metavar="LIB", help="The module of the library.")],
+    directory: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the folder of the plugin is made.")
+    ] = Path(),
+    timeout: Timeout = 60,
+) -> None:
+    """Write a new plugin, to be filled in.
+
+    Its tests fail where something is left to be written, and say what. No file is overwritten.
+    """
+    screen = Screen()
+    with screen.working(f"looking at {package}"):
+        written = _attempt(screen, lambda: _new_plugin.write(name, package, directory, timeout))
+    _new_plugin.show(written, package, screen)
+
+
+def _attempt(screen: Screen, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return work()
+    except (_check.WrongNameError, _new_plugin.RefusedError) as error:
+        _fail(str(error), 2)
+    except NoAnswerError as error:
+        _fail(f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)
+    raise AssertionError
+
+
+def _fail(text: str, status: int) -> None:
+    print(f"Error: {text}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command, and return its exit status."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="arrayferry")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    return 0

@@ -1,0 +1,169 @@
+"""Questions to processes of their own. A library that hangs, crashes or prints there does no harm here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, TypeVar
+
+__all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
+
+_BOOT = (
+    "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['path']; "
+    "from arrayferry_cli._child import main; main(given['task'], given['arguments'])"
+)
+_SMALL = {
+    # a look at a library must not take the memory of the GPU from the programs that run on it
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
+_running: set[subprocess.Popen[bytes]] = set()
+
+Given = TypeVar("Given")
+Answer = TypeVar("Answer")
+
+
+class NoAnswerError(Exception):
+    """A process ended without an answer, or took too long."""
+
+
+def ask(
+    task: str, *, timeout: float, environment: dict[str, str] | None = None, **arguments: Any
+) -> Iterator[dict[str, Any]]:
+    """Do a task of `_child` in a process of its own.
+
+    Args:
+        task: its name.
+        timeout: seconds to wait for each answer.
+        environment: variables to set in that process.
+        arguments: what the task is given.
+
+    Yields:
+        Its answers.
+
+    Raises:
+        NoAnswerError: it crashed, hangs, or failed. The text says how.
+    """
+    given = json.dumps({"path": sys.path, "task": task, "arguments": arguments})
+    with tempfile.TemporaryFile() as noise:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            env={**_SMALL, **os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        _running.add(process)
+        try:
+            yield from _answers(process, noise, timeout)
+        finally:
+            _stop(process)
+            _running.discard(process)
+
+
+def _answers(
+    process: subprocess.Popen[bytes], noise: IO[bytes], timeout: float
+) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        _kill(process)
+
+    while True:
+        timer = threading.Timer(timeout, give_up)
+        timer.daemon = True
+        timer.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        if late.is_set():
+            raise NoAnswerError(f"there was no answer within {timeout:g} seconds")
+        if not line.endswith(b"\n"):
+            raise NoAnswerError(_end_of(process, noise))
+        message = json.loads(line)
+        if "end" in message:
+            return
+        if "failed" in message:
+            raise NoAnswerError(without_paths(message["failed"]))
+        yield message
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it started."""
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdout is not None:
+        process.stdout.close()
+    if process.returncode is None:
+        _kill(process)
+    process.wait()
+
+
+def _end_of(process: subprocess.Popen[bytes], noise: IO[bytes]) -> str:
+    """Say how a process ended by itself, with the last line that it wrote."""
+    try:
+        status = process.wait(5)
+    except subprocess.TimeoutExpired:
+        return "it closed its output without an answer"
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        text = f"it crashed with {name}"
+    else:
+        text = f"it ended the process with exit status {status}"
+    noise.seek(0)
+    lines = [line.strip() for line in noise.read().decode(errors="replace").splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return f"{text} ({without_paths(last[:200])})" if last else text
+
+
+def in_parallel(function: Callable[[Given], Answer], values: Iterable[Given]) -> Iterator[Answer]:
+    """Call a function with each value, as many at once as there are cores, and yield the results in order."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = [pool.submit(function, value) for value in values]
+        try:
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(_running):
+                _kill(process)
+            raise
+
+
+_PATH = re.compile(r"(?<![\w:/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/\\'\"()]+[/\\])+")
+
+
+def without_paths(text: str) -> str:
+    """Shorten absolute paths to their last part, so that a text can be shown to others.
+
+    Example:
+        >>> without_paths("cannot open /home/someone/lib/libcuda.so: no such file")
+        'cannot open .../libcuda.so: no such file'
+        >>> without_paths("see https://example.org/a/b, and 1/2")
+        'see https://example.org/a/b, and 1/2'
+    """
+    for place in (sys.prefix, os.path.expanduser("~")):
+        if len(place) > 1:
+            text = text.replace(place, "...")
+    return _PATH.sub(".../", text)

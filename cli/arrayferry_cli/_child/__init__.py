@@ -1,0 +1,46 @@
+"""What runs in a process of its own, because it imports libraries and plugins: they may hang, crash or print.
+
+Each module is a task: its `answer` yields messages, which are sent to `_ask` as lines of JSON. Whatever else the
+process writes to its standard output or error goes to a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import warnings
+from typing import Any, NoReturn
+
+__all__ = ["main"]
+
+
+def main(task: str, arguments: dict[str, Any]) -> NoReturn:
+    """Do a task and end the process.
+
+    Args:
+        task: the name of a module beside this one.
+        arguments: passed to its `answer`.
+    """
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+
+    def send(message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(answers, data) :]
+
+    try:
+        for message in importlib.import_module(f"{__name__}.{task}").answer(**arguments):
+            send(message)
+        send({"end": True})
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        send({"failed": f"{type(error).__name__}: {error}"})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads and exit functions of libraries may hang

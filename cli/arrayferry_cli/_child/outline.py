@@ -1,0 +1,124 @@
+"""Task: what a new plugin would clash with, and what can be seen of its library."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from types import ModuleType
+from typing import Any
+
+from arrayferry import STANDARD_DTYPES, Backend, registry
+from arrayferry._errors import describe_error
+
+__all__ = ["answer"]
+
+
+def answer(name: str, package: str) -> Iterator[dict[str, Any]]:
+    """Yield a clash of names, or what is known of the library.
+
+    Args:
+        name: the name of the new backend.
+        package: the module of its library.
+    """
+    conflict = registry.catalog.conflict(_Named(name))
+    for backend in registry.backends().values():
+        if package in (backend.package, backend.namespace):
+            conflict = conflict or f"{package} has a backend already, {backend.name!r}"
+    if conflict:
+        yield {"conflict": conflict}
+        return
+    yield {"free": name}
+    top = package.partition(".")[0]
+    try:
+        found = importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        yield {"missing": f"{top} is not installed here"}
+        return
+    yield {"distribution": next(iter(packages_distributions().get(top, ())), None)}
+    try:
+        module = importlib.import_module(package)
+    except Exception as error:
+        yield {"missing": f"importing {package} failed with {describe_error(error)}"}
+        return
+    yield _outline(module, package)
+
+
+class _Named(Backend):
+    """A backend that claims nothing but a name."""
+
+    array_types = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = self.package = name
+
+    def to_numpy(self, x: Any) -> Any:
+        """Refuse: it has no arrays."""
+        raise NotImplementedError
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        """Refuse: it has no arrays."""
+        raise NotImplementedError
+
+
+def _outline(module: ModuleType, package: str) -> dict[str, Any]:
+    import numpy as np
+
+    make = getattr(module, "asarray", None)
+    if not callable(make):
+        return {"missing": f"{package} has no asarray()"}
+    try:
+        array: Any = make(np.array([[1.0, 2.0, 3.0]], np.float32))
+    except Exception as error:
+        return {"missing": f"{package}.asarray() raised {describe_error(error)} for a NumPy array"}
+    path = _path(type(array), module, package)
+    if isinstance(array, np.ndarray):
+        return {"missing": f"{package}.asarray() returns arrays of NumPy"}
+    owner = registry.kind(array).backend
+    if owner is not None and owner.name in registry.backends():
+        return {"conflict": f"{path} is an array of the backend {owner.name!r}"}
+    outline: dict[str, Any] = {
+        "array_type": path,
+        "to_numpy": None,
+        "dtypes": None,
+        "dlpack": False,
+    }
+    for expression in ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()"):
+        held = sorted(d for d in STANDARD_DTYPES if _survives(make, expression, d))
+        if "float32" in held:
+            outline["to_numpy"], outline["dtypes"] = expression, held
+            break
+    outline["dlpack"] = hasattr(array, "__dlpack__") and hasattr(module, "from_dlpack")
+    try:
+        array[...] = 0
+        outline["memory"] = "writable"
+    except Exception:
+        outline["memory"] = "immutable"
+    return {"outline": outline}
+
+
+def _survives(make: Any, expression: str, dtype: str) -> bool:
+    """Tell whether values of a dtype, with and without dimensions, come back as they were."""
+    import numpy as np
+
+    for shape in ((2, 3), (), (0,)):
+        values = np.ones(shape, dtype)
+        try:
+            found = eval(expression, {"np": np, "x": make(values.copy())})
+        except Exception:
+            return False
+        right = type(found) is np.ndarray and found.dtype == values.dtype and found.shape == shape
+        if not right or not (found == values).all():
+            return False
+    return True
+
+
+def _path(cls: type, module: ModuleType, package: str) -> str:
+    """Return the dotted path of a type as a user would write it."""
+    for name, value in vars(module).items():
+        if value is cls and not name.startswith("_"):
+            return f"{package}.{name}"
+    return f"{cls.__module__}.{cls.__qualname__}"

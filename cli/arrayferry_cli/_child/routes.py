@@ -1,0 +1,150 @@
+"""Task: how arrays travel between libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+from arrayferry import ArrayFerryError, Backend, Route, registry, route
+from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import GROUP
+from arrayferry._route.devices import device_kind
+from arrayferry._route.route import Step, describe_route
+
+__all__ = ["answer"]
+
+
+def answer(source: str | None, target: str | None) -> Iterator[dict[str, Any]]:
+    """Yield what cannot be used, or an error, and then a message for each route.
+
+    Args:
+        source: a name; None for all libraries.
+        target: a name; None for all libraries, in both directions if there is a source.
+    """
+    try:
+        if source is not None and target is not None:
+            route(source, target)  # which raises what users know
+            for each in _by_device(_origin(source), registry.backend(target)):
+                yield {"route": _describe(*each)}
+            return
+        one = None if source is None else _usable(_origin(source))
+    except ArrayFerryError as error:
+        usage = isinstance(error, LookupError)
+        yield {"error": str(error), "usage": usage}
+        return
+    known = []
+    for backend in registry.backends().values():
+        problem = backend.problem()
+        if problem is None:
+            known.append(backend)
+        else:
+            yield {
+                "unusable": backend.name,
+                "installed": backend.installed,
+                "problem": str(problem),
+            }
+    pairs: list[tuple[Origin, Backend]] = [(a, b) for a in known for b in known]
+    if one is not None:
+        others = [b for b in known if b.name != one.name]
+        pairs = [(one, b) for b in others]
+        pairs += [(b, one) for b in others if isinstance(one, Backend)]
+    for a, b in pairs:
+        here = _devices(a)[0]
+        yield {"route": _describe(a, b, here, describe_route(registry.catalog, a, b, None, here))}
+
+
+def _origin(name: str) -> Origin:
+    named: list[Origin] = [source for source in registry.sources() if source.name == name]
+    return named[0] if named else registry.backend(name)
+
+
+def _usable(origin: Origin) -> Origin:
+    problem = origin.problem()
+    if problem is not None:
+        raise problem
+    return origin
+
+
+def _devices(origin: Origin) -> list[str]:
+    return [str(d) for d in origin.devices()] if isinstance(origin, Backend) else ["cpu"]
+
+
+def _by_device(a: Origin, b: Backend) -> Iterator[tuple[Origin, Backend, str, Route]]:
+    """Yield the route of each kind of device of the source to where arrays go, and to each kind of the target."""
+    seen = set()
+    for here in _one_of_each_kind(_devices(a)):
+        for there in (None, *_one_of_each_kind(_devices(b))):
+            found = describe_route(registry.catalog, a, b, there, here)
+            if (found.source, found.target) not in seen:
+                seen.add((found.source, found.target))
+                yield a, b, here, found
+
+
+def _one_of_each_kind(devices: list[str]) -> list[str]:
+    return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
+
+
+def _describe(a: Origin, b: Backend, here: str, found: Route) -> dict[str, Any]:
+    return {
+        "source": a.name,
+        "target": b.name,
+        "source_device": found.source.device,
+        "target_device": found.target.device,
+        "copies": found.copies,
+        "transfers": found.transfers,
+        "computes": found.computes,
+        "steps": [_step(step, a) for step in found.steps],
+        "text": str(found),
+    }
+
+
+def _step(step: Step, origin: Origin) -> dict[str, Any]:
+    converter = step.converter
+    return {
+        "source": step.source.backend,
+        "source_device": step.source.device,
+        "target": step.target.backend,
+        "target_device": step.target.device,
+        "cost": step.cost,
+        "via": step.via,
+        "converter": None if converter is None else type(converter).__qualname__,
+        "plugin": _plugin_of(origin if converter is None else converter)
+        if step.via == "converter"
+        else None,
+        "methods": _methods(step),
+    }
+
+
+def _methods(step: Step) -> list[str]:
+    """Return the methods of plugins that do a step."""
+    a, b = step.source.backend, step.target.backend
+    if step.converter is not None:
+        return [f"{type(step.converter).__qualname__}.convert"]
+    if step.via == "dlpack":
+        return [f"{_class(a)}.to_dlpack", f"{_class(b)}.from_dlpack"]
+    if step.via == "device":
+        return [f"{_class(a)}.to_device"]
+    return [f"{_class(b)}.from_numpy" if a == "numpy" else f"{_class(a)}.to_numpy"]
+
+
+def _class(name: str) -> str:
+    try:
+        return type(_origin(name)).__qualname__
+    except ArrayFerryError:
+        return name
+
+
+def _plugin_of(part: object) -> dict[str, Any]:
+    """Return the distribution whose entry point leads to the module of a part."""
+    module = type(part).__module__
+    top = module.partition(".")[0]
+    points = [p for p in entry_points(group=GROUP) if p.module.partition(".")[0] == top]
+    points.sort(key=lambda point: point.module != module)
+    dist = points[0].dist if points else None
+    return {
+        "name": points[0].name if points and points[0].module == module else None,
+        "module": module,
+        "distribution": dist.name if dist is not None else None,
+        "version": dist.version if dist is not None else None,
+    }

@@ -1,0 +1,128 @@
+"""Task: which plugins are installed, what each gives, and what is wrong with them. No library is imported for it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from arrayferry._errors import ArrayFerryError, describe_error
+from arrayferry._registry.discovery import GROUP, contributions
+from arrayferry._registry.registry import default_registry
+
+__all__ = ["answer", "describe_point"]
+
+
+def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield one message.
+
+    Args:
+        names: the entry points to load; None for those that the environment allows.
+    """
+    chosen = os.environ.get("ARRAYFERRY_PLUGINS")
+    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
+        names = []
+    elif names is None and chosen is not None:
+        names = [name.strip() for name in chosen.split(",")]
+    points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.name)
+    plugins = [_load(p) if names is None or p.name in names else describe_point(p) for p in points]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        registry = default_registry()
+        backends, sources = dict(registry.backends()), list(registry.sources())
+        registry.check_converters()
+    problems = []
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        about = [plugin for plugin in plugins if _names(plugin, text)]
+        for plugin in about:
+            if plugin["status"] == "loaded":
+                remedy = "Uninstall one of the two, or let one list the other in `replaces`."
+                plugin.update(status="left out", problem=text, remedy=remedy)
+        if not about:
+            problems.append(text)
+    plugins += _registered(plugins, list(backends), [source.name for source in sources])
+    yield {
+        "plugins": plugins,
+        "problems": problems,
+        "backends": [_origin(backend, plugins, "backends") for backend in backends.values()],
+        "sources": [_origin(source, plugins, "sources") for source in sources],
+    }
+
+
+def describe_point(point: EntryPoint) -> dict[str, Any]:
+    """Return what is known of a plugin before it is loaded."""
+    return {
+        "name": point.name,
+        "module": point.value,
+        "distribution": point.dist.name if point.dist is not None else None,
+        "version": point.dist.version if point.dist is not None else None,
+        "origin": "entry point",
+        "status": "not loaded",
+        "backends": [],
+        "converters": [],
+        "containers": [],
+        "sources": [],
+        "problem": None,
+        "remedy": None,
+    }
+
+
+def _load(point: EntryPoint) -> dict[str, Any]:
+    plugin = describe_point(point)
+    try:
+        given = contributions(point.load(), point.name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        home = plugin["distribution"] or point.module
+        plugin.update(status="broken", problem=describe_error(error))
+        plugin["remedy"] = f"Update, reinstall or uninstall {home}."
+        if isinstance(error, ArrayFerryError):
+            plugin.update(problem=error.reason, remedy=error.remedy or plugin["remedy"])
+        return plugin
+    plugin["status"] = "loaded"
+    plugin["backends"] = [part.name for part in given["arrayferry_backends"]]
+    plugin["converters"] = [f"{c.source} -> {c.target}" for c in given["arrayferry_converters"]]
+    plugin["containers"] = [type(part).__qualname__ for part in given["arrayferry_containers"]]
+    plugin["sources"] = [part.name for part in given["arrayferry_sources"]]
+    return plugin
+
+
+def _names(plugin: dict[str, Any], text: str) -> bool:
+    home = plugin["distribution"]
+    return f"the plugin {plugin['name']!r} of" in text and (home is None or f" {home}" in text)
+
+
+def _registered(
+    plugins: list[dict[str, Any]], backends: list[str], sources: list[str]
+) -> list[dict[str, Any]]:
+    """Describe what was registered at run time, as by a module that Python imports at its start."""
+    found = []
+    for key, names in (("backends", backends), ("sources", sources)):
+        known = {name for plugin in plugins for name in plugin[key]}
+        for name in names:
+            if name not in known:
+                plugin = describe_point(EntryPoint(name, "", GROUP))
+                plugin.update(origin="registered", status="loaded", module=None)
+                plugin[key] = [name]
+                found.append(plugin)
+    return found
+
+
+def _origin(part: Any, plugins: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    owners = [p["name"] for p in plugins if p["status"] == "loaded" and part.name in p[key]]
+    try:
+        installed = bool(part.installed)
+    except Exception:  # which problem() tells later
+        installed = True
+    remedy = None if installed else f"pip install {part.install or part.name}"
+    return {
+        "name": part.name,
+        "names": [getattr(part, "namespace", ""), part.package, *getattr(part, "aliases", ())],
+        "package": part.package,
+        "plugin": owners[0] if owners else None,
+        "installed": installed,
+        "remedy": remedy,
+    }

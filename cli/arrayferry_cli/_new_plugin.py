@@ -1,0 +1,215 @@
+"""`arrayferry new-plugin`: the distribution of a plugin, to be filled in."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shlex
+import sys
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from textwrap import indent
+from typing import Any
+
+import arrayferry
+
+from ._ask import NoAnswerError, ask, without_paths
+from ._screen import Screen
+
+__all__ = ["RefusedError", "show", "write"]
+
+PREFIX = "arrayferry-"
+
+
+class RefusedError(Exception):
+    """A plugin of that name, or in that place, is not written."""
+
+
+def write(name: str, package: str, directory: Path, timeout: float) -> dict[str, Any]:
+    """Write a distribution.
+
+    Args:
+        name: the name of the backend, or of the distribution.
+        package: the module of the library.
+        directory: the folder in which the folder of the distribution is made.
+        timeout: seconds that importing the library may take.
+
+    Returns:
+        What was written, and what could not be found out.
+
+    Raises:
+        RefusedError: a name is wrong or taken, or there is something in that place. Nothing was written.
+    """
+    backend = _checked_name(name)
+    _checked_package(package, backend)
+    found = _look(backend, package, timeout)
+    distribution = PREFIX + backend.replace("_", "-")
+    folder = directory / distribution
+    texts = _texts(backend, package, distribution, found)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+        (folder / "tests").mkdir()
+        for path, text in texts.items():
+            with (folder / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except FileExistsError:
+        raise RefusedError(
+            f"{folder} exists already. Nothing was written: pass another --directory, or remove it."
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"{folder} cannot be written: {error.strerror}.") from None
+    return {
+        "folder": str(folder),
+        "files": list(texts),
+        "backend": backend,
+        "missing": found.get("missing"),
+        "filled_in": "outline" in found and found["outline"]["to_numpy"] is not None,
+    }
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of the backend."""
+    short = name.lower().removeprefix(PREFIX).removeprefix(PREFIX.replace("-", "_"))
+    if not re.fullmatch(r"[a-z]([a-z0-9._-]*[a-z0-9])?", short, re.ASCII):
+        raise RefusedError(
+            f"{name!r} is not the name of a distribution. Use letters, digits, and - between them, and begin with a "
+            "letter, such as mylib or arrayferry-mylib."
+        )
+    backend = re.sub(r"[-_.]+", "_", short)
+    if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
+        raise RefusedError(f"{name!r} is a keyword of Python. Use another name.")
+    return backend
+
+
+def _checked_package(package: str, backend: str) -> None:
+    parts = package.split(".")
+    wrong = [part for part in parts if not part.isidentifier() or keyword.iskeyword(part)]
+    if wrong:
+        why = (
+            "is a keyword of Python"
+            if keyword.iskeyword(wrong[0])
+            else "is not the name of a module"
+        )
+        raise RefusedError(
+            f"{wrong[0]!r} {why}, so {package!r} cannot be imported. Pass what one writes after import, such as mylib "
+            "or mylib.numpy."
+        )
+    if parts[0] in ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli"):
+        raise RefusedError(
+            f"{package!r} is a part of arrayferry. Pass the module of an array library."
+        )
+    if parts[0] == f"arrayferry_{backend}":
+        raise RefusedError(
+            f"{package!r} would be the module of the plugin itself. Pass the module of the array library."
+        )
+
+
+def _look(backend: str, package: str, timeout: float) -> dict[str, Any]:
+    """Return what is known of the library."""
+    found: dict[str, Any] = {}
+    try:
+        for answer in ask("outline", timeout=timeout, name=backend, package=package):
+            found.update(answer)
+    except NoAnswerError as error:
+        found["missing"] = f"importing {package} failed: {error}"
+    if "conflict" in found:
+        raise RefusedError(
+            f"{backend!r} cannot be used: {found['conflict']}. Use another name, or that plugin."
+        )
+    if "missing" in found:
+        found["missing"] = without_paths(found["missing"])
+    return found
+
+
+def _texts(backend: str, package: str, distribution: str, found: dict[str, Any]) -> dict[str, str]:
+    module = distribution.replace("-", "_")
+    class_name = "".join(part.capitalize() for part in backend.split("_")) + "Backend"
+    values = {
+        "name": backend,
+        "package": package,
+        "distribution": distribution,
+        "module": module,
+        "class_name": class_name,
+        "version": ".".join(arrayferry.__version__.split(".")[:2]),
+        "requirement": found.get("distribution") or package.partition(".")[0].replace("_", "-"),
+        "dependencies": "",
+    }
+    if package.partition(".")[0] not in sys.stdlib_module_names:
+        guess = "" if found.get("distribution") else "  # a guess: is it called so on PyPI?"
+        values["dependencies"] = f'    "{values["requirement"]}",{guess}\n'
+    outline = found.get("outline") or {}
+    reading, held = outline.get("to_numpy"), outline.get("dtypes")
+    values["array_type"] = outline.get("array_type") or f"{package}.Array"
+    values["todo_types"] = "" if outline else " To be checked: this is a guess."
+    values["memory"] = outline.get("memory") or "writable"
+    values["to_numpy"] = _body(
+        f"import numpy as np\n\nreturn np.array({reading})" if reading else "",
+        f"Write {class_name}.to_numpy(x) in {module}.py: return the values of x, an array of {package}, as a "
+        "numpy.ndarray of the same shape and dtype, in memory of its own",
+    )
+    values["from_numpy"] = _body(
+        f"import {package}\n\nreturn {package}.asarray(x.copy())" if reading else "",
+        f"Write {class_name}.from_numpy(x) in {module}.py: return an array of {package} with the values, the shape and "
+        "the dtype of x, a numpy.ndarray, in memory of its own",
+    )
+    values["make"] = _body(
+        f"return {package}.asarray(values.copy())" if reading else "",
+        f"Write Test{class_name}.make(values) in tests/test_{backend}.py: return an array of {package} with the values, "
+        "the shape and the dtype of a numpy.ndarray, made without the plugin",
+    )
+    lacking = sorted(arrayferry.STANDARD_DTYPES - set(held)) if held else []
+    values["dtypes"] = ""
+    if lacking:
+        names = ", ".join(f'"{name}"' for name in lacking)
+        values["dtypes"] = (
+            "\n    def dtypes(self) -> frozenset[str]:\n"
+            '        """Return the names of the dtypes that its arrays can have."""\n'
+            f"        return af.STANDARD_DTYPES - {{{names}}}\n"
+        )
+    paths = {
+        "pyproject.toml.txt": "pyproject.toml",
+        "README.md.txt": "README.md",
+        "plugin.py.txt": f"{module}.py",
+        "test_plugin.py.txt": f"tests/test_{backend}.py",
+    }
+    template = files("arrayferry_cli") / "template"
+    return {
+        path: Template((template / name).read_text(encoding="utf-8")).substitute(values)
+        for name, path in paths.items()
+    }
+
+
+def _body(code: str, task: str) -> str:
+    """Return the body of a method, or one that says what to write."""
+    return indent(code or f"raise NotImplementedError(\n{_quoted(task)}\n)", " " * 8)
+
+
+def _quoted(text: str, width: int = 90) -> str:
+    """Return string literals of a limited width that make up a text."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if len(line) + len(word) > width:
+            lines.append(line)
+            line = ""
+        line += f"{word} "
+    lines.append(line.rstrip())
+    return "\n".join(f'    "{each}"' for each in lines)
+
+
+def show(written: dict[str, Any], package: str, screen: Screen) -> None:
+    """Print what was written, and what to do next."""
+    screen.say(f"{written['folder']} was written:")
+    for path in written["files"]:
+        screen.say(path, indent=2)
+    if written["filled_in"]:
+        screen.say(
+            f"The methods are filled in after a look at {package}. Check them: the tests do too."
+        )
+    else:
+        why = written["missing"] or f"it is not known how values are read from arrays of {package}"
+        screen.say(f"The methods are yet to be written, since {why}.")
+    screen.say("Next:")
+    screen.say(f"pip install -e {shlex.quote(written['folder'] + '[test]')}", indent=2)
+    screen.say(f"pytest {shlex.quote(written['folder'])}", indent=2)

@@ -1,0 +1,129 @@
+"""What the commands print: for a terminal of any width, and plain where the output goes elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["Screen"]
+
+UNLIMITED = 100_000
+
+STYLES = {
+    "usable": "green",
+    "loaded": "green",
+    "passed": "green",
+    "shared": "green",
+    "not usable": "bold red",
+    "broken": "bold red",
+    "left out": "bold red",
+    "failed": "bold red",
+    "skipped": "yellow",
+    "not installed": "dim",
+    "not loaded": "dim",
+}
+"""How words are shown where they are the whole text of a cell."""
+
+
+class Screen:
+    """Standard output, and progress on standard error."""
+
+    def __init__(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
+                stream.reconfigure(errors="backslashreplace")
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
+        terminal = sys.stdout.isatty()
+        self.console = Console(
+            highlight=False,
+            markup=False,
+            emoji=False,
+            color_system=None if plain or not terminal else "auto",
+            width=shutil.get_terminal_size().columns if terminal else UNLIMITED,
+        )
+        self._progress = Console(
+            stderr=True, highlight=False, markup=False, color_system=None if plain else "auto"
+        )
+
+    def say(self, text: str = "", style: str = "", indent: int = 0, hang: int = 2) -> None:
+        """Print a text, wrapped between words if it is for a terminal.
+
+        Args:
+            text: the text.
+            style: of rich.
+            indent: spaces before each line.
+            hang: further spaces before the lines that follow where a line is too long.
+        """
+        for line in text.split("\n"):
+            self._print(Text(line, style=style), indent, hang)
+
+    def _print(self, text: Text, indent: int, hang: int = 2) -> None:
+        if self.console.width < 4 * (indent + hang):
+            indent = hang = 0
+        lines = text.wrap(self.console, max(self.console.width - indent - hang, 1)) or [text]
+        for number, line in enumerate(lines):
+            line.rstrip()
+            before = " " * (indent + (hang if number else 0)) if line else ""
+            self.console.print(Text(before) + line, soft_wrap=True)
+
+    def heading(self, text: str) -> None:
+        """Print a heading after an empty line."""
+        self.say()
+        self.say(text, style="bold")
+
+    def fits(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> bool:
+        """Tell whether rows fit into the width as a table."""
+        return indent + sum(_widths(columns, rows)) + 2 * (len(columns) - 1) <= self.console.width
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Print rows in columns. Where a terminal is too narrow for them, each row becomes a few lines."""
+        if not self.fits(columns, rows, indent):
+            self._records(columns, rows, indent)
+            return
+        widths = _widths(columns, rows)
+        for cells, header in ((columns, True), *((row, False) for row in rows)):
+            line = Text(" " * indent)
+            for width, cell in zip(widths, cells, strict=True):
+                line.append(cell, style="dim" if header else STYLES.get(cell, ""))
+                line.append(" " * (width - len(cell) + 2))
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
+
+    def _records(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> None:
+        for row in rows:
+            self.say(row[0], style="bold", indent=indent)
+            for column, cell in zip(columns[1:], row[1:], strict=True):
+                if cell:
+                    text = Text(f"{column}: " if column else "", style="dim")
+                    text.append(cell, style=STYLES.get(cell, "not dim"))
+                    self._print(text, indent + 2)
+
+    def data(self, value: Any) -> None:
+        """Print JSON."""
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[Any]:
+        """Show that work is going on, if somebody can see it. Yield a function that changes the text."""
+        if not self._progress.is_terminal or self._progress.is_dumb_terminal:
+            yield lambda text: None
+            return
+
+        def line(text: str) -> Text:
+            return Text(text, no_wrap=True, overflow="ellipsis")
+
+        with self._progress.status(line(text), spinner="line") as status:
+            yield lambda text: status.update(line(text))
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, (column, *(row[n] for row in rows)))) for n, column in enumerate(columns)]

@@ -1,0 +1,87 @@
+"""A plugin alone with the built-in ones, so that no other plugin that is installed changes what its tests find."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+
+from arrayferry._errors import PluginWarning, UnknownBackendError
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import GROUP, HOME
+from arrayferry._registry.registry import default_registry
+
+__all__ = ["find_backend", "only_plugins"]
+
+_VARIABLE = "ARRAYFERRY_PLUGINS"
+
+
+def find_backend(name: str) -> Backend:
+    """Find a backend by name. Plugins that are left out because of a fault do not warn.
+
+    Raises:
+        UnknownBackendError: there is none. The text tells which plugins were left out, since it may be one of these.
+    """
+    registry = default_registry()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PluginWarning)
+            return registry.backend(name)
+    except UnknownBackendError as error:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            registry.refresh()
+        about = [str(w.message) for w in caught if name in str(w.message)]
+        if about:
+            error.remedy = f"{' '.join(about)}. {error.remedy}"
+        raise
+
+
+@contextmanager
+def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
+    """Load only the built-in plugins, those of the distribution of a part, and those of some others.
+
+    What was registered at run time stays. Nothing is loaded again where no other plugin is installed.
+
+    Args:
+        tested: the backend or source under test.
+        others: names of further backends.
+    """
+    points = list(entry_points(group=GROUP))
+    parts = (tested, *map(find_backend, others))
+    wanted = {_top(type(part).__module__) for part in parts}
+    homes = {_home(p) for p in points if _top(p.module) in wanted}
+    kept = [p for p in points if _top(p.module) in wanted | {HOME} or _home(p) in homes]
+    before = os.environ.get(_VARIABLE)
+    if before is not None:
+        chosen = [name.strip() for name in before.split(",")]
+        points = [point for point in points if point.name in chosen]
+    kept = [p for p in points if _top(p.module) in wanted | {HOME} or _home(p) in homes]
+    if len(kept) == len(points):
+        yield
+        return
+    registry = default_registry()
+    os.environ[_VARIABLE] = ",".join(point.name for point in kept)
+    try:
+        registry.refresh()
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PluginWarning)  # they are told where they are used
+            registry.refresh()
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _home(point: EntryPoint) -> str:
+    """Return the distribution of a plugin, or its module if there is none."""
+    return point.dist.name if point.dist is not None else point.module

@@ -1,0 +1,59 @@
+"""Comparison of arrays, and names of types, for the messages of the contract kit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["describe_type", "same"]
+
+
+def same(found: Any, expected: Any, what: str, fix: str = "") -> None:
+    """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN.
+
+    Args:
+        found: what a plugin returned.
+        expected: what it should be.
+        what: what was done.
+        fix: what the author of the plugin can change.
+    """
+    import numpy as np
+
+    fix = f". {fix.removesuffix('.')}" if fix else ""
+    assert found.shape == expected.shape, (
+        f"{what}: shape {found.shape} instead of {expected.shape}{fix}"
+    )
+    assert found.dtype == expected.dtype, (
+        f"{what}: dtype {found.dtype} instead of {expected.dtype}{fix}"
+    )
+    ours, theirs = np.array(found), np.array(expected)
+    equal = ours.tobytes() == theirs.tobytes()
+    if not equal and ours.dtype.kind in "fc":  # NaNs may differ in their bits
+        nan = np.isnan(theirs)
+        equal = (
+            bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
+        )
+    if not equal:
+        raise AssertionError(f"{what}: {_first_difference(ours, theirs)}{fix}")
+
+
+def _first_difference(ours: Any, theirs: Any) -> str:
+    import numpy as np
+
+    pairs = zip(ours.ravel(), theirs.ravel(), strict=True)
+    differing = [n for n, (a, b) in enumerate(pairs) if a.tobytes() != b.tobytes()]
+    first = differing[0]
+    index = ", ".join(str(int(i)) for i in np.unravel_index(first, ours.shape))
+    where = f"at [{index}]" if index else "in its only element"
+    count = f" ({len(differing)} of {ours.size} elements differ)" if ours.size > 1 else ""
+    return f"{ours.ravel()[first]} instead of {theirs.ravel()[first]} {where}{count}"
+
+
+def describe_type(value: Any) -> str:
+    """Return the dotted path of the type of a value, as short as it can be imported."""
+    import sys
+
+    cls = type(value)
+    top = sys.modules.get(cls.__module__.partition(".")[0])
+    if getattr(top, cls.__qualname__, None) is cls and top is not None:
+        return f"{top.__name__}.{cls.__qualname__}".removeprefix("builtins.")
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")

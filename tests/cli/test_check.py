@@ -1,0 +1,148 @@
+"""`arrayferry check`: the contract kit on installed plugins, whatever they do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from distributions import plugin, write_distribution
+
+from arrayferry_cli import _check
+from arrayferry_cli._screen import Screen
+
+CONVERTERS = """
+import arrayferry as af
+
+class Lossy(af.Converter):
+    source, target = "numpy", "torch"
+    def convert(self, x, device=None, copy=None):
+        import torch
+        return torch.from_numpy(x.round(-1))
+
+def arrayferry_converters():
+    return [Lossy()]
+"""
+CONTAINER = """
+import arrayferry as af
+
+class Box(af.Container):
+    types = ("boxes.Box",)
+    def children(self, value):
+        return [value]
+    def rebuild(self, value, children):
+        return children[0]
+
+def arrayferry_containers():
+    return [Box()]
+"""
+
+
+def checks(run, *arguments):
+    status, out, _ = run("check", *arguments, "--json")
+    found = json.loads(out)
+    assert status == (0 if found["ok"] else 1)
+    return found["checks"]
+
+
+@pytest.mark.parametrize("name", ["sparse", "mlx"])
+def test_the_example_plugins_pass(run, only, name):
+    only("numpy", name)
+    pytest.importorskip(name)
+    (found,) = checks(run, f"arrayferry_{name}")
+    assert found["backend"] == name
+    assert {test["outcome"] for test in found["tests"]} == {"passed"}
+    assert len(found["tests"]) > 30
+
+
+def test_a_plugin_that_passes(run, only, installed):
+    only("numpy", "toy")
+    write_distribution(installed, "toy", plugin("toy"))
+    status, out, _ = run("check", "arrayferry_toy")
+    assert status == 0, out
+    assert out.startswith("toy: ")
+    assert "failed" not in out
+    assert "arrays were made by from_numpy() of the plugin\n" in out
+
+
+FAULTS = """
+    def from_numpy(self, x, device=None):
+        if x.shape == (5,):
+            import os
+            os.abort()
+        return Array(x)
+
+    def is_traced(self, x):
+        return True
+
+    def devices(self):
+        raise RuntimeError("no devices")
+
+    def copy"""
+
+
+def test_a_plugin_that_fails(run, only, installed, capfd):
+    only("numpy", "toy", "odd")
+    write_distribution(installed, "toy", plugin("toy").replace("\n    def copy", FAULTS))
+    (installed / "odd").mkdir()
+    write_distribution(installed, "odd", "raise RuntimeError('odd')")
+    (found,) = checks(run, "arrayferry-toy")
+    tests = {test["name"]: test for test in found["tests"]}
+    assert tests["test_arrays_are_not_traced"]["outcome"] == "failed"
+    assert "Return False from is_traced(x)" in tests["test_arrays_are_not_traced"]["message"]
+    assert tests["test_from_numpy"]["outcome"] == "crashed"
+    assert "it crashed with SIGABRT" in tests["test_from_numpy"]["message"]
+    assert tests["test_special_values_are_kept"]["outcome"] == "passed"
+    _check.show({"checks": [found]}, Screen())
+    out = capfd.readouterr().out
+    assert (
+        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced() is"
+        in out
+    )
+
+
+def test_arrays_that_cannot_be_written_to(run, only, installed):
+    only("numpy", "toy")
+    code = (
+        plugin("toy")
+        .replace("__setitem__", "set")
+        .replace("self.values = values", "self._values = values")
+    )
+    write_distribution(installed, "toy", code.replace("x.values", "x._values"))
+    (found,) = checks(run, "toy")
+    outcomes = {test["name"]: test for test in found["tests"]}
+    assert outcomes["test_memory_is_as_stated"]["outcome"] == "skipped"
+    assert "or set memory to 'immutable'" in outcomes["test_memory_is_as_stated"]["message"]
+
+
+def test_a_plugin_with_converters_alone(run, installed):
+    write_distribution(installed, "lossy", CONVERTERS)
+    (found,) = checks(run, "arrayferry-lossy")
+    (test,) = found["tests"]
+    assert found["backend"] == "numpy"
+    assert test["outcome"] == "failed"
+    assert "<Converter numpy -> torch>" in test["message"]
+
+
+def test_a_plugin_that_is_left_out(run, installed):
+    write_distribution(installed, "broken", "import not_there")
+    status, out, _ = run("check", "arrayferry.broken")
+    assert status == 1
+    assert "ModuleNotFoundError: No module named 'not_there'" in out
+    assert "Update, reinstall or uninstall arrayferry-broken." in out
+
+
+def test_a_library_that_is_not_installed(run, installed):
+    write_distribution(installed, "absent", plugin("absent", "not_there"))
+    status, out, _ = run("check", "absent")
+    assert (status, out) == (1, "absent is not installed. Run: pip install absent\n")
+
+
+def test_what_cannot_be_checked(run, installed):
+    write_distribution(installed, "boxes", CONTAINER)
+    for name in ("boxes", "h5py"):
+        status, _, err = run("check", name)
+        assert status == 2
+        assert err.startswith(f"Error: {name} has no backend and no converter")
+    status, _, err = run("check", "arrayferry-boxe")
+    assert status == 2
+    assert "Did you mean 'arrayferry-boxes'?" in err

@@ -1,0 +1,61 @@
+"""docs/command.md shows what the command prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[2] / "docs/command.md").read_text()
+SHOWN = dict(re.findall(r"```\n\$ arrayferry (.*?)\n(.*?)```", TEXT, re.DOTALL))
+
+
+def test_every_command_is_shown():
+    assert {shown.split()[0] for shown in SHOWN} == {
+        "--help",
+        "doctor",
+        "routes",
+        "check",
+        "new-plugin",
+    }
+
+
+@pytest.mark.parametrize("command", ["--help", "new-plugin mylib --package mylib"])
+def test_output(run, monkeypatch, tmp_path, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(*command.split())[1] == SHOWN[command]
+
+
+def test_routes(run, only):
+    only("numpy", "torch", "dask")
+    assert run("routes", "dask", "torch")[1] == SHOWN["routes dask torch"]
+    shown = [line.split() for line in SHOWN["routes"].splitlines()]
+    header, cells = shown[0][3:], {row[0]: row[1:] for row in shown[1:]}
+    routes = json.loads(run("routes", "--json")[1])["routes"]
+    words = {"share": "shared", "copy": "copied", "compute": "computed"}
+    for route in routes:
+        costs = [step["cost"] for step in route["steps"]]
+        word = words[max(costs, key=list(words).index)] if costs else "itself"
+        assert cells[route["source"]][header.index(route["target"])] == word
+
+
+def test_doctor(run, only):
+    only("numpy")
+    _, out, _ = run("doctor")
+    shown = SHOWN["doctor"].splitlines()
+    for line, other in zip(out.splitlines()[:2], shown[:2], strict=True):
+        assert (
+            re.sub(r"[\d.]+\S*", "", line).split()[:2]
+            == re.sub(r"[\d.]+\S*", "", other).split()[:2]
+        )
+    for heading in ("Libraries", "Plugins", "Nothing is broken."):
+        assert heading in out.splitlines()
+        assert heading in shown
+    _, out, _ = run("doctor", "--json")
+    found = json.loads(out)
+    documented = set(re.findall(r"`(\w+)`", TEXT.partition("## routes")[0]))
+    keys = {*found, *found["libraries"][0], *found["plugins"][0]}
+    assert keys - documented == set()

@@ -1,0 +1,190 @@
+"""`arrayferry doctor`: nothing that is installed takes it down, and it says what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from distributions import plugin, write_distribution
+
+import arrayferry as af
+from arrayferry_cli._ask import without_paths
+from arrayferry_cli._child import survey
+
+CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
+HANG = "import threading\nthreading.Event().wait()"
+LIBRARIES = {
+    "crashing": (CRASH, "importing it failed: it crashed with SIGSEGV"),
+    "exiting": (
+        "import os\nprint('bye')\nos._exit(3)",
+        "ended the process with exit status 3 (bye)",
+    ),
+    "leaving": ("import sys\nsys.exit(3)", "failed with SystemExit: 3"),
+    "missing": ("import not_there", "No module named 'not_there'"),
+    "aborting": (
+        f"raise ImportError('cannot open {Path.home()}/lib/libcuda.so, /data/someone/x.so')",
+        "cannot open .../lib/libcuda.so, .../x.so",
+    ),
+}
+
+
+def report(run, *options):
+    status, out, _ = run("doctor", "--json", *options)
+    found = json.loads(out)
+    assert status == (0 if found["ok"] else 1)
+    return found
+
+
+def by_name(found, what):
+    return {part["name"]: part for part in found[what]}
+
+
+def test_what_works(run, only):
+    only("numpy", "cupy")
+    found = report(run)
+    assert found["ok"] is True
+    assert found["schema"] == 1
+    assert set(found) == {
+        "schema", "ok", "python", "implementation", "platform", "versions", "settings", "libraries",
+        "plugins", "problems",
+    }  # fmt: skip
+    assert found["versions"]["arrayferry"] == af.__version__
+    assert set(found["versions"]) == {
+        "arrayferry",
+        "numpy",
+        "array-api-compat",
+        "pluggy",
+        "gymnasium",
+    }
+    assert found["settings"] == {"ARRAYFERRY_PLUGINS": "numpy,cupy"}
+    numpy = by_name(found, "libraries")["numpy"]
+    assert numpy["status"] == "usable"
+    assert numpy["version"] == found["versions"]["numpy"]
+    assert numpy["devices"] == ["cpu"]
+    assert numpy["float64"] is True
+    plugins = by_name(found, "plugins")
+    assert plugins["numpy"]["status"] == "loaded"
+    assert plugins["numpy"]["origin"] == "entry point"
+    assert plugins["numpy"]["distribution"] == "arrayferry"
+    assert plugins["torch"]["status"] == "not loaded"
+
+
+def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
+    write_distribution(installed, "absent", plugin("absent", "not_there"))
+    only("numpy", "absent")
+    absent = by_name(report(run), "libraries")["absent"]
+    assert absent["status"] == "not installed"
+    assert absent["remedy"] == "pip install absent"
+    status, out, _ = run("doctor")
+    assert status == 0
+    assert out.endswith("Nothing is broken.\n")
+
+
+def test_x64_of_jax(run, only, monkeypatch):
+    only("numpy", "jax")
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert by_name(report(run), "libraries")["jax"]["float64"] is True
+
+
+def test_libraries_that_fail(run, only, installed):
+    for name, (code, _) in LIBRARIES.items():
+        (installed / f"{name}_library.py").write_text(code)
+        write_distribution(installed, name, plugin(name, f"{name}_library"))
+    (installed / "noisy_library.py").write_text("import os\nprint('x' * 99)\nos.write(1, b'noise')")
+    write_distribution(installed, "noisy", plugin("noisy", "noisy_library"))
+    write_distribution(
+        installed, "lying", plugin("lying").replace("return Array(x)", "return Array(x + 1)")
+    )
+    only("numpy", "noisy", "lying", *LIBRARIES)
+    found = report(run)
+    assert found["ok"] is False
+    libraries = by_name(found, "libraries")
+    for name, (_, words) in LIBRARIES.items():
+        assert libraries[name]["status"] == "not usable"
+        assert words in libraries[name]["problem"], libraries[name]
+    assert libraries["lying"]["problem"] == "an array of [1, 2, 3] came back as [2. 3. 4.]"
+    assert libraries["noisy"]["status"] == libraries["numpy"]["status"] == "usable"
+    assert str(Path.home()) not in json.dumps(found)
+
+
+def test_a_library_that_hangs(run, only, installed):
+    (installed / "hanging_library.py").write_text(HANG)
+    write_distribution(installed, "hanging", plugin("hanging", "hanging_library"))
+    only("hanging")
+    status, out, _ = run("doctor", "--timeout", "5")
+    assert status == 1
+    assert "library hanging: importing it failed: there was no answer within 5 seconds" in out
+
+
+PLUGINS = {
+    "crashing": (CRASH, "loading it failed: it crashed with SIGSEGV"),
+    "failing": ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
+    "leaving": ("import sys\nsys.exit(3)", "SystemExit: 3"),
+    "empty": ("", "implements no hook"),
+    "classes": (plugin("classes").replace("[Toy()]", "[Toy]"), "where a Backend is expected"),
+    "taken": (plugin("taken").replace('"taken"', '"numpy"'), "the name 'numpy' is taken by"),
+}
+
+
+def test_plugins_that_fail(run, only, installed):
+    for name, (code, _) in PLUGINS.items():
+        write_distribution(installed, name, code)
+    write_distribution(installed, "working", plugin("working"))
+    only("numpy", "working", "nmupy", *PLUGINS)
+    status, out, _ = run("doctor")
+    assert status == 1
+    lines = [line.strip() for line in out.splitlines()]
+    for name, (_, words) in PLUGINS.items():
+        line = next(line for line in lines if line.startswith(f"plugin {name}: "))
+        assert words in line
+        assert lines[lines.index(line) + 1].endswith("."), out  # what to do
+    assert "arrayferry-working 1.0, entry point, loaded: working" in lines
+    assert "Update, reinstall or uninstall arrayferry-failing." in lines
+    assert "\x1b" not in out
+
+
+def test_a_name_that_no_plugin_has(run, only):
+    only("numpy", "nmupy")
+    found = report(run)
+    assert found["ok"] is False
+    (problem,) = found["problems"]
+    assert "'nmupy'" in problem
+    assert "Did you mean 'numpy'?" in problem
+
+
+def test_what_is_registered_at_run_time(register):
+    class Mine(af.Backend):
+        name, package, array_types = "mine", "builtins", ("builtins.Nothing",)
+        to_numpy = from_numpy = None
+
+    register(Mine())
+    (found,) = survey.answer([])
+    mine = by_name(found, "plugins")["mine"]
+    assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no paths, and/or a/b/c", "no paths, and/or a/b/c"),
+        ("open '/opt/a b/c.so'", "open '.../a b/c.so'"),
+        (r"open C:\Users\someone\x.dll", "open .../x.dll"),
+        (
+            "pip install 'dask[array]' (or https://a.org/b/c)",
+            "pip install 'dask[array]' (or https://a.org/b/c)",
+        ),
+        (f"{Path.home()}: no", "...: no"),
+    ],
+)
+def test_paths_are_not_told(text, shown):
+    assert without_paths(text) == shown
+
+
+def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
+    only("numpy")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run("doctor")[0] == 0

@@ -1,0 +1,260 @@
+"""`arrayferry new-plugin`: a distribution that can be installed, whose tests say what is left to write."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from distributions import plugin, write_distribution
+
+LIBRARY = '''
+"""A little array library: values in lists, which never change."""
+
+import math
+import struct
+
+
+class NDArray:
+    def __init__(self, cells, shape, kind):
+        self._cells, self.shape, self.kind = tuple(cells), tuple(shape), kind
+
+    def cells(self):
+        return list(self._cells)
+
+
+def from_cells(cells, shape, kind):
+    if kind not in ("float32", "float64", "int32"):
+        raise TypeError(f"no kind {kind}")
+    if len(cells) != math.prod(shape):
+        raise ValueError("shape")
+    return NDArray(cells, shape, kind)
+'''
+ARRAY_API = """
+import numpy
+
+class Array:
+    def __init__(self, values):
+        self._values = values
+
+    def __setitem__(self, index, value):
+        self._values[index] = value
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values
+
+def asarray(x):
+    if x.dtype.kind == "c":
+        raise TypeError("no complex numbers")
+    return Array(x)
+"""
+TO_NUMPY = "import numpy as np\n\nreturn np.array(x.cells(), x.kind).reshape(x.shape)"
+FROM_NUMPY = (
+    "import littlelib\n\nreturn littlelib.from_cells(x.ravel().tolist(), x.shape, x.dtype.name)\n\n"
+)
+DTYPES = '    def dtypes(self):\n        return {"float32", "float64", "int32"}\n'
+MAKE = "return littlelib.from_cells(values.ravel().tolist(), values.shape, values.dtype.name)"
+
+
+def pip_install(folder, target):
+    """Install a distribution into a folder, without network, dependencies, or a change of this environment."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    options = [
+        "--no-deps",
+        "--no-build-isolation",
+        "--upgrade",
+        "--target",
+        str(target),
+        str(folder),
+    ]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def run_tests(folder, *places, only="test_"):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, places), *sys.path])}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        only,
+        "--tb=line",
+        str(folder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
+    return done.returncode, done.stdout
+
+
+def fill_in(path, method, code, after=""):
+    """Replace the body that raises NotImplementedError."""
+    head, start, rest = path.read_text().partition(f"    def {method}(")
+    before, _, tail = rest.partition("        raise NotImplementedError(\n")
+    _, _, tail = tail.partition("        )\n")
+    body = textwrap.indent(code, " " * 8)
+    path.write_text(f"{head}{start}{before}{body}\n{after}{tail}")
+
+
+def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
+    (installed / "littlelib.py").write_text(LIBRARY)
+    status, out, _ = run(
+        "new-plugin", "Little-Lib", "--package", "littlelib", "--directory", str(tmp_path)
+    )
+    folder = tmp_path / "arrayferry-little-lib"
+    assert status == 0
+    only("numpy", "little_lib")
+    assert "littlelib has no asarray()" in out
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        "pyproject.toml",
+        "README.md",
+        "arrayferry_little_lib.py",
+        "tests/test_little_lib.py",
+    }
+    site = tmp_path / "site"
+
+    pip_install(folder, site)
+    status, out = run_tests(folder, site, installed, only="numpy or recognised or copy or pickled")
+    assert status == 1
+    failures = [line for line in out.splitlines() if "Error: " in line and "FAILED" not in line]
+    tasks = ("Write TestLittleLibBackend.make(values) in tests/test_little_lib.py",
+             "Write LittleLibBackend.to_numpy(x) in arrayferry_little_lib.py",
+             "Write LittleLibBackend.from_numpy(x) in arrayferry_little_lib.py")  # fmt: skip
+    assert failures
+    assert [line for line in failures if not any(task in line for task in tasks)] == []
+    assert tasks[0] in out
+    assert tasks[2] in out
+
+    module, tests = folder / "arrayferry_little_lib.py", folder / "tests/test_little_lib.py"
+    fill_in(tests, "make", MAKE)
+    fill_in(module, "to_numpy", TO_NUMPY)
+    fill_in(module, "from_numpy", FROM_NUMPY, DTYPES)
+    shutil.copy(module, site)
+    status, out = run_tests(folder, site, installed, only="recognised")
+    assert status == 1
+    assert "Set array_types" in out
+    assert "'littlelib.NDArray'" in out
+    code = module.read_text().replace("littlelib.Array", "littlelib.NDArray")
+    module.write_text(code.replace('memory = "writable"', 'memory = "immutable"'))
+    shutil.copy(module, site)
+    status, out = run_tests(folder, site, installed)
+    assert status == 0, out
+    assert "skipped" not in out
+
+    sys.path.insert(0, str(site))
+    try:
+        found = json.loads(run("doctor", "--json")[1])
+    finally:
+        sys.path.remove(str(site))
+    assert found["ok"]
+    (mine,) = [p for p in found["plugins"] if p["distribution"] == "arrayferry-little-lib"]
+    assert (mine["status"], mine["version"], mine["backends"]) == (
+        "loaded",
+        "0.1.0",
+        ["little_lib"],
+    )
+    assert {"little_lib": "usable"}.items() <= {
+        x["name"]: x["status"] for x in found["libraries"]
+    }.items()
+    script = (
+        "import numpy as np, arrayferry as af\n"
+        "x = af.convert({'x': np.ones(2, np.float32)}, 'little_lib')['x']\n"
+        "print(type(x).__name__, af.convert(x, 'numpy'), af.convert(x, 'torch'))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(installed), *sys.path])}
+    env.pop("ARRAYFERRY_PLUGINS")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=120
+    )
+    assert done.stdout == "NDArray [1. 1.] tensor([1., 1.])\n", done.stderr
+
+
+def test_what_can_be_seen_is_filled_in(run, only, tmp_path, installed):
+    (installed / "apilib.py").write_text(ARRAY_API)
+    status, out, _ = run("new-plugin", "api", "--package", "apilib", "--directory", str(tmp_path))
+    assert status == 0
+    assert "filled in after a look at apilib" in out
+    only("numpy", "api")
+    folder = tmp_path / "arrayferry-api"
+    code = (folder / "arrayferry_api.py").read_text()
+    assert 'array_types = ("apilib.Array",)' in code
+    assert 'memory = "writable"' in code
+    assert 'af.STANDARD_DTYPES - {"complex128", "complex64"}' in code
+    site = tmp_path / "site"
+    pip_install(folder, site)
+    status, out = run_tests(folder, site, installed)
+    assert status == 0, out
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "words"),
+    [
+        ("3d", "x", "begin with a letter"),
+        ("a/b", "x", "is not the name of a distribution"),
+        ("..", "x", "is not the name of a distribution"),
+        ("", "x", "is not the name of a distribution"),
+        ("arrayferry-", "x", "is not the name of a distribution"),
+        ("numé", "x", "is not the name of a distribution"),
+        ("class", "x", "'class' is a keyword of Python"),
+        ("mine", "import", "'import' is a keyword of Python"),
+        ("mine", "a-b", "'a-b' is not the name of a module"),
+        ("mine", "a..b", "'' is not the name of a module"),
+        ("mine", "arrayferry", "is a part of arrayferry"),
+        ("mine", "arrayferry_mine", "the module of the plugin itself"),
+        ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
+        ("mine", "torch", "torch has a backend already, 'torch'"),
+        ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
+        ("taken", "x", "is taken by the backend 'taken' of the plugin 'taken'"),
+    ],
+)
+def test_wrong_names_are_refused(run, tmp_path, installed, name, package, words):
+    write_distribution(installed, "taken", plugin("taken"))
+    place = tmp_path / "place"
+    status, out, err = run("new-plugin", name, "--package", package, "--directory", str(place))
+    assert (status, out) == (2, "")
+    assert words in err
+    assert not place.exists()
+
+
+def test_arrays_of_a_known_library_are_refused(run, tmp_path, installed):
+    (installed / "mytorch.py").write_text("from torch import asarray")
+    status, _, err = run(
+        "new-plugin", "mine", "--package", "mytorch", "--directory", str(tmp_path / "p")
+    )
+    assert status == 2
+    assert "is an array of the backend 'torch'" in err
+
+
+def test_nothing_is_overwritten(run, tmp_path):
+    arguments = ("new-plugin", "mine", "--package", "not_there", "--directory", str(tmp_path))
+    status, out, _ = run(*arguments)
+    assert status == 0
+    assert "not_there is not installed here" in out
+    assert "# a guess" in (tmp_path / "arrayferry-mine/pyproject.toml").read_text()
+    written = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for _ in range(2):
+        status, _, err = run(*arguments)
+        assert status == 2
+        assert "exists already. Nothing was written" in err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == written
+    for part in (tmp_path / "arrayferry-other", tmp_path / "file"):
+        part.write_text("mine")
+    status, _, err = run("new-plugin", "other", *arguments[2:])
+    assert (status, (tmp_path / "arrayferry-other").read_text()) == (2, "mine")
+    status, _, err = run(*arguments[:-1], str(tmp_path / "file"))
+    assert status == 2
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_library_that_crashes(run, tmp_path, installed):
+    (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    status, out, _ = run("new-plugin", "mine", "--package", "crash", "--directory", str(tmp_path))
+    assert status == 0
+    assert "importing crash failed: it crashed with SIGSEGV" in out

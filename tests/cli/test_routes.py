@@ -1,0 +1,127 @@
+"""`arrayferry routes`: what `arrayferry.route` says, for all pairs, one library, or one pair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from distributions import plugin, write_distribution
+
+import arrayferry as af
+
+
+def test_all_pairs_agree_with_the_library(run, only):
+    only("numpy", "dask")
+    status, out, _ = run("routes", "--json")
+    found = json.loads(out)
+    assert (status, found["schema"]) == (0, 1)
+    assert len(found["routes"]) == 4
+    for each in found["routes"]:
+        route = af.route(each["source"], each["target"])
+        assert each["text"] == str(route)
+        assert each["copies"] == route.copies
+        assert [step["cost"] for step in each["steps"]] == [step.cost for step in route.steps]
+    status, out, _ = run("routes")
+    table = [line.split() for line in out.splitlines()]
+    assert table[0] == ["from", "\\", "to", "dask", "numpy"]
+    assert ["numpy", "copied", "itself"] in table
+    assert ["dask", "itself", "computed"] in table
+
+
+def test_one_library(run, only):
+    only("numpy", "dask", "cupy")
+    status, out, _ = run("routes", "nmupy")
+    assert status == 2
+    status, out, _ = run("routes", "numpy")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()[:2]] == [
+        ["from", "numpy", "to", "numpy"],
+        ["dask", "copied", "computed"],
+    ]
+    assert "not installed: cupy\n" in out or "cupy" in out.splitlines()[2]
+
+
+def test_one_source(run, only):
+    only("numpy", "h5py")
+    status, out, _ = run("routes", "h5py")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()] == [["from", "h5py"], ["numpy", "computed"]]
+
+
+def test_a_pair_step_by_step(run, only, installed):
+    write_distribution(installed, "toy", plugin("toy"))
+    only("numpy", "torch", "jax", "dask", "toy")
+    status, out, _ = run("routes", "jnp", "torch")
+    assert status == 0
+    assert "jax (cpu) -> torch (cpu) copied" in out
+    assert (
+        f"by the converter JaxToTorch of arrayferry_plugins.jax_ (arrayferry {af.__version__})"
+        in out
+    )
+    status, out, _ = run("routes", "dask", "toy")
+    assert "1. dask (cpu) -> numpy (cpu) computed" in out
+    assert "by DaskBackend.to_numpy()" in out
+    assert "2. numpy (cpu) -> toy (cpu) shared" in out
+    assert "the result has memory of its own" in out
+    status, out, _ = run("routes", "numpy", "toy")
+    assert "the result shares its memory with the source" in out
+    status, out, _ = run("routes", "toy", "toy")
+    assert "there is nothing to do" in out
+
+
+def test_several_devices(run, only, monkeypatch, installed):
+    code = plugin("toy").replace(
+        "    def copy",
+        '    def devices(self):\n        return ("gpu:0", "gpu:1", "cpu")\n\n    def copy',
+    )
+    write_distribution(installed, "toy", code)
+    only("numpy", "toy")
+    status, out, _ = run("routes", "toy", "numpy", "--json")
+    ends = [
+        (r["source_device"], r["target_device"], r["transfers"]) for r in json.loads(out)["routes"]
+    ]
+    assert (status, ends) == (0, [("gpu", "cpu", 1), ("cpu", "cpu", 0)])
+    status, out, _ = run("routes", "toy", "numpy")
+    assert "toy (gpu) -> numpy (cpu) transferred" in out
+    assert "\n\ntoy (cpu) -> numpy (cpu)\n" in out
+
+
+def test_a_wrong_name_gets_the_error_of_the_library(run, only):
+    only("numpy", "torch")
+    with pytest.raises(af.UnknownBackendError) as caught:
+        af.route("troch", "numpy")
+    status, out, err = run("routes", "troch", "numpy")
+    assert (status, out) == (2, "")
+    assert str(caught.value).partition(" Known are")[0] in err
+    for arguments in (["numpy", "troch"], ["troch"], ["troch", "--json"], ["os.path", "numpy"]):
+        assert run("routes", *arguments)[0] == 2
+    assert run("routes", "numpy", "pandas")[0] == 2
+
+
+def test_a_library_that_is_not_installed(run, only, installed):
+    write_distribution(installed, "absent", plugin("absent", "not_there"))
+    only("numpy", "absent")
+    status, out, err = run("routes", "absent", "numpy")
+    assert (status, out) == (1, "")
+    assert err == "Error: absent is not installed. Run: pip install absent\n"
+
+
+def test_a_library_that_crashes(run, only, installed):
+    (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    write_distribution(installed, "crashing", plugin("crashing", "crash"))
+    only("numpy", "crashing")
+    status, out, err = run("routes")
+    assert (status, out) == (1, "")
+    assert err.startswith("Error: it crashed with SIGSEGV")
+    assert "arrayferry doctor" in err
+
+
+def test_nothing_to_show(run, only, monkeypatch):
+    only("numpy")
+    status, out, _ = run("routes", "numpy")
+    assert (status, out) == (
+        0,
+        "There is no other library that can be used here: see arrayferry doctor.\n",
+    )
+    monkeypatch.setenv("ARRAYFERRY_DISABLE_AUTOLOAD", "1")
+    assert run("routes")[1].startswith("There is no other library")

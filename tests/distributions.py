@@ -1,0 +1,45 @@
+"""Distributions with plugins, as pip would install them, in a folder for `sys.path`."""
+
+
+def write_distribution(folder, name, code, distribution=None):
+    """Write a distribution whose entry point `name` is the module `{name}_plugin`."""
+    (folder / f"{name}_plugin.py").write_text(code)
+    distribution = distribution or f"arrayferry-{name}"
+    info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[arrayferry]\n{name} = {name}_plugin\n")
+
+
+PLUGIN = """
+import numpy as np
+import arrayferry as af
+
+class Array:
+    def __init__(self, values):
+        self.values = values
+
+    def __setitem__(self, index, value):
+        self.values[index] = value
+
+class Toy(af.Backend):
+    name, package, array_types = "NAME", "LIBRARY", ("NAME_plugin.Array",)
+    to_numpy_shares = from_numpy_shares = True
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return Array(x)
+
+    def copy(self, x):
+        return Array(x.values.copy())
+
+def arrayferry_backends():
+    return [Toy()]
+"""
+
+
+def plugin(name, library=None):
+    """Return the code of a plugin, of a library that is in a module of its own or in the plugin's."""
+    return PLUGIN.replace("NAME", name).replace("LIBRARY", library or f"{name}_plugin")
