@@ -5,14 +5,16 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from arrayferry._observers import active
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
-from arrayferry._registry.registry import Registry, default_registry
+from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._route.devices import resolve_device
 
 from .learnt import Learnt
+from .observed import Observed, observe, observe_again, restore
 
-__all__ = ["Conversion", "make_conversion"]
+__all__ = ["Conversion", "make_conversion", "observe_all", "restore_all"]
 
 
 class Conversion:
@@ -50,7 +52,7 @@ class Conversion:
         self.registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
-        self._learnt: Learnt | None = None
+        self._learnt: Learnt | Observed | None = None
         registry.watch(self)
 
     def __call__(self, value: Any) -> Any:
@@ -68,7 +70,7 @@ class Conversion:
             run = self._prepare().run
         return run(value)
 
-    def _prepare(self) -> Learnt:
+    def _prepare(self) -> Learnt | Observed:
         """Look up the target, and start to learn."""
         registry, options = self.registry, self.options
         while True:
@@ -84,7 +86,7 @@ class Conversion:
             learnt = Learnt(catalog, target, options, registry.kind)
             self._learnt = learnt
             if registry.catalog is catalog:  # else it changed before this conversion could be told
-                return learnt
+                return observe(self, learnt) if active else learnt
 
     def registry_changed(self) -> None:
         """Drop what was learnt from the registry."""
@@ -167,3 +169,20 @@ def make_conversion(to: Target, options: Options, registry: Registry) -> Convers
     conversion = Conversion(to, options, registry)
     conversion._prepare()
     return conversion
+
+
+def observe_all() -> None:
+    """Let those who watch see the conversions that exist. Those made later are seen from the start."""
+    for conversion in _conversions():
+        observe_again(conversion)
+
+
+def restore_all() -> None:
+    """Undo `observe_all`."""
+    for conversion in _conversions():
+        restore(conversion)
+
+
+def _conversions() -> list[Conversion]:
+    watchers = [watcher for registry in registries() for watcher in registry.watchers()]
+    return [watcher for watcher in watchers if isinstance(watcher, Conversion)]
