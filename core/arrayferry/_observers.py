@@ -14,7 +14,17 @@ from typing import Any, NamedTuple, Protocol
 
 from ._errors import describe_error
 
-__all__ = ["Call", "Note", "Observer", "Place", "active", "note", "open_call", "place_of_user"]
+__all__ = [
+    "Call",
+    "Note",
+    "Observer",
+    "Place",
+    "active",
+    "is_asked_by_user",
+    "note",
+    "open_call",
+    "place_of_user",
+]
 
 
 class Place(NamedTuple):
@@ -111,11 +121,18 @@ OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))
 """Packages that are never the place in the user's code."""
 BETWEEN = frozenset(
     (
-        "asyncio", "concurrent", "contextlib", "cloudpickle", "dask", "distributed", "functools", "gymnasium",
-        "importlib", "jax", "jaxlib", "multiprocessing", "queue", "runpy", "threading", "torch",
+        "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "gymnasium", "jax",
+        "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
 """Packages that stand between the user's code and a conversion. They are the place if there is no other."""
+
+CALLED = (
+    "arrayferry._api",
+    "arrayferry._conversion.conversion",
+    "arrayferry._conversion.observed",
+)
+"""Modules of what users call, and of what is between it and a conversion."""
 
 _YOURS, _BETWEEN, _OURS = range(3)
 _known: dict[str, int] = {}
@@ -145,6 +162,13 @@ def place_of_user(frame: FrameType | None) -> Place:
         return Place("", 0, "")
     code = found.f_code
     return Place(code.co_filename, found.f_lineno or 0, code.co_name)
+
+
+def is_asked_by_user(frame: FrameType | None) -> bool:
+    """Tell whether the user's own code called a conversion, so that its options are the user's."""
+    while frame is not None and frame.f_globals.get("__name__") in CALLED:
+        frame = frame.f_back
+    return frame is not None and _whose(frame) == _YOURS
 
 
 def _whose(frame: FrameType) -> int:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import threading
-import time
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from ._conversion.conversion import observe_all, restore_all
-from ._conversion.crossings import ArrayCrossing, How, device_of, nbytes_of
+from ._conversion.crossings import ArrayCrossing, How
 from ._errors import OptionError, TraceWarning
-from ._observers import Note, Place, active, place_of_user
-from ._registry.registry import default_registry
+from ._observers import Note, Place, active
 from ._route.devices import memory_of
 from ._trace_view import Table, draw, short_file
 
-__all__ = ["Trace", "TraceFinding", "TraceRow", "observed_read", "trace"]
+__all__ = ["Trace", "TraceFinding", "TraceRow", "trace"]
 
 MAX_ROWS = 10_000
 """Rows of one trace. Later places are counted together."""
@@ -156,9 +153,9 @@ class TraceFinding:
 def place_text(file: str, line: int, function: str) -> str:
     """Write a line of code in short."""
     if not file:
-        return "(unknown)" if not function else function
+        return function or "(unknown)"
     name = f"{short_file(file)}:{line}"
-    return name if function in ("", "<module>", "<cell line: 1>") else f"{name} in {function}"
+    return name if function in ("", "<module>") else f"{name} in {function}"
 
 
 class _Followed:
@@ -212,7 +209,9 @@ class Trace:
 
     def __enter__(self) -> Trace:
         """Begin to count."""
-        if self._pid != os.getpid():  # the locks may be held by threads that are not in this process
+        if (
+            self._pid != os.getpid()
+        ):  # the locks may be held by threads that are not in this process
             self._lock = threading.RLock()
             self._pid, self._depth = os.getpid(), 0
         with _switching:
@@ -339,7 +338,11 @@ class Trace:
     # What conversions tell.
 
     def record(
-        self, place: Place, crossings: Sequence[ArrayCrossing], notes: Sequence[Note], seconds: float
+        self,
+        place: Place,
+        crossings: Sequence[ArrayCrossing],
+        notes: Sequence[Note],
+        seconds: float,
     ) -> None:
         """Count a conversion. Conversions call it.
 
@@ -411,7 +414,8 @@ class Trace:
             found = self._rows.get(key)
             if found is not None:
                 return found
-        row = self._rows[key] = TraceRow(*key, route=route)
+        row = self._rows[key] = TraceRow(*key)
+        row.route = route
         return row
 
     def _follow(self, place: Place, crossing: ArrayCrossing) -> None:
@@ -450,7 +454,7 @@ class Trace:
             place, out = Place(*trip[:3]), Place(*trip[3:6])
             goal, between, start = trip[6:]
             way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
-            left = "" if out == place else f", which left at {place_text(*out)}"
+            left = "" if out == place else f"; it left at {place_text(*out)}"
             reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
             remedy = (
                 f"Keep the array that it was made from, or do the work in between in {goal[0]}."
@@ -512,39 +516,3 @@ def _where(library: str, device: str) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
-    """Read a number from an array, and tell those who watch.
-
-    The adapters call it where they read numbers without a conversion, if anybody watches.
-
-    Args:
-        read: returns the number.
-        x: the array, or anything else.
-    """
-    start = time.perf_counter()
-    number = read(x)
-    seconds = time.perf_counter() - start
-    kind = default_registry().kind(x)
-    if kind.what != "array" or kind.backend is None or kind.backend.name == "numpy":
-        return number
-    place = place_of_user(sys._getframe())
-    crossing = _NumberCrossing(x, kind.backend)
-    for observer in tuple(active):
-        observer.record(place, [crossing], (), seconds)
-    return number
-
-
-class _NumberCrossing:
-    """A number that was read from an array."""
-
-    target, there, after, avoidable, addresses = "python", "cpu", None, None, (0, 0)
-
-    def __init__(self, x: Any, backend: Any) -> None:
-        self.source = backend.name
-        self.here = device_of(x, backend)
-        self.nbytes = nbytes_of(x)
-        self.before = None
-        self.how: How = "copied" if memory_of(self.here) in ("cpu", "") else "transferred"
-        self.route = f"{self.source} -> a number"

@@ -44,17 +44,17 @@ class Table:
         lines = [[*HEADS], *(self._cells(row, notes) for row in self._rows)]
         fixed = [max(len(line[column]) for line in lines) for column in range(5)]
         rest = width - sum(fixed) - 7
-        place = max(len(line[6]) for line in lines)
-        pair = min(max(len(line[5]) for line in lines), max(rest - place, rest // 2))
+        longest = max(len(line[6]) for line in lines)
+        pair = min(max(len(line[5]) for line in lines), max(rest - longest, rest * 3 // 5))
         text = []
         for line in lines if self._rows else []:
             cells = [line[c].rjust(fixed[c]) for c in range(4)] + [line[4].ljust(fixed[4])]
             pair_text = _clipped(line[5], pair).ljust(pair)
-            text.append(
-                " ".join([*cells, "", pair_text, _clipped(line[6], rest - pair)]).rstrip()
-            )
+            place, _, mark = line[6].partition("\t")
+            cells += ["", pair_text, _clipped(place, rest - pair - len(mark)) + mark]
+            text.append(" ".join(cells).rstrip())
         for note in [*self._summary(), *notes]:
-            text += textwrap.wrap(note, width, subsequent_indent="  ")
+            text += textwrap.wrap(note, width, subsequent_indent="  ") or [""]
         for finding in self._trace["findings"]:
             text += ["", *textwrap.wrap(_capital(finding["text"]), width, subsequent_indent="  ")]
         return "\n".join(text)
@@ -65,7 +65,7 @@ class Table:
         mark = ""
         remarks = _remarks(row)
         if remarks:
-            mark = f" [{len(notes) + 1}]"
+            mark = f"\t [{len(notes) + 1}]"
             notes.append(f"[{len(notes) + 1}] {'; '.join(remarks)}")
         return [
             _time(row["seconds"]),
@@ -90,7 +90,8 @@ class Table:
         if more:
             text += f"; {more} more line{'s' * (more != 1)} not shown"
         if trace["unread"]:
-            text += f"; {trace['unread']} values could not be examined"
+            unread = trace["unread"]
+            text += f"; {unread} value{'s' * (unread != 1)} could not be examined"
         return ["", text] if self._rows else [text]
 
     def _repr_html_(self) -> str:
@@ -136,10 +137,13 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
         size = (8, 1.4 + 0.5 * max(1, len(shown)))
         _, ax = pyplot.subplots(figsize=size, layout="constrained")
     longest = max((row["seconds"] for row in shown), default=0.0)
-    factor, unit = next((f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if longest * f >= 1 or f == 1e6)
+    factor, unit = next(
+        (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if longest * f >= 1 or f == 1e6
+    )
     for index, row in enumerate(shown):
         ax.barh(index, row["seconds"] * factor, color=COLOURS[row["how"]], height=0.7)
-        text = f" {_number(row['calls'])} calls, {_size(row['bytes'])}"
+        calls = _number(row["calls"])
+        text = f" {calls} call{'s' * (calls != '1')}, {_size(row['bytes'])}"
         ax.text(row["seconds"] * factor, index, text, va="center", fontsize=8)
     names = [f"{_escaped(row['place'])}\n{_pair(row)}" for row in shown]
     ax.set_yticks(range(len(shown)), names, fontsize=8)
@@ -147,7 +151,10 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
     ax.margins(x=0.25)
     ax.set_xlim(left=0)
     ax.set_xlabel(f"time in {unit}")
-    ax.set_title(f"{_number(trace['arrays'])} arrays, {_size(trace['bytes'])}, {_time(trace['seconds'])}", fontsize=10)
+    ax.set_title(
+        f"{_number(trace['arrays'])} arrays, {_size(trace['bytes'])}, {_time(trace['seconds'])}",
+        fontsize=10,
+    )
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     used = [how for how in COLOURS if any(row["how"] == how for row in shown)]
@@ -165,7 +172,7 @@ def short_file(file: str) -> str:
         try:
             found = ipython.get_ipython().compile.format_code_name(file)
             if found is not None:
-                return " ".join(found).lower().replace("in", "")
+                return " ".join(found)
         except Exception:  # not in a notebook, or another version of IPython
             pass
     return os.path.basename(file)
@@ -206,7 +213,7 @@ def _escaped(text: str) -> str:
 
 
 def _clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else "..." + text[len(text) - max(width - 3, 1) :]
+    return text if len(text) <= width else text[: max(width - 3, 1)] + "..."
 
 
 def _time(seconds: float) -> str:
@@ -239,4 +246,10 @@ def _number(count: int) -> str:
 
 def _three(number: float) -> str:
     """Write a number with three digits."""
-    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+    return (
+        f"{number:.2f}"
+        if number < 9.995
+        else f"{number:.1f}"
+        if number < 99.95
+        else f"{number:.0f}"
+    )

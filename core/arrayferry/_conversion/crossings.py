@@ -20,10 +20,9 @@ from arrayferry._tree.tree import Branch, Leaf, Tree, holds_objects
 __all__ = [
     "ArrayCrossing",
     "How",
+    "NumberCrossing",
     "crossings_of",
-    "device_of",
     "first_source",
-    "nbytes_of",
 ]
 
 How = Literal["shared", "copied", "transferred", "computed"]
@@ -53,7 +52,9 @@ class ArrayCrossing:
         "target", "there",
     )  # fmt: skip
 
-    def __init__(self, x: Any, y: Any, kind: Kind, learnt: Any, kind_of: Callable[[Any], Kind]) -> None:
+    def __init__(
+        self, x: Any, y: Any, kind: Kind, learnt: Any, kind_of: Callable[[Any], Kind]
+    ) -> None:
         self._learnt = learnt
         self.before, self.after = x, y
         self.addresses = (0, 0)
@@ -100,7 +101,9 @@ class ArrayCrossing:
     def _route(self) -> Route:
         learnt = self._learnt
         device = learnt.options.device
-        return describe_route(learnt.catalog, self._origin, learnt.target, device, self.here or "cpu")
+        return describe_route(
+            learnt.catalog, self._origin, learnt.target, device, self.here or "cpu"
+        )
 
     def _shares(self, x: Any, y: Any, origin: Origin, target: Backend) -> bool:
         before, after = self.addresses
@@ -121,7 +124,10 @@ class ArrayCrossing:
         if self._route().copies:
             return None
         if options.copy is True:
-            return "copy=True was given", "Leave copy=True out, unless one of the two is written to."
+            return (
+                "copy=True was given",
+                "Leave copy=True out, unless one of the two is written to.",
+            )
         strides = getattr(x, "strides", None)
         flags: Any = getattr(x, "flags", None)
         if origin.name == "numpy" and flags is not None:
@@ -148,7 +154,23 @@ class ArrayCrossing:
                 f"{self.target} has no {dtypes[0]} here, and the values became {dtypes[1]}",
                 f"Make the array in {dtypes[1]} in the first place.",
             )
-        return "memory could not be shared", "Make the array contiguous where it is made."
+        return (
+            "the layout or the type of the array is not one that can be shared",
+            "Bring it into the usual layout once, before the loop.",
+        )
+
+
+class NumberCrossing:
+    """A number that was read from an array without a conversion. Its attributes are those of `ArrayCrossing`."""
+
+    target, there, before, after, avoidable, addresses = "python", "cpu", None, None, None, (0, 0)
+
+    def __init__(self, x: Any, backend: Backend) -> None:
+        self.source = backend.name
+        self.here = device_of(x, backend)
+        self.nbytes = nbytes_of(x)
+        self.how: How = "copied" if memory_of(self.here) in ("cpu", "") else "transferred"
+        self.route = f"{self.source} -> a number"
 
 
 def crossings_of(

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from arrayferry._observers import Call, active, open_call, place_of_user
+from arrayferry._observers import Call, active, is_asked_by_user, open_call, place_of_user
+from arrayferry._registry.registry import default_registry
 
-from .crossings import crossings_of, first_source
+from .crossings import NumberCrossing, crossings_of, first_source
 from .learnt import Learnt
 
-__all__ = ["Observed", "observe", "observe_again", "restore"]
+__all__ = ["Observed", "observe", "observe_again", "observed_read", "restore"]
 
 
 class Observed:
@@ -92,6 +93,9 @@ class Observed:
             found = crossings_of(value, result, learnt, learnt._kind_of)
             if found:
                 place = place_of_user(frame)
+                if learnt.options.copy is True and not is_asked_by_user(frame):
+                    for crossing in found:  # who reads about it cannot leave it out
+                        crossing.avoidable = None
                 for observer in watching:
                     observer.record(place, found, call.notes, seconds)
         except Exception:  # an odd value, or one that another thread changes
@@ -136,3 +140,23 @@ def _put(conversion: Any, learnt: Learnt, what: Learnt | Observed) -> None:
     conversion._learnt = what
     if conversion.registry.catalog is not learnt.catalog:  # it changed, maybe just before
         conversion._learnt = None
+
+
+def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
+    """Read a number from an array, and tell those who watch.
+
+    The adapters call it where they read numbers without a conversion, if anybody watches.
+
+    Args:
+        read: returns the number.
+        x: the array, or anything else.
+    """
+    start = time.perf_counter()
+    number = read(x)
+    seconds = time.perf_counter() - start
+    kind = default_registry().kind(x)
+    if kind.what == "array" and kind.backend is not None and kind.backend.name != "numpy":
+        place, crossing = place_of_user(sys._getframe()), NumberCrossing(x, kind.backend)
+        for observer in tuple(active):
+            observer.record(place, [crossing], (), seconds)
+    return number
