@@ -118,7 +118,7 @@ class TraceRow:
     def how(self) -> How | Literal["mixed", "failed"]:
         """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
         ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
-        found = [way for way in ways if getattr(self, way)]
+        found: list[How] = [way for way in ways if getattr(self, way)]
         if len(found) == 1:
             return found[0]
         return "mixed" if found else "failed"

@@ -197,7 +197,8 @@ def crossings_of(
     found: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in pairs:
         x = tree.arrays[index]
-        if y is not x and (id(x), id(y)) not in found:
+        own = tree.kinds[index].what == "scalar" and learnt.target.name == "numpy"
+        if y is not x and not own and (id(x), id(y)) not in found:
             found[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], learnt, kind_of)
     return list(found.values())
 
