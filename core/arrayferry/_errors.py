@@ -17,7 +17,7 @@
         `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
 
 Errors keep their data as attributes and can be pickled, since they are sent between processes in
-vector environments. `PluginWarning` reports a plugin that was left out.
+vector environments. `PluginWarning` reports a plugin that was left out, `TraceWarning` what a trace found.
 
 This module knows nothing about arrays.
 """
@@ -40,6 +40,7 @@ __all__ = [
     "PluginError",
     "PluginWarning",
     "StructureError",
+    "TraceWarning",
     "TracedValueError",
     "UnknownBackendError",
     "UnsupportedDtypeError",
@@ -241,8 +242,12 @@ class PluginWarning(UserWarning):
     """A plugin, or a part of one, was left out. The text names it and gives the reason."""
 
 
+class TraceWarning(UserWarning):
+    """A trace found arrays that go and come back, or copies in a loop that can be avoided."""
+
+
 for _public in [found for found in globals().values() if isinstance(found, type)]:
-    if issubclass(_public, (ArrayFerryError, PluginWarning)):
+    if issubclass(_public, (ArrayFerryError, PluginWarning, TraceWarning)):
         _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
 
 

@@ -29,6 +29,7 @@ from ._errors import (
     PluginWarning,
     StructureError,
     TracedValueError,
+    TraceWarning,
     UnknownBackendError,
     UnsupportedDtypeError,
 )
@@ -45,6 +46,7 @@ from ._registry.registry import Registry, default_registry
 from ._route.dtypes import fit_dtype
 from ._route.route import Route
 from ._stream import Stream, stream
+from ._trace import Trace, TraceFinding, TraceRow, trace
 from ._tree.layout import Layout
 
 __all__ = [
@@ -81,6 +83,10 @@ __all__ = [
     "Source",
     "Stream",
     "StructureError",
+    "Trace",
+    "TraceFinding",
+    "TraceRow",
+    "TraceWarning",
     "TracedValueError",
     "UnknownBackendError",
     "UnsupportedDtypeError",
@@ -98,6 +104,7 @@ __all__ = [
     "registry",
     "route",
     "stream",
+    "trace",
 ]
 
 registry: Registry = default_registry()

@@ -833,8 +833,13 @@ class BackendContract(ComputeTests, BlockTests):
             ends = (direct.source, direct.target)
             if mine.name not in ends or not all(n in known and known[n].usable for n in ends):
                 continue
-            if "cpu" in (direct.source_device, direct.target_device):
-                self._check_direct(direct, known[direct.source], known[direct.target])
+            source, target = known[direct.source], known[direct.target]
+            if direct.source_device == "cpu" and direct.target_device in self._kinds(target):
+                self._check_direct(direct, source, target)
+
+    def _kinds(self, backend: Backend) -> set[str]:
+        """Return the kinds of the devices that a backend can use here."""
+        return {str(name).partition(":")[0] for name in backend.devices()}
 
     def _check_direct(self, direct: Converter, source: Backend, target: Backend) -> None:
         handled, problem = False, "returned NotImplemented"

@@ -8,11 +8,13 @@ from gymnasium import Space, wrappers
 from gymnasium.utils import RecordConstructorArgs
 
 import arrayferry as af
+from arrayferry._conversion.observed import observed_read
+from arrayferry._observers import active
 from arrayferry._repr import never_raises
 
 from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
-from ._quick import NOT_QUICK, Quick, find_quick
+from ._quick import NOT_QUICK, Quick, find_quick, item
 from ._spaces import converted_space
 
 __all__ = ["Adapter", "converted_space_property"]
@@ -153,7 +155,13 @@ class Adapter(RecordConstructorArgs):
                     ):
                         return converted if quick.wider is None else converted.astype(quick.wider)
                 elif quick.given is None or action.dtype == quick.given:
-                    value = action if cls is int else action.item()
+                    value = (
+                        action
+                        if cls is int
+                        else observed_read(item, action)
+                        if active
+                        else action.item()
+                    )
                     if type(value) is int and value in quick.valid:
                         return quick.number(value)
         except Exception:  # fitting it completely raises an error that explains it

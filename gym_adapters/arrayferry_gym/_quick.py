@@ -6,17 +6,23 @@ An action for which the quick way is not known to be right is fitted completely,
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry._conversion.observed import observed_read
+from arrayferry._observers import active
 
 from ._actions import Fitter, range_test
 from ._libraries import Libraries
 
-__all__ = ["NOT_QUICK", "Quick", "find_quick"]
+__all__ = ["NOT_QUICK", "Quick", "find_quick", "item"]
+
+item = methodcaller("item")
+"""Reads the number of an action."""
 
 
 class Quick:
@@ -126,7 +132,7 @@ def _test(
         return None  # it has no values, or reading them would wait for the GPU
     if isinstance(space, spaces.Discrete):
         valid = range(int(space.start), int(space.start) + int(space.n))
-        return lambda given, _: given.item() in valid
+        return lambda given, _: (observed_read(item, given) if active else given.item()) in valid
     to_numpy = af.converter("numpy")
     dtype = to_numpy(action).dtype
     test = range_test(space, dtype)

@@ -63,6 +63,7 @@ WINGS = (
     "_repr",
     "_options",
     "_types",
+    "_observers",
     "_plugin",
     "_tree",
     "_registry",

@@ -6,19 +6,21 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
+from arrayferry._observers import active
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
-from arrayferry._registry.registry import Registry, default_registry
+from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._repr import given, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
 from .learnt import Learnt
+from .observed import Observed, observe, observe_again, restore
 
 if TYPE_CHECKING:
     from arrayferry._types import K2, X2, X3, Arrays, K, Text, Unclear, V, X
 
-__all__ = ["Conversion", "make_conversion"]
+__all__ = ["Conversion", "make_conversion", "observe_all", "restore_all"]
 
 
 class Conversion(Generic[A]):
@@ -56,7 +58,7 @@ class Conversion(Generic[A]):
         self.registry: Registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
-        self._learnt: Learnt | None = None
+        self._learnt: Learnt | Observed | None = None
         registry.watch(self)
 
     if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class Conversion(Generic[A]):
             run = self._prepare().run
         return run(value)
 
-    def _prepare(self) -> Learnt:
+    def _prepare(self) -> Learnt | Observed:
         """Look up the target, and start to learn."""
         registry, options = self.registry, self.options
         while True:
@@ -125,7 +127,7 @@ class Conversion(Generic[A]):
             learnt = Learnt(catalog, target, options, registry.kind)
             self._learnt = learnt
             if registry.catalog is catalog:  # else it changed before this conversion could be told
-                return learnt
+                return observe(self, learnt) if active else learnt
 
     def registry_changed(self) -> None:
         """Drop what was learnt from the registry."""
@@ -211,3 +213,20 @@ def make_conversion(to: Target, options: Options, registry: Registry) -> Convers
     conversion = Conversion(to, options, registry)
     conversion._prepare()
     return conversion
+
+
+def observe_all() -> None:
+    """Let those who watch see the conversions that exist. Those made later are seen from the start."""
+    for conversion in _conversions():
+        observe_again(conversion)
+
+
+def restore_all() -> None:
+    """Undo `observe_all`."""
+    for conversion in _conversions():
+        restore(conversion)
+
+
+def _conversions() -> list[Conversion]:
+    watchers = [watcher for registry in registries() for watcher in registry.watchers()]
+    return [watcher for watcher in watchers if isinstance(watcher, Conversion)]

@@ -18,6 +18,7 @@ from arrayferry._errors import (
     UnsupportedDtypeError,
     describe_error,
 )
+from arrayferry._observers import active, note, open_call
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array
@@ -173,7 +174,7 @@ class Pair:
             try:
                 y = direct.one(x)
             except Exception as error:
-                self._raise_out_of_memory(error)
+                self._set_aside(error)
                 y = NotImplemented
             if y is not NotImplemented and self._follows_copy(x, y):
                 return y
@@ -211,7 +212,7 @@ class Pair:
         try:
             ys = list(direct.many(xs))
         except Exception as error:
-            self._raise_out_of_memory(error)
+            self._set_aside(error)
             return None
         if len(ys) != len(xs):
             return None
@@ -360,6 +361,8 @@ class Pair:
             x: the array.
             values: the result of `to_numpy(x)`, if that was called already.
         """
+        if active and values is None:
+            self._note_declined(x)
         try:
             if values is None and self._is_sparse(x):
                 return self._from_dense(x)
@@ -411,6 +414,28 @@ class Pair:
         if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
             raise error
 
+    def _set_aside(self, error: Exception) -> None:
+        """Go on without a direct converter that raised an error, unless memory ran out."""
+        self._raise_out_of_memory(error)
+        if active and open_call.call is not None:
+            direct: Any = self._direct
+            open_call.call.raised = direct
+            note(self.source.name, self.target.name, direct.converter, "failed", error=error)
+
+    def _note_declined(self, x: Any) -> None:
+        """Note that the direct converter does not handle an array, for those who watch."""
+        direct, call = self._direct, open_call.call
+        if direct is None or call is None:
+            return
+        raised, call.raised = call.raised, None
+        try:
+            if raised is direct or self.source.device_of(x) != "cpu" or self.source.is_traced(x):
+                return  # it is noted already, or was not meant for it
+            what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
+            note(self.source.name, self.target.name, direct.converter, "does not take", what)
+        except Exception:  # it is only a note
+            pass
+
     def ways(self, cls: type, *, sturdy: bool) -> Ways | None:
         """Return how code converts arrays of exactly this type, None if it should not.
 
@@ -455,7 +480,7 @@ class Pair:
             try:
                 y = convert(x)
             except Exception as error:
-                self._raise_out_of_memory(error)
+                self._set_aside(error)
                 y = NotImplemented
             return fallback(x) if y is NotImplemented else y
 

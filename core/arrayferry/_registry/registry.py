@@ -22,7 +22,7 @@ from .catalog import Catalog
 from .checks import check_part
 from .discovery import HOOKS, contributions, discover
 
-__all__ = ["Registry", "default_registry"]
+__all__ = ["Registry", "default_registry", "registries"]
 
 _UNHASHABLE = Kind("other")
 
@@ -91,6 +91,11 @@ class Registry:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
         with self._lock:
             self._watchers[id(watcher)] = watcher  # equal ones are told each
+
+    def watchers(self) -> list[Watcher]:
+        """Return those that are told of changes."""
+        with self._lock:
+            return list(self._watchers.values())
 
     def refresh(self) -> None:
         """Look for installed plugins again. What was registered at run time stays registered.
@@ -246,6 +251,15 @@ def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()
+
+
+def registries() -> list[Registry]:
+    """Return all registries."""
+    while True:
+        try:
+            return list(_registries)
+        except RuntimeError:  # another thread has just made one
+            continue
 
 
 def _after_fork() -> None:

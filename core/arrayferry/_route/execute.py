@@ -16,6 +16,7 @@ from arrayferry._errors import (
     TracedValueError,
     describe_error,
 )
+from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend
@@ -75,6 +76,9 @@ class Executor:
             try:
                 return run.result()
             except _NotHandledError as skipped:
+                by, cause = skipped.by, skipped.__cause__
+                by = "DLPack" if by == "dlpack" else by
+                note(source.name, target.name, by, "did not take it", error=cause)
                 without |= {skipped.by}
                 values = run.values
 
@@ -366,6 +370,7 @@ class _Run:
         if refused:
             if self.options.copy is False:
                 raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
+            note(before.name, after.name, "copied first:", refused)
             _keep(before, x, fitting)
         return fitting
 
@@ -384,6 +389,7 @@ class _Run:
                     f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
                     remedy=PASS_COPY,
                 ) from error
+            note(before.name, after.name, "DLPack took a compact copy only", error=error)
             compact = before.copy(x)
             _keep(before, x, compact)
             return after.from_dlpack(before.to_dlpack(compact), device)

@@ -1,0 +1,284 @@
+"""What became of each array of a value that was converted. It is found after the fact, for those who watch.
+
+Nothing here computes a lazy array, reads values from a device, or keeps an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.origin import Origin
+from arrayferry._route.devices import memory_of
+from arrayferry._route.dtypes import dtype_named
+from arrayferry._route.memory import share_memory
+from arrayferry._route.route import Route, describe_route
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.tree import Branch, Leaf, Tree, holds_objects
+
+__all__ = [
+    "ArrayCrossing",
+    "How",
+    "NumberCrossing",
+    "crossings_of",
+    "first_source",
+]
+
+How = Literal["shared", "copied", "transferred", "computed"]
+
+SMALL = 1 << 24
+"""Bytes of arrays whose values are read, to see whether memory is shared, where that cannot be seen otherwise."""
+
+
+class ArrayCrossing:
+    """What became of one array.
+
+    Attributes:
+        source: the name of the backend or source that it was of.
+        target: the name of the backend that it is of now.
+        here: the name of the device that it was on, "" if that cannot be told.
+        there: the name of the device that it is on now.
+        nbytes: the size of the result.
+        how: what happened to its memory.
+        avoidable: if it was copied where memory could be shared, the reason and the remedy.
+        before: the array.
+        after: the result, None if it is several.
+        addresses: of both, 0 where they cannot be told.
+    """
+
+    __slots__ = (
+        "_learnt", "_origin", "addresses", "after", "avoidable", "before", "here", "how", "nbytes", "source",
+        "target", "there",
+    )  # fmt: skip
+
+    def __init__(
+        self, x: Any, y: Any, kind: Kind, learnt: Any, kind_of: Callable[[Any], Kind]
+    ) -> None:
+        self._learnt = learnt
+        self.before, self.after = x, y
+        self.addresses = (0, 0)
+        self.avoidable: tuple[str, str] | None = None
+        found = kind_of(y)
+        several = not found.is_array
+        arrays = Tree(y, kind_of).arrays if several else [y]
+        if several:
+            self.after = None
+            found = kind_of(arrays[0]) if arrays else found
+        target: Backend = found.backend or learnt.target
+        numpy = learnt.catalog.backend("numpy")
+        origin: Origin = kind.backend or kind.source or numpy
+        self._origin = origin
+        deferred = kind.what == "deferred"
+        self.source = "python" if kind.what == "number" else origin.name
+        self.target = target.name
+        on_host = deferred or kind.what in ("number", "scalar")
+        self.here = "cpu" if on_host else device_of(x, origin)
+        self.there = device_of(arrays[0], target) if arrays else ""
+        self.nbytes = sum(nbytes_of(array) for array in arrays)
+        lazy = deferred or origin.memory == "lazy"
+        if lazy and target.memory != "lazy":
+            self.how: How = "computed"
+        elif self.here and self.there and memory_of(self.here) != memory_of(self.there):
+            self.how = "transferred"
+        else:
+            self.how = "copied"
+        if not several and not on_host and not lazy and target.memory != "lazy":
+            self.addresses = address_of(x, origin), address_of(y, target)
+            if self.how == "copied" and self._shares(x, y, origin, target):
+                self.how = "shared"
+            elif self.how == "copied" and self.source != self.target:
+                self.avoidable = self._why_copied(x, origin)
+
+    @property
+    def route(self) -> str:
+        """The way that was planned, without what happened to memory."""
+        try:
+            return _names(self._route())
+        except Exception:  # a number, or a device that is not there any more
+            return f"{self.source} -> {self.target}"
+
+    def _route(self) -> Route:
+        learnt = self._learnt
+        device = learnt.options.device
+        return describe_route(
+            learnt.catalog, self._origin, learnt.target, device, self.here or "cpu"
+        )
+
+    def _shares(self, x: Any, y: Any, origin: Origin, target: Backend) -> bool:
+        before, after = self.addresses
+        if self.nbytes == 0 or (before and after):
+            return before == after or self.nbytes == 0
+        if self.here != "cpu" or self.there != "cpu" or self.nbytes > SMALL:
+            return self._learnt.options.copy is not True and not self._route().copies
+        sparse = type(origin).is_sparse is not Origin.is_sparse and origin.is_sparse(x)
+        if sparse or origin.is_traced(x) or target.is_traced(y):
+            return False
+        if share_memory(x, origin, y, target):
+            return True
+        return _overlap(x, origin, y, target)
+
+    def _why_copied(self, x: Any, origin: Origin) -> tuple[str, str] | None:
+        """Return why an array was copied where memory can be shared, and what to do about it."""
+        options = self._learnt.options
+        if self._route().copies:
+            return None
+        if options.copy is True:
+            return (
+                "copy=True was given",
+                "Leave copy=True out, unless one of the two is written to.",
+            )
+        strides = getattr(x, "strides", None)
+        flags: Any = getattr(x, "flags", None)
+        if origin.name == "numpy" and flags is not None:
+            if not x.dtype.isnative:
+                return (
+                    "the bytes of the array are swapped",
+                    'Call x.astype(x.dtype.newbyteorder("=")) once, before the loop.',
+                )
+            if isinstance(strides, tuple) and any(stride < 0 for stride in strides):
+                return (
+                    "the array has negative strides",
+                    "Make the array contiguous where it is made, with numpy.ascontiguousarray(x).",
+                )
+            if not flags.writeable:
+                return (
+                    f"the array is read-only, but {self.target} could write to it",
+                    "Pass an array that can be written to.",
+                )
+            if not flags.aligned:
+                return "the array is not aligned", "Copy it once, before the loop, with x.copy()."
+        dtypes = _dtype_name(x), _dtype_name(self.after)
+        if all(dtypes) and dtypes[0] != dtypes[1]:
+            return (
+                f"{self.target} has no {dtypes[0]} here, and the values became {dtypes[1]}",
+                f"Make the array in {dtypes[1]} in the first place.",
+            )
+        return (
+            "the layout or the type of the array is not one that can be shared",
+            "Bring it into the usual layout once, before the loop.",
+        )
+
+
+class NumberCrossing:
+    """A number that was read from an array without a conversion. Its attributes are those of `ArrayCrossing`."""
+
+    target, there, before, after, avoidable, addresses = "python", "cpu", None, None, None, (0, 0)
+
+    def __init__(self, x: Any, backend: Backend) -> None:
+        self.source = backend.name
+        self.here = device_of(x, backend)
+        self.nbytes = nbytes_of(x)
+        self.how: How = "copied" if memory_of(self.here) in ("cpu", "") else "transferred"
+        self.route = f"{self.source} -> a number"
+
+
+def crossings_of(
+    value: Any, result: Any, learnt: Any, kind_of: Callable[[Any], Kind]
+) -> list[ArrayCrossing]:
+    """Compare a value with what it was converted to, array by array.
+
+    Args:
+        value: the value.
+        result: the result.
+        learnt: the target, the options and the catalog of the conversion.
+        kind_of: tells what a value is.
+
+    Returns:
+        One for each array that is another one now.
+    """
+    if result is value:
+        return []
+    kind = kind_of(value)
+    if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
+        return [ArrayCrossing(value, result, kind, learnt, kind_of)]
+    tree = Tree(value, kind_of, learnt.options)
+    pairs = _pairs(tree.root, result, kind_of)
+    found: dict[tuple[int, int], ArrayCrossing] = {}
+    for index, y in pairs:
+        x = tree.arrays[index]
+        own = tree.kinds[index].what == "scalar" and learnt.target.name == "numpy"
+        if y is not x and not own and (id(x), id(y)) not in found:
+            found[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], learnt, kind_of)
+    return list(found.values())
+
+
+def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
+    """Yield the index of each array of a tree, and what is in its place in the result."""
+    seen: set[int] = set()
+    waiting: list[tuple[Any, Any]] = [(root, result)]
+    while waiting:
+        node, made = waiting.pop()
+        if type(node) is Leaf:
+            yield node.index, made
+        elif type(node) is Branch and made is not node.value and id(node) not in seen:
+            seen.add(id(node))
+            container = node.container
+            if type(made) is not type(node.value):
+                container = kind_of(made).container or container
+            children = list(container.children(made))
+            if len(children) == len(node.children):
+                waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
+
+
+def first_source(value: Any, learnt: Any, kind_of: Callable[[Any], Kind]) -> str:
+    """Return the library of the first array of a value that could not be converted, "" if none is found."""
+    kind = kind_of(value)
+    if kind.what in ("container", "objects"):
+        kinds = Tree(value, kind_of).kinds
+        kind = next((k for k in kinds if k.backend is not learnt.target), kind)
+    origin = kind.backend or kind.source
+    return "" if origin is None else origin.name
+
+
+def device_of(x: Any, origin: Origin) -> str:
+    """Return the device of an array, "" if it cannot be told, as of a traced value."""
+    try:
+        return str(origin.device_of(x))
+    except Exception:
+        return ""
+
+
+def nbytes_of(x: Any) -> int:
+    """Return the size of an array, 0 if it is not known."""
+    try:
+        size = x.nbytes
+        return int(size)
+    except Exception:  # Dask's is not a number where lengths are not known
+        pass
+    try:
+        dtype = dtype_named(_dtype_name(x))
+        return 0 if dtype is None else int(x.size) * dtype.itemsize
+    except Exception:
+        return 0
+
+
+def address_of(x: Any, origin: Origin) -> int:
+    """Return where the first element of an array is, 0 if that cannot be told."""
+    try:
+        if origin.name == "numpy":
+            return int(x.__array_interface__["data"][0])
+        return origin.address(x) or 0
+    except Exception:
+        return 0
+
+
+def _overlap(x: Any, origin: Origin, y: Any, target: Backend) -> bool:
+    """Compare the memory of the values where a library does not promise to show its own."""
+    try:
+        import numpy
+
+        return bool(numpy.may_share_memory(origin.to_numpy(x), target.to_numpy(y)))
+    except Exception:
+        return False
+
+
+def _dtype_name(x: Any) -> str:
+    dtype = getattr(x, "dtype", None)
+    return "" if dtype is None else str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def _names(route: Route) -> str:
+    ways = {"dlpack": " by DLPack"}
+    places = [str(route.source), *(f"{s.target}{ways.get(s.via, '')}" for s in route.steps)]
+    return " -> ".join(places)

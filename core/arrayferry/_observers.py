@@ -1,0 +1,192 @@
+"""Who watches conversions: `active` is empty where nobody does, and then nothing is noted.
+
+Notes are made where a conversion takes another way than the one that was planned. They belong to the call that
+is open in this thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+from ._errors import describe_error
+
+__all__ = [
+    "Call",
+    "Note",
+    "Observer",
+    "Place",
+    "active",
+    "is_asked_by_user",
+    "note",
+    "open_call",
+    "place_of_user",
+]
+
+
+class Place(NamedTuple):
+    """A line of code."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Note(NamedTuple):
+    """Why arrays of a pair took another way than the one planned."""
+
+    source: str
+    target: str
+    reason: str
+
+
+class Observer(Protocol):
+    """What watches conversions."""
+
+    def record(
+        self, place: Place, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
+    ) -> None:
+        """Count a call. This must not raise."""
+
+    def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
+        """Count a call that raised. This must not raise."""
+
+    def record_unread(self) -> None:
+        """Count a call whose value could not be examined."""
+
+
+active: list[Observer] = []
+"""Those who watch now. It is changed in place, so that it can be imported by name."""
+
+
+class Call:
+    """A conversion that runs in this thread, and is watched.
+
+    Attributes:
+        notes: what was noted.
+        within: the seconds of calls inside this one, which are counted for themselves.
+        raised: the direct converter whose error was noted last.
+    """
+
+    __slots__ = ("notes", "raised", "within")
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+        self.within = 0.0
+        self.raised: object = None
+
+
+class _Open(threading.local):
+    call: Call | None = None
+
+
+open_call = _Open()
+"""The innermost call of this thread."""
+
+
+def note(source: str, target: str, *words: object, error: BaseException | None = None) -> None:
+    """Note why an array takes another way than the one planned. Call it in rare cases only.
+
+    Args:
+        source: the name of what the array is of.
+        target: the name of the backend that it is converted to.
+        words: the reason: text, and objects that are described by their `repr`.
+        error: the error that is the cause.
+    """
+    call = open_call.call
+    if not active or call is None or len(call.notes) >= MAX_NOTES:
+        return
+    text = " ".join(word if isinstance(word, str) else _described(word) for word in words)
+    if error is not None:
+        text += f" ({describe_error(error)})"
+    text = " ".join(text.split())
+    call.notes.append(Note(source, target, text if len(text) <= 200 else text[:197] + "..."))
+
+
+MAX_NOTES = 10_000
+"""Notes of one call."""
+
+
+def _described(thing: object) -> str:
+    try:
+        return repr(thing)
+    except Exception:
+        return f"a {type(thing).__name__}"
+
+
+OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))
+"""Packages that are never the place in the user's code."""
+BETWEEN = frozenset(
+    (
+        "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "gymnasium", "jax",
+        "multiprocessing", "threading", "torch",
+    )
+)  # fmt: skip
+"""Packages that stand between the user's code and a conversion. They are the place if there is no other."""
+
+CALLED = (
+    "arrayferry._api",
+    "arrayferry._conversion.conversion",
+    "arrayferry._conversion.observed",
+)
+"""Modules of what users call, and of what is between it and a conversion."""
+
+_YOURS, _BETWEEN, _OURS = range(3)
+_known: dict[str, int] = {}
+
+
+def place_of_user(frame: FrameType | None) -> Place:
+    """Return the line of the user's code that a frame was called from.
+
+    That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
+    Dask. If there is none, as in a thread of a library, it is the first outside of arrayferry.
+    """
+    second: FrameType | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        whose = _known.get(file)
+        if whose is None:
+            if len(_known) >= 10_000:
+                _known.clear()
+            whose = _known[file] = _whose(frame)
+        if whose == _YOURS:
+            break
+        if whose == _BETWEEN and second is None:
+            second = frame
+        frame = frame.f_back
+    found = frame or second
+    if found is None:
+        return Place("", 0, "")
+    code = found.f_code
+    return Place(code.co_filename, found.f_lineno or 0, code.co_name)
+
+
+def is_asked_by_user(frame: FrameType | None) -> bool:
+    """Tell whether the user's own code called a conversion, so that its options are the user's."""
+    while frame is not None and frame.f_globals.get("__name__") in CALLED:
+        frame = frame.f_back
+    return frame is not None and _whose(frame) == _YOURS
+
+
+def _whose(frame: FrameType) -> int:
+    file = frame.f_code.co_filename
+    if file.startswith("<arrayferry"):  # code that was written for a structure
+        return _OURS
+    if file.startswith("<") and not file.startswith("<frozen"):  # typed in, or a doctest
+        return _YOURS
+    top = str(frame.f_globals.get("__name__")).partition(".")[0]
+    if top in OURS:
+        return _OURS
+    return _BETWEEN if top in BETWEEN else _YOURS
+
+
+def _leave_to_parent() -> None:
+    """In a forked process, watch nothing: those who watch are in the parent."""
+    active.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,518 @@
+"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ._conversion.conversion import observe_all, restore_all
+from ._conversion.crossings import ArrayCrossing, How
+from ._errors import OptionError, TraceWarning
+from ._observers import Note, Place, active
+from ._route.devices import memory_of
+from ._trace_view import Table, draw, short_file
+
+__all__ = ["Trace", "TraceFinding", "TraceRow", "trace"]
+
+MAX_ROWS = 10_000
+"""Rows of one trace. Later places are counted together."""
+MAX_REASONS = 16
+"""Reasons that a row keeps."""
+MAX_FOLLOWED = 4_096
+"""Arrays that are followed, to see whether they come back."""
+
+
+def trace(*, hot: int = 100, warn: bool = True) -> Trace:
+    """Count all crossings of arrays between libraries and devices in a part of a program.
+
+    All conversions of the process are counted, in all its threads. Nothing is counted before and after, and
+    nothing is paid for it there.
+
+    Args:
+        hot: how many calls make a line a hot loop. Copies there that can be avoided are reported.
+        warn: whether to issue a `TraceWarning` for each finding at the end of the block.
+
+    Returns:
+        A `Trace`, to be used with `with`.
+
+    Raises:
+        OptionError: an option is wrong.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> x = np.ones((100, 100))
+        >>> with af.trace() as t:
+        ...     for _ in range(3):
+        ...         y = af.convert({"a": x, "b": x + 1}, "torch")
+        >>> row = t.rows[0]
+        >>> row.source, row.target, row.calls, row.arrays, row.bytes, row.how
+        ('numpy', 'torch', 3, 6, 480000, 'shared')
+    """
+    if type(hot) is not int or hot < 1:
+        raise OptionError(f"hot={hot!r:.80} is not valid", remedy="Pass a whole number from 1 on.")
+    if type(warn) is not bool:
+        raise OptionError(f"warn={warn!r:.80} is not valid", remedy="Pass True or False.")
+    return Trace(hot, warn)
+
+
+@dataclasses.dataclass
+class TraceRow:
+    """The crossings of one line of code, from one library and device to another.
+
+    Attributes:
+        file: the file of the line, "" if there is none.
+        line: its number.
+        function: the function that it is in.
+        source: the library of the arrays.
+        target: the library of the results.
+        source_device: the device of the arrays, "" if it cannot be told.
+        target_device: the device of the results.
+        route: the steps that were planned.
+        calls: how many conversions there were.
+        arrays: how many arrays crossed.
+        bytes: the size of the results.
+        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. What a
+            GPU has still to do when a conversion returns is not part of it.
+        shared: how many results use the memory of the array.
+        copied: how many were copied within one memory.
+        transferred: how many were moved to another memory.
+        computed: how many were computed or read from a file.
+        failed: how many conversions raised an error.
+        fallbacks: why another way than the best was taken, and how often.
+        avoidable: why arrays were copied that could be shared, and how often.
+    """
+
+    file: str
+    line: int
+    function: str
+    source: str
+    target: str
+    source_device: str
+    target_device: str
+    route: str = ""
+    calls: int = 0
+    arrays: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    shared: int = 0
+    copied: int = 0
+    transferred: int = 0
+    computed: int = 0
+    failed: int = 0
+    fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+    avoidable: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The line in short: `train.py:12 in step`."""
+        return place_text(self.file, self.line, self.function)
+
+    @property
+    def how(self) -> How | Literal["mixed", "failed"]:
+        """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
+        ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
+        found: list[How] = [way for way in ways if getattr(self, way)]
+        if len(found) == 1:
+            return found[0]
+        return "mixed" if found else "failed"
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFinding:
+    """Something in a trace that costs more than it must.
+
+    Attributes:
+        kind: "round trip" or "hot loop".
+        file: the file of the line where it is to be changed.
+        line: its number.
+        function: the function that it is in.
+        times: how often it happened.
+        reason: what happens there.
+        remedy: what to do about it.
+    """
+
+    kind: Literal["round trip", "hot loop"]
+    file: str
+    line: int
+    function: str
+    times: int
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {place_text(self.file, self.line, self.function)}: {self.reason}. {self.remedy}"
+
+
+def place_text(file: str, line: int, function: str) -> str:
+    """Write a line of code in short."""
+    if not file:
+        return function or "(unknown)"
+    name = f"{short_file(file)}:{line}"
+    return name if function in ("", "<module>") else f"{name} in {function}"
+
+
+class _Followed:
+    """An array that has crossed.
+
+    Attributes:
+        past: where its values were before: library, device, and the line that they left it by.
+    """
+
+    __slots__ = ("_owner", "_result", "past")
+
+    def __init__(self, crossing: ArrayCrossing, past: tuple[tuple[str, str, Place], ...]) -> None:
+        self._result = weakref.ref(crossing.after)
+        self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
+        self.past = past
+
+    def holds(self, x: Any, address: int) -> bool:
+        """Tell whether an array at the same address is the same one, or uses its memory."""
+        result = self._result()
+        if result is x:
+            return True
+        owner = self._owner() if self._owner is not None else None
+        return address != 0 and (result is not None or owner is not None)
+
+
+class Trace:
+    """All crossings of arrays in a part of a program. `arrayferry.trace` makes it.
+
+    Use it with `with`. It can be read inside the block and after it. Used again, it goes on counting. Traces can
+    be nested, and used in several threads: each counts the crossings of all threads. In a process that was
+    forked inside the block, nothing is counted.
+
+    Attributes:
+        calls: how many conversions had an array that crossed, or raised an error.
+        unread: how many conversions had a value that could not be examined.
+    """
+
+    def __init__(self, hot: int, warn: bool) -> None:
+        self.calls = 0
+        self.unread = 0
+        self._hot = hot
+        self._warn = warn
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._depth = 0
+        self._rows: dict[tuple[Any, ...], TraceRow] = {}
+        self._remedies: dict[str, str] = {}
+        self._followed: OrderedDict[Any, _Followed] = OrderedDict()
+        self._trips: dict[tuple[Any, ...], int] = {}
+        self._warned: set[tuple[Any, ...]] = set()
+
+    def __enter__(self) -> Trace:
+        """Begin to count."""
+        if (
+            self._pid != os.getpid()
+        ):  # the locks may be held by threads that are not in this process
+            self._lock = threading.RLock()
+            self._pid, self._depth = os.getpid(), 0
+        with _switching:
+            self._depth += 1
+            if self._depth == 1:
+                active.append(self)
+                observe_all()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """Stop counting, and warn of findings."""
+        if self._pid != os.getpid() or not self._depth:
+            return
+        with _switching:
+            self._depth -= 1
+            if self._depth:
+                return
+            active[:] = [other for other in active if other is not self]
+            with self._lock:
+                self._followed.clear()
+            if not active:
+                restore_all()
+        if self._warn and kind is None:
+            self._warn_of_findings()
+
+    @property
+    def rows(self) -> list[TraceRow]:
+        """One for each line of code and pair of libraries and devices, the one that took longest first."""
+        rows = [
+            dataclasses.replace(row, fallbacks=dict(row.fallbacks), avoidable=dict(row.avoidable))
+            for row in list(self._rows.values())
+        ]
+        return sorted(rows, key=lambda row: (-row.seconds, row.file, row.line))
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays crossed."""
+        return sum(row.arrays for row in list(self._rows.values()))
+
+    @property
+    def bytes(self) -> int:
+        """The size of all results."""
+        return sum(row.bytes for row in list(self._rows.values()))
+
+    @property
+    def seconds(self) -> float:
+        """The time that all conversions took, of all threads together."""
+        return sum(row.seconds for row in list(self._rows.values()))
+
+    @property
+    def findings(self) -> list[TraceFinding]:
+        """Round trips, and copies in hot loops that can be avoided."""
+        return [finding for _, finding in self._found()]
+
+    def table(self, rows: int = 20, *, width: int | None = None) -> Table:
+        """Return a table of the lines that took longest, with totals and findings.
+
+        Args:
+            rows: how many lines at most.
+            width: characters in a line of text, None for the width of the terminal.
+
+        Returns:
+            A table that prints as text, and is shown as HTML in notebooks.
+
+        Raises:
+            OptionError: `rows` or `width` is wrong.
+        """
+        for name, number, least in (("rows", rows, 1), ("width", width, 60)):
+            if (type(number) is not int or number < least) and not (
+                name == "width" and number is None
+            ):
+                raise OptionError(
+                    f"{name}={number!r:.80} is not valid",
+                    remedy=f"Pass a whole number from {least} on.",
+                )
+        return Table(self.to_dict(), rows, width)
+
+    def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
+        """Draw the time of the lines that took longest as bars, in colours for what happened to memory.
+
+        Args:
+            rows: how many lines at most.
+            ax: the axes of Matplotlib to draw on, None for a new figure.
+
+        Returns:
+            The axes. Save the picture with `t.plot().figure.savefig("trace.png")`.
+
+        Raises:
+            BackendUnavailableError: Matplotlib is not installed.
+        """
+        return draw(self.to_dict(), rows, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, text and numbers, as JSON can hold them."""
+        extra = ("place", "how")
+        return {
+            "calls": self.calls,
+            "arrays": self.arrays,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "unread": self.unread,
+            "rows": [
+                {**dataclasses.asdict(row), **{name: getattr(row, name) for name in extra}}
+                for row in self.rows
+            ],
+            "findings": [
+                {**dataclasses.asdict(finding), "text": str(finding)} for finding in self.findings
+            ],
+        }
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __repr__(self) -> str:
+        state = "running" if self in active else "stopped"
+        return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a trace belongs to its process and cannot be pickled: send t.to_dict()")
+
+    # What conversions tell.
+
+    def record(
+        self,
+        place: Place,
+        crossings: Sequence[ArrayCrossing],
+        notes: Sequence[Note],
+        seconds: float,
+    ) -> None:
+        """Count a conversion. Conversions call it.
+
+        Args:
+            place: the line of the user's code.
+            crossings: the arrays that crossed.
+            notes: why other ways than the best were taken.
+            seconds: how long it took.
+        """
+        weight = sum(crossing.nbytes + 4096 for crossing in crossings)
+        with self._lock:
+            if not self._depth:  # it has ended since the conversion began
+                return
+            self.calls += 1
+            touched: list[TraceRow] = []
+            for crossing in crossings:
+                row = self._row(place, crossing)
+                if not any(row is other for other in touched):
+                    touched.append(row)
+                    row.calls += 1
+                row.arrays += 1
+                row.bytes += crossing.nbytes
+                row.seconds += seconds * (crossing.nbytes + 4096) / weight
+                setattr(row, crossing.how, getattr(row, crossing.how) + 1)
+                if crossing.avoidable is not None:
+                    reason, remedy = crossing.avoidable
+                    _count(row.avoidable, reason)
+                    if len(self._remedies) < MAX_ROWS:
+                        self._remedies[reason] = remedy
+                if crossing.nbytes and crossing.after is not None:
+                    self._follow(place, crossing)
+            for note in notes:
+                pair = (note.source, note.target)
+                about = [row for row in touched if (row.source, row.target) == pair]
+                _count((about or touched)[0].fallbacks, note.reason)
+
+    def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
+        """Count a conversion that raised an error. Conversions call it.
+
+        Args:
+            place: the line of the user's code.
+            source: the library of the value, "" if it is not known.
+            target: the target.
+            seconds: how long it took.
+        """
+        with self._lock:
+            if not self._depth:
+                return
+            self.calls += 1
+            key = (*place, source, target, "", "")
+            row = self._rows.get(key) or self._new_row(key, f"{source or '?'} -> {target}")
+            row.calls += 1
+            row.failed += 1
+            row.seconds += seconds
+
+    def record_unread(self) -> None:
+        """Count a conversion whose value could not be examined. Conversions call it."""
+        with self._lock:
+            if self._depth:
+                self.unread += 1
+
+    def _row(self, place: Place, crossing: ArrayCrossing) -> TraceRow:
+        key = (*place, crossing.source, crossing.target, crossing.here, crossing.there)
+        return self._rows.get(key) or self._new_row(key, crossing.route)
+
+    def _new_row(self, key: tuple[Any, ...], route: str) -> TraceRow:
+        if len(self._rows) >= MAX_ROWS:
+            key, route = ("", 0, "(other lines)", "", "", "", ""), ""
+            found = self._rows.get(key)
+            if found is not None:
+                return found
+        row = self._rows[key] = TraceRow(*key)
+        row.route = route
+        return row
+
+    def _follow(self, place: Place, crossing: ArrayCrossing) -> None:
+        """Follow an array from library to library, and note where it comes back."""
+        start = (crossing.source, crossing.here)
+        goal = (crossing.target, crossing.there)
+        if start == goal:
+            return
+        before, after = crossing.addresses
+        followed = self._followed.get(_key(crossing.before, before, crossing.here))
+        past = followed.past if followed and followed.holds(crossing.before, before) else ()
+        been = [entry[:2] for entry in past]
+        if start in been:  # the array from before was used again
+            past = past[: been.index(start)]
+        key = _key(crossing.after, after, crossing.there)
+        if goal in been[: len(past)]:
+            out = past[been.index(goal)][2]
+            trip = (*place, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
+            if trip in self._trips or len(self._trips) < MAX_ROWS:
+                self._trips[trip] = self._trips.get(trip, 0) + 1
+            self._followed.pop(key, None)
+            return
+        try:
+            self._followed[key] = _Followed(crossing, (*past, (*start, place))[-4:])
+        except TypeError:  # there are no weak references to it
+            return
+        self._followed.move_to_end(key)
+        if len(self._followed) > MAX_FOLLOWED:
+            self._followed.popitem(last=False)
+
+    # What follows from it.
+
+    def _found(self) -> list[tuple[tuple[Any, ...], TraceFinding]]:
+        found: list[tuple[tuple[Any, ...], TraceFinding]] = []
+        for trip, times in list(self._trips.items()):
+            place, out = Place(*trip[:3]), Place(*trip[3:6])
+            goal, between, start = trip[6:]
+            way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
+            left = "" if out == place else f"; it left at {place_text(*out)}"
+            reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
+            remedy = (
+                f"Keep the array that it was made from, or do the work in between in {goal[0]}."
+            )
+            found.append(
+                (("round trip", *trip), TraceFinding("round trip", *place, times, reason, remedy))
+            )
+        for key, row in list(self._rows.items()):
+            reasons = dict(row.avoidable)
+            times = sum(reasons.values())
+            if row.calls < self._hot or times * 2 < row.calls:
+                continue
+            why = max(reasons, key=lambda reason: reasons[reason])
+            reason = (
+                f"{times} {'arrays were' if times > 1 else 'array was'} copied in {row.calls} calls from "
+                f"{row.source} to {row.target}, which can share memory: {why}"
+            )
+            remedy = self._remedies.get(why, "")
+            place = Place(row.file, row.line, row.function)
+            found.append(
+                (("hot loop", *key), TraceFinding("hot loop", *place, times, reason, remedy))
+            )
+        return found
+
+    def _warn_of_findings(self) -> None:
+        for key, finding in self._found():
+            if key not in self._warned:
+                self._warned.add(key)
+                file = finding.file or "<unknown>"
+                warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
+
+
+_switching = threading.RLock()
+
+
+def _forked() -> None:
+    """In a forked process, no thread holds the lock."""
+    global _switching
+    _switching = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _count(reasons: dict[str, int], reason: str) -> None:
+    if reason not in reasons and len(reasons) >= MAX_REASONS:
+        reason = "other reasons"
+    reasons[reason] = reasons.get(reason, 0) + 1
+
+
+def _key(x: Any, address: int, device: str) -> Any:
+    return (memory_of(device), address) if address else ("id", id(x))
+
+
+def _where(library: str, device: str) -> str:
+    return library if device in ("cpu", "") else f"{library} ({device})"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

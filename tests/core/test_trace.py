@@ -1,0 +1,884 @@
+"""`trace`: what is counted, that it changes nothing, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import pickle
+import sys
+import threading
+import types
+import warnings
+import weakref
+from pathlib import Path
+from typing import NamedTuple
+
+import boxes
+import dask
+import dask.array as da
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry._conversion.learnt import Learnt
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def only(t):
+    (row,) = t.rows
+    return row
+
+
+# What is counted.
+
+
+def test_a_row_says_what_crossed_and_where():
+    with af.trace() as t:
+        for _ in range(3):
+            af.convert({"a": X, "b": [X + 1, "text", 3]}, "torch")
+    row = only(t)
+    assert (row.source, row.target, row.source_device, row.target_device) == (
+        "numpy",
+        "torch",
+        "cpu",
+        "cpu",
+    )
+    assert (row.calls, row.arrays, row.bytes) == (3, 6, 6 * X.nbytes)
+    assert (row.shared, row.copied, row.transferred, row.computed, row.failed) == (6, 0, 0, 0, 0)
+    assert row.how == "shared"
+    assert row.route == "numpy (cpu) -> torch (cpu)"
+    assert row.seconds > 0
+    assert row.file == __file__
+    assert row.function == "test_a_row_says_what_crossed_and_where"
+    assert row.place == f"test_trace.py:{row.line} in {row.function}"
+    assert "af.convert" in Path(__file__).read_text().splitlines()[row.line - 1]
+    assert (t.calls, t.arrays, t.bytes) == (3, 6, 6 * X.nbytes)
+    assert t.seconds == pytest.approx(row.seconds)
+    assert t.unread == 0
+
+
+HOW = {
+    "numpy to torch": (lambda: X, "torch", {}, "shared"),
+    "numpy to torch, copied": (lambda: X, "torch", {"copy": True}, "copied"),
+    "within numpy": (lambda: X, "numpy", {"copy": True}, "copied"),
+    "numpy to jax": (lambda: X, "jax", {}, "copied"),
+    "torch to numpy": (lambda: torch.ones(3), "numpy", {}, "shared"),
+    "torch to jax": (lambda: torch.ones(3), "jax", {}, "copied"),
+    "jax to numpy": (lambda: jnp.ones(3), "numpy", {}, "shared"),
+    "jax to torch": (lambda: jnp.ones(3), "torch", {}, "copied"),
+    "narrowed": (lambda: np.ones(3), "jax", {}, "copied"),
+    "empty": (lambda: np.ones(0), "torch", {}, "shared"),
+    "a view": (lambda: X[:, 1:], "torch", {}, "shared"),
+    "flipped": (lambda: X[:, ::-1], "torch", {}, "copied"),
+    "dask to numpy": (lambda: da.ones(4), "numpy", {}, "computed"),
+    "delayed": (lambda: dask.delayed(lambda: [X, X + 1])(), "torch", {}, "computed"),
+    "numpy to dask": (lambda: X, "dask", {}, "copied"),
+    "a number": (lambda: 1.5, "torch", {"scalars": "convert"}, "copied"),
+    "a number of numpy": (lambda: np.float32(1), "torch", {}, "copied"),
+    "strict to numpy": (lambda: af.convert(X, "array_api_strict"), "numpy", {}, "either"),
+}
+
+
+@pytest.mark.parametrize("name", HOW)
+def test_what_happened_to_memory(name):
+    make, target, options, how = HOW[name]
+    x = make()
+    with af.trace() as t:
+        y = af.convert(x, target, **options)
+    row = only(t)
+    source = (
+        "python"
+        if name == "a number"
+        else af.route(x, target).source.backend
+        if name not in ("delayed", "a number of numpy")
+        else row.source
+    )
+    assert (row.source, row.target, row.arrays, t.unread) == (source, target, 1, 0)
+    if how == "either":
+        how = "shared" if np.shares_memory(np.from_dlpack(x), y) else "copied"
+    assert row.how == how
+    assert row.bytes == sum(z.nbytes for z in af.flatten(y)[0])
+
+
+class Column:
+    def __init__(self, values):
+        self.values = values
+
+
+class ColumnSource(af.Source):
+    name, package, array_types = "columns", "columnlib", ("columnlib.Column",)
+
+    def to_numpy(self, x):
+        return x.values
+
+
+def test_a_column_is_a_source(register, monkeypatch):
+    monkeypatch.setitem(sys.modules, "columnlib", types.SimpleNamespace(Column=Column))
+    register(ColumnSource())
+    column = Column(X.copy())
+    with af.trace() as t:
+        y = af.convert(column, "torch")
+    assert (only(t).source, only(t).target) == ("columns", "torch")
+    assert only(t).how == ("shared" if np.shares_memory(y.numpy(), column.values) else "copied")
+
+
+def test_what_does_not_change_is_not_counted():
+    with af.trace() as t:
+        af.convert(X, "numpy")
+        af.convert({"a": [1, "text", None]}, "torch")
+        af.convert({"text": np.array(["a"])}, "torch", unsupported="keep")
+        assert af.convert(t, "torch") is t
+    assert t.rows == []
+    assert t.calls == 0
+    assert str(t) == "No array crossed."
+
+
+def test_an_array_in_two_places_is_counted_once():
+    with af.trace() as t:
+        af.convert([X, X, {"c": X}], "torch")
+    assert only(t).arrays in (1, 3)  # whether one result or three are made is for the conversion
+    assert only(t).bytes == only(t).arrays * X.nbytes
+
+
+def test_pairs_of_one_call_have_rows_of_their_own():
+    with af.trace() as t:
+        af.convert({"a": X, "b": torch.ones(1000), "c": jnp.ones(2)}, "numpy", copy=True)
+    found = {row.source: row for row in t.rows}
+    assert set(found) == {"numpy", "torch", "jax"}
+    assert t.calls == 1
+    assert found["torch"].seconds > found["jax"].seconds
+    assert {row.line for row in t.rows} == {found["torch"].line}
+
+
+def test_lazy_arrays_are_not_computed_by_it():
+    times = []
+
+    def block(values):
+        times.append(1)
+        return values
+
+    x = da.ones(4, chunks=4, dtype="float32").map_blocks(block, meta=np.ones(0, np.float32))
+    with af.trace() as t:
+        af.convert(x, "torch")
+        af.convert([x], "dask")
+        with pytest.raises(af.CopyRequiredError):
+            af.convert(x, "torch", copy=False)
+        af.convert(X, "dask")
+    assert len(times) == 1
+    assert {row.how for row in t.rows} == {"computed", "failed", "copied"}
+
+
+def test_failures_are_counted_and_raised():
+    with af.trace() as t, pytest.raises(af.NarrowingError, match=r"at \['a'\]\[0\]"):
+        af.convert({"a": [np.array([2**40])]}, "jax")
+    row = only(t)
+    assert (row.failed, row.arrays, row.how, row.source, row.target) == (
+        1,
+        0,
+        "failed",
+        "numpy",
+        "jax",
+    )
+    assert "1 failed" in str(t)
+
+
+def test_traced_values():
+    with af.trace() as t:
+
+        @jax.jit
+        def double(x):
+            assert af.convert(x, "jax") is x
+            with pytest.raises(af.TracedValueError):
+                af.convert([x], "numpy")
+            return 2 * x
+
+        double(jnp.ones(3))
+    assert only(t).failed == 1
+
+
+def test_agnostic_functions_are_counted_where_they_are_called():
+    @af.agnostic("numpy")
+    def mean(x):
+        return x.mean(axis=0)
+
+    with af.trace() as t:
+        mean(torch.ones(4, 2))
+    assert {(row.source, row.target) for row in t.rows} == {("torch", "numpy"), ("numpy", "torch")}
+    assert {row.function for row in t.rows} == {
+        "test_agnostic_functions_are_counted_where_they_are_called"
+    }
+
+
+def test_streams_are_counted():
+    with af.trace() as t:
+        list(af.stream(da.ones(8, chunks=2, dtype="float32"), "torch"))
+    assert t.bytes == 8 * 4
+    assert {row.target for row in t.rows} == {"torch"}
+
+
+def test_other_threads_are_counted():
+    def work():
+        for _ in range(50):
+            af.convert(X, "torch")
+
+    with af.trace() as t:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (only(t).calls, only(t).function) == (200, "work")
+
+
+class Calling(af.Container):
+    """A container that converts by itself."""
+
+    class Held:
+        def __init__(self, x):
+            self.x = x
+
+    types = (Held,)
+
+    def children(self, value):
+        return [value.x]
+
+    def rebuild(self, value, children):
+        af.convert(torch.ones(5), "numpy")
+        return Calling.Held(*children)
+
+
+def test_a_conversion_within_another_one_is_not_timed_twice(register, monkeypatch):
+    import time
+
+    register(Calling())
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    with af.trace() as t:
+        af.convert([Calling.Held(X)], "torch")
+    found = {row.source: row for row in t.rows}
+    assert (found["torch"].seconds, found["torch"].arrays) == (1.0, 1)
+    outer = found["numpy"].seconds
+    # it began first and ended last, and what watching the inner one took is not part of it either
+    assert outer == 2.0
+
+
+# Fallbacks.
+
+
+class Refusing(af.Converter):
+    source, target = "numpy", "boxes"
+    cost = "copy"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def convert(self, x, device, copy):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ValueError("not today"), "<Converter numpy -> boxes> failed (ValueError: not today)"),
+        (NotImplemented, "<Converter numpy -> boxes> does not take a ndarray of dtype float32"),
+    ],
+    ids=["raises", "declines"],
+)
+def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register, monkeypatch):
+    monkeypatch.setitem(sys.modules, "boxlib", boxes)
+    register(boxes.BoxBackend())
+    register(Refusing(answer))
+    with af.trace() as t:
+        for _ in range(5):
+            af.convert([X], "boxes")
+    assert only(t).fallbacks == {reason: 5}
+    text = " ".join(str(t).split())
+    assert f"{reason}, 5 times" in text
+
+
+def test_reasons_are_bounded(register, monkeypatch):
+    monkeypatch.setitem(sys.modules, "boxlib", boxes)
+    register(boxes.BoxBackend())
+    converter = register(Refusing(NotImplemented))
+    with af.trace() as t:
+        for number in range(100):
+            converter.answer = ValueError(number)
+            af.convert([X], "boxes")
+    (row,) = t.rows
+    assert len(row.fallbacks) <= 17
+    assert row.fallbacks["other reasons"] == 100 - 16
+
+
+# Findings.
+
+
+@pytest.mark.parametrize(
+    ("there", "start"),
+    [("torch", X), ("jax", X), ("torch", jnp.ones(3)), ("numpy", torch.ones(3))],
+    ids=["shared", "copied", "jax", "torch"],
+)
+def test_a_round_trip_is_reported(there, start):
+    home = af.backend_of(start).name
+    t = af.trace()
+
+    def go_and_return():
+        with t:
+            for _ in range(3):
+                out = af.convert(start, there)
+                af.convert([out], home)
+
+    with pytest.warns(af.TraceWarning, match="round trip") as caught:
+        go_and_return()
+    (finding,) = t.findings
+    assert (finding.kind, finding.times) == ("round trip", 3)
+    assert f"{home} -> {there} -> {home}, 3 times" in finding.reason
+    assert (finding.file, caught[0].filename) == (__file__, __file__)
+    assert caught[0].lineno == finding.line
+    assert "Keep the array" in finding.remedy
+    assert "Round trip at" in str(t)
+
+
+def test_a_round_trip_by_two_libraries():
+    with af.trace(warn=False) as t:
+        af.convert(af.convert(af.convert(X, "torch"), "jax"), "numpy")
+    (finding,) = t.findings
+    assert "numpy -> torch -> jax -> numpy, once" in finding.reason
+
+
+def test_what_is_no_round_trip():
+    with af.trace() as t:
+        for _ in range(5):
+            y = af.convert(X, "torch")
+            af.convert(X, "torch")
+            af.convert(y * 2, "numpy")  # another array
+            af.convert(np.ones(3), "jax")
+            af.convert(af.convert(X.copy(), "torch"), "jax")
+            af.convert(X, "numpy", copy=True)
+            del y
+    assert t.findings == []
+
+
+def test_a_copy_in_a_hot_loop_is_reported():
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    t = af.trace()
+
+    def loop():
+        with t:
+            for _ in range(120):
+                af.convert(fixed, "torch")
+
+    with pytest.warns(af.TraceWarning, match=r"hot loop.*120 arrays were copied in 120 calls"):
+        loop()
+    (finding,) = t.findings
+    assert (finding.kind, finding.times) == ("hot loop", 120)
+    assert "read-only" in finding.reason
+    assert finding.remedy == "Pass an array that can be written to."
+
+
+AVOIDABLE = {
+    "flipped": (lambda: X[::-1], {}, "negative strides"),
+    "swapped": (lambda: X.astype(">f4"), {}, "swapped"),
+    "asked": (lambda: X, {"copy": True}, "copy=True was given"),
+    "overlapping": (
+        lambda: np.ndarray(2, "f4", bytearray(12), offset=2, strides=(4,)),
+        {},
+        "aligned",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AVOIDABLE)
+def test_why_it_is_copied(name):
+    make, options, reason = AVOIDABLE[name]
+    x = make()
+    with af.trace(hot=5, warn=False) as t:
+        for _ in range(5):
+            af.convert(x, "torch", **options)
+    (finding,) = t.findings
+    assert reason in finding.reason
+    assert finding.remedy
+
+
+def test_copies_that_cannot_be_avoided_are_no_finding():
+    with af.trace(hot=2) as t:
+        for _ in range(5):
+            af.convert(X, "jax")
+            af.convert(X, "numpy", copy=True)
+            af.convert(X, "torch")
+    assert t.findings == []
+
+
+def test_findings_are_no_warnings_if_the_block_raises_or_they_are_unwanted():
+    t = af.trace()
+
+    def raises():
+        with t:
+            af.convert(af.convert(X, "torch"), "numpy")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        raises()
+    assert len(t.findings) == 1
+    with af.trace(warn=False) as t:
+        af.convert(af.convert(X, "torch"), "numpy")
+    assert len(t.findings) == 1
+
+
+def test_a_warning_that_is_an_error_leaves_nothing_behind():
+    with pytest.raises(af.TraceWarning), af.trace() as t:
+        af.convert(af.convert(X, "torch"), "numpy")
+    calls = t.calls
+    af.convert(X, "torch")
+    assert t.calls == calls
+
+
+@pytest.mark.parametrize("options", [{"hot": 0}, {"hot": True}, {"hot": "1"}, {"warn": 1}], ids=str)
+def test_wrong_options(options):
+    with pytest.raises(af.OptionError, match="is not valid"):
+        af.trace(**options)
+
+
+# Nothing changes.
+
+
+class Point(NamedTuple):
+    x: object
+    y: object
+
+
+def values():
+    shared = [X.copy()]
+    return {
+        "leaf": X.copy(),
+        "tree": {"a": X.copy(), "b": [torch.ones(2), ("text", 1.5)], "c": None},
+        "many": [np.full(3, i, np.float32) for i in range(40)],
+        "odd": [X[::-1], X.astype(">f4"), np.ones(0), np.float64(2), np.bool_(True)],
+        "named": Point(jnp.ones(3), torch.ones(2)),
+        "ordered": collections.OrderedDict(b=X.copy(), a=jnp.ones(2)),
+        "twice": [shared, shared],
+        "objects": np.array([X.copy(), None, "a"], dtype=object),
+        "delayed": [dask.delayed(lambda: {"x": X})(), da.ones(3)],
+        "nothing": {"a": 1, "b": "c"},
+        "strict": [af.convert(X, "array_api_strict")],
+        "text": np.array(["a"]),
+        "big": np.array([2**40]),
+    }
+
+
+def described(value, source):
+    """Describe a result: structure, values, and where memory is shared with the source."""
+    leaves, layout = af.flatten(value, everything=True)
+    given = {id(leaf): index for index, leaf in enumerate(af.flatten(source, everything=True)[0])}
+    found = [repr(layout)]
+    for leaf in leaves:
+        text = f"{type(leaf).__name__} {getattr(leaf, 'dtype', None)} {given.get(id(leaf))}"
+        if isinstance(leaf, (np.ndarray, torch.Tensor, jax.Array)):
+            n = np.asarray(leaf)
+            text += f" {n.tolist()} {n.flags.writeable} "
+            text += str(
+                [
+                    np.shares_memory(n, np.asarray(x))
+                    for x in af.flatten(source)[0]
+                    if isinstance(x, (np.ndarray, torch.Tensor, jax.Array))
+                    and np.asarray(x).dtype != object
+                ]
+            )
+        found.append(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}],
+    ids=str,
+)
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("name", values())
+def test_results_are_the_same(name, target, options):
+    value = values()[name]
+
+    def outcomes(conversion):
+        found = []
+        for _ in range(4):
+            try:
+                found.append(described(conversion(value), value))
+            except af.ConversionError as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    plain = af.converter(target, **options)
+    expected = outcomes(plain)
+    watched = af.converter(target, **options)
+    with af.trace(warn=False) as t:
+        assert outcomes(watched) == expected
+        assert outcomes(plain) == expected
+    assert t.unread == 0
+    assert watched.explain() == plain.explain()
+    assert type(watched._learnt) is type(plain._learnt) is Learnt
+    assert outcomes(watched) == expected
+
+
+def test_what_was_learnt_is_kept():
+    conversion = af.converter("torch")
+    for _ in range(3):
+        conversion({"a": X})
+    learnt, plans = conversion._learnt, conversion.explain()
+    with af.trace():
+        assert conversion.explain() == plans
+        conversion({"a": X})
+        assert conversion.target.name == "torch"
+        assert pickle.loads(pickle.dumps(conversion)) == conversion
+    assert conversion._learnt is learnt
+    assert conversion.explain() == plans
+    with af.trace() as t:
+        conversion.fallback({"a": X})
+    assert t.calls == 1
+
+
+def test_no_array_and_no_conversion_is_kept():
+    with af.trace() as t:
+        conversion = af.converter("torch", narrowing="allow")
+        x = np.ones(3)
+        y = conversion([x])
+        alive = [weakref.ref(thing) for thing in (x, y[0], conversion)]
+        del x, y, conversion
+        gc.collect()
+        assert [ref() for ref in alive] == [None] * 3
+    assert only(t).arrays == 1
+
+
+def test_what_is_followed_is_bounded():
+    with af.trace() as t:
+        kept = [af.convert(np.ones(1), "torch") for _ in range(5_000)]
+        assert len(kept) == 5_000
+        assert len(t._followed) <= 4_096
+    assert not t._followed
+
+
+def test_rows_are_bounded(monkeypatch):
+    monkeypatch.setattr("arrayferry._trace.MAX_ROWS", 3)
+    with af.trace() as t:
+        for number in range(6):
+            exec(compile("\n" * number + "af.convert(X, 'torch')", "<typed>", "exec"), globals())
+    assert len(t.rows) == 4
+    assert {row.place for row in t.rows} >= {"(other lines)"}
+    assert t.arrays == 6
+
+
+# Beginning and end.
+
+
+def test_nothing_is_counted_before_and_after():
+    t = af.trace()
+    af.convert(X, "torch")
+    with t:
+        af.convert(X, "torch")
+        assert t.calls == 1  # it can be read inside
+        assert repr(t) == "<arrayferry.Trace, running: 1 calls, 1 arrays>"
+    af.convert(X, "torch")
+    assert t.calls == 1
+    assert repr(t) == "<arrayferry.Trace, stopped: 1 calls, 1 arrays>"
+
+
+def test_traces_can_be_nested_and_used_again():
+    with af.trace() as outer:
+        af.convert(X, "torch")
+        with af.trace() as inner:
+            af.convert(X, "torch")
+            with inner:
+                af.convert(X, "torch")
+            af.convert(X, "torch")
+        af.convert(X, "torch")
+    with inner:
+        af.convert(X, "torch")
+    assert (outer.calls, inner.calls) == (5, 4)
+
+
+def test_traces_of_several_threads():
+    def work(found):
+        with af.trace() as t:
+            for _ in range(20):
+                af.convert(X, "torch")
+        found.append(t.calls)
+
+    for _ in range(5):
+        found = []
+        threads = [threading.Thread(target=work, args=(found,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert min(found) >= 20
+    with af.trace() as t:
+        pass
+    assert t.calls == 0
+
+
+def test_a_conversion_that_outlasts_the_trace_is_not_counted(register):
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(Calling):
+        def rebuild(self, value, children):
+            began.set()
+            go_on.wait(60)
+            return Calling.Held(*children)
+
+    register(Slow())
+    found = []
+    with af.trace() as t:
+        thread = threading.Thread(
+            target=lambda: found.append(af.convert([Calling.Held(X)], "torch"))
+        )
+        thread.start()
+        assert began.wait(60)
+    go_on.set()
+    thread.join()
+    assert isinstance(found[0][0].x, torch.Tensor)
+    assert t.calls == 0
+
+
+def test_the_registry_may_change(register):
+    conversion = af.converter("torch")
+    conversion([X])
+    with af.trace() as t:
+        conversion([X])
+        register(Calling())
+        conversion([X])
+        af.registry.refresh()
+        conversion([X])
+    assert t.calls == 3
+    conversion([X])
+    assert type(conversion._learnt) is Learnt
+    assert conversion._learnt.catalog is af.registry.catalog
+
+
+def test_what_was_learnt_from_another_registry_does_not_come_back(monkeypatch):
+    """The registry changes between the moment that a trace reads what was learnt and the one that it writes."""
+    from arrayferry._conversion import observed
+
+    conversion = af.converter("torch")
+    conversion([X])
+    init = observed.Observed.__init__
+
+    def meanwhile(self, owner, learnt):
+        init(self, owner, learnt)
+        if owner is conversion:
+            af.registry.refresh()
+
+    monkeypatch.setattr(observed.Observed, "__init__", meanwhile)
+    with af.trace():
+        monkeypatch.undo()
+        assert conversion._learnt is None
+        conversion([X])
+        assert conversion._learnt.catalog is af.registry.catalog
+
+
+def test_other_registries(registry):
+    from arrayferry._conversion.conversion import make_conversion
+
+    conversion = make_conversion("torch", af.Options(), registry)
+    with af.trace() as t:
+        conversion([X])
+    assert t.calls == 1
+
+
+def test_an_observed_conversion_steps_aside_by_itself():
+    from arrayferry._conversion.observed import Observed, observe
+
+    conversion = af.converter("torch")
+    conversion([X])
+    observe(conversion, conversion._learnt)
+    assert type(conversion._learnt) is Observed
+    conversion([X])
+    assert type(conversion._learnt) is Learnt
+
+
+def test_a_forked_process_counts_nothing(run_forked):
+    go_on, held = threading.Event(), threading.Event()
+    with af.trace() as t:
+        af.convert(X, "torch")
+
+        def hold():
+            with t._lock, __import__("arrayferry._trace", fromlist=["_switching"])._switching:
+                held.set()
+                go_on.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(60)
+
+        def child():
+            assert af.convert(X, "torch").shape == (2, 3)
+            assert t.calls == 1
+            assert "numpy -> torch" in str(t)
+            t.__exit__(None, None, None)
+            with af.trace() as own:
+                af.convert(X, "torch")
+            assert own.calls == 1
+            with t:
+                af.convert(X, "torch")
+            assert t.calls == 2
+
+        run_forked(child)
+        go_on.set()
+        thread.join()
+        af.convert(X, "torch")
+    assert t.calls == 2
+
+
+def test_an_odd_value_is_counted_as_unread(monkeypatch):
+    def fails(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr("arrayferry._conversion.observed.crossings_of", fails)
+    with af.trace() as t:
+        assert isinstance(af.convert(X, "torch"), torch.Tensor)
+    assert (t.calls, t.unread) == (0, 1)
+    assert "1 value could not be examined" in str(t)
+
+
+def test_a_trace_is_not_pickled():
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(af.trace())
+
+
+def test_importing_it_loads_no_library(run_python):
+    out = run_python(
+        "import sys, arrayferry as af\n"
+        "with af.trace() as t: pass\n"
+        "print([m for m in ('numpy', 'torch', 'jax', 'dask', 'matplotlib') if m in sys.modules])"
+    )
+    assert out.strip() == "[]"
+
+
+# How it is shown.
+
+
+@pytest.fixture
+def shown():
+    with af.trace(warn=False, hot=2) as t:
+        for _ in range(3):
+            af.convert(af.convert({"x": X, "y": jnp.ones(3)}, "torch"), "numpy")
+            af.convert(X[::-1], "torch")
+        af.convert(da.ones(3), "torch")
+        with pytest.raises(af.ConversionError):
+            af.convert(np.array(["<b>"]), "torch")
+    return t
+
+
+def test_the_table_fits_a_terminal(shown, monkeypatch):
+    for width in (60, 80, 120):
+        lines = str(shown.table(width=width)).splitlines()
+        assert max(map(len, lines)) <= width
+        assert lines[0].split() == [
+            "time",
+            "calls",
+            "arrays",
+            "size",
+            "how",
+            "from",
+            "->",
+            "to",
+            "place",
+        ]
+    monkeypatch.setenv("COLUMNS", "70")
+    assert max(map(len, str(shown).splitlines())) <= 70
+    few = str(shown.table(2, width=100)).splitlines()
+    assert len([line for line in few if "test_trace.py:" in line and " in shown" in line]) >= 2
+    assert few.index("") == 3
+    assert f"; {len(shown.rows) - 2} more lines not shown" in few[4]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rows": 0}, {"rows": "1"}, {"width": 10}, {"width": 1.5}], ids=str
+)
+def test_a_wrong_table(wrong):
+    with pytest.raises(af.OptionError, match="Pass a whole number from"):
+        af.trace().table(**wrong)
+
+
+def test_the_table_in_a_notebook(shown):
+    text = shown._repr_html_()
+    assert text == shown.table()._repr_html_()
+    assert text.count("<tr>") == len(shown.rows) + 1
+    assert "numpy -&gt; torch" in text
+    assert "<li>Round trip at" in text
+
+
+def test_html_is_escaped():
+    with af.trace() as t:
+        exec(compile("af.convert(X, 'torch')", "<script>alert(1)", "exec"), globals())
+    assert "<script>" not in t._repr_html_()
+    assert "&lt;script&gt;" in t._repr_html_()
+
+
+def test_the_dict_is_json(shown):
+    read = json.loads(json.dumps(shown.to_dict()))
+    assert read["arrays"] == sum(row["arrays"] for row in read["rows"]) == shown.arrays
+    assert {finding["kind"] for finding in read["findings"]} == {"round trip", "hot loop"}
+
+
+def test_the_picture(shown):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    try:
+        ax = shown.plot(3)
+        assert len(ax.patches) == 3
+        assert shown.plot(ax=ax) is ax
+        ax.figure.canvas.draw()
+        assert len(af.trace().plot().patches) == 0
+    finally:
+        pyplot.close("all")
+
+
+def test_a_picture_needs_matplotlib(shown, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(af.BackendUnavailableError, match="pip install matplotlib"):
+        shown.plot()
+
+
+def test_a_cell_of_a_notebook(monkeypatch):
+    compiler = types.SimpleNamespace(
+        format_code_name=lambda name: ("Cell", "In[3]") if "ipykernel" in name else None
+    )
+    shell = types.SimpleNamespace(compile=compiler)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    with af.trace() as t:
+        exec(compile("af.convert(X, 'torch')", "/tmp/ipykernel_1/2.py", "exec"), globals())
+    assert only(t).place == "Cell In[3]:1"
+
+
+def test_units():
+    from arrayferry._trace_view import _number, _size, _time
+
+    assert [_time(s) for s in (0, 1.2e-6, 9.999e-4, 0.5, 12, 100_000)] == [
+        "0.00 us", "1.20 us", "1.00 ms", "500 ms", "12.0 s", "100000 s",
+    ]  # fmt: skip
+    assert [_size(b) for b in (0, 999, 1000, 999_999, 12e9)] == [
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "1.00 MB",
+        "12.0 GB",
+    ]
+    assert [_number(n) for n in (0, 99_999, 100_000, 12_345_678)] == ["0", "99999", "100k", "12.3M"]
+
+
+def test_no_warning_by_itself():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with af.trace() as t:
+            af.convert([torch.ones(2).to_sparse(), X], "torch", copy=True)
+    assert t.unread == 0
