@@ -702,6 +702,10 @@ class BackendContract(ComputeTests, BlockTests):
         assert all(isinstance(device, str) for device in devices), (
             f"devices() returned {devices}. {fix}"
         )
+        default = self._call("default_device", what="")
+        assert default in devices, (
+            f"default_device() returned {default!r}, which is not one of devices() {devices}. Return the device of new arrays"
+        )
         for device in devices:
             array = convert(values, self._backend, device=device)
             found = self._call("device_of", array, what=f"for an array that was made on {device}")

@@ -89,8 +89,8 @@ def _describe(a: Origin, b: Backend, here: str, found: Route) -> dict[str, Any]:
     return {
         "source": a.name,
         "target": b.name,
-        "source_device": found.source.device,
-        "target_device": found.target.device,
+        "source_device": device_kind(found.source.device),
+        "target_device": device_kind(found.target.device),
         "copies": found.copies,
         "transfers": found.transfers,
         "computes": found.computes,
@@ -103,9 +103,9 @@ def _step(step: Step, origin: Origin) -> dict[str, Any]:
     converter = step.converter
     return {
         "source": step.source.backend,
-        "source_device": step.source.device,
+        "source_device": device_kind(step.source.device),
         "target": step.target.backend,
-        "target_device": step.target.device,
+        "target_device": device_kind(step.target.device),
         "cost": step.cost,
         "via": step.via,
         "converter": None if converter is None else type(converter).__qualname__,

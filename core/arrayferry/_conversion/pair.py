@@ -425,7 +425,7 @@ class Pair:
     def _note_declined(self, x: Any) -> None:
         """Note that the direct converter does not handle an array, for those who watch."""
         direct, call = self._direct, open_call.call
-        if direct is None or call is None:
+        if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None
         try:
