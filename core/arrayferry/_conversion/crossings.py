@@ -66,8 +66,7 @@ class ArrayCrossing:
             self.after = None
             found = kind_of(arrays[0]) if arrays else found
         target: Backend = found.backend or learnt.target
-        numpy = learnt.catalog.backend("numpy")
-        origin: Origin = kind.backend or kind.source or numpy
+        origin: Origin = kind.backend or kind.source or learnt.catalog.backend("numpy")
         self._origin = origin
         deferred = kind.what == "deferred"
         self.source = "python" if kind.what == "number" else origin.name
