@@ -15,7 +15,7 @@ from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._plugin.origin import Origin
 from ._registry.registry import default_registry
-from ._route.devices import resolve_device
+from ._route.devices import device_of, resolve_device
 from ._route.route import Route, describe_route
 from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
@@ -727,7 +727,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
         if problem is not None:
             raise problem
     if not by_name:
-        here = call_backend(origin, "device_of", source)
+        here = device_of(origin, source)
     else:
         here = resolve_device(origin, None, "")[0] if isinstance(origin, Backend) else "cpu"
     return describe_route(registry.catalog, origin, target, device, here)

@@ -6,7 +6,7 @@ A transfer takes some microseconds however little it moves, and a tree may have 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
@@ -18,6 +18,8 @@ __all__ = ["Packed", "Part"]
 
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
+TOGETHER = 32 * 1024 * 1024
+"""Size in bytes of what goes together."""
 ALIGNMENT = 256
 """What the addresses of the arrays are multiples of, as those of arrays that CUDA allocates."""
 
@@ -28,6 +30,20 @@ class Part(NamedTuple):
     start: int
     end: int
     shape: tuple[int, ...]
+
+
+def _batches(group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
+    some: list[tuple[int, Any]] = []
+    size = 0
+    for index, x in group:
+        some.append((index, x))
+        size += x.nbytes
+        if size > TOGETHER:
+            yield some
+            some, size = [], 0
+    if len(some) > 1:
+        yield some
 
 
 class Packed(Converter):
@@ -65,7 +81,8 @@ class Packed(Converter):
         return NotImplemented
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        return None if options.copy is False else lambda x: NotImplemented
+        several = options.device is not None and not self.backend.is_named(options.device)
+        return None if several or options.copy is False else lambda x: NotImplemented
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         if options.copy is False:
@@ -80,9 +97,9 @@ class Packed(Converter):
                     dtype = fitting.dtype.newbyteorder("=")
                     groups.setdefault(dtype, []).append((index, fitting))
             for dtype, group in groups.items():
-                if len(group) > 1:
-                    found = self._together([x for _, x in group], dtype, options.device)
-                    for (index, _), y in zip(group, found, strict=True):
+                for some in _batches(group):
+                    found = self._together([x for _, x in some], dtype, options.device)
+                    for (index, _), y in zip(some, found, strict=True):
                         results[index] = y
             return results
 

@@ -54,6 +54,8 @@ class CupyBackend(Backend):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
+            if not _is_compact(x):  # else CuPy would make it so after what is recorded here
+                x = x.copy()
         with cupy.cuda.Device(
             there
         ):  # CuPy copies on this stream, and does not wait for the other one
@@ -89,6 +91,22 @@ class CupyBackend(Backend):
     def address(self, x: Any) -> int | None:
         return int(x.data.ptr)
 
+    def use_device(self, device: Any) -> Any:
+        import cupy
+
+        return cupy.cuda.Device(_index(device))
+
+    def to_dlpack(self, x: Any) -> Any:
+        import cupy
+
+        if x.device.id != _index(
+            None
+        ):  # CuPy orders what it exports after the work on the current GPU only
+            with cupy.cuda.Device(x.device.id):
+                written = cupy.cuda.get_current_stream().record()
+            cupy.cuda.get_current_stream().wait_event(written)
+        return x
+
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import cupy
 
@@ -108,6 +126,16 @@ def _index(device: Any) -> int:
         return int(cupy.cuda.runtime.getDevice())
     index = getattr(device, "id", None)
     return int(str(device).partition(":")[2] or 0) if index is None else int(index)
+
+
+def _is_compact(x: Any) -> bool:
+    """Tell whether an array lies in memory in the order of its axes, without gaps."""
+    expected = x.dtype.itemsize
+    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if length != 1 and stride != expected:
+            return int(x.size) == 0
+        expected *= length
+    return True
 
 
 @cache

@@ -574,6 +574,8 @@ class DaskToCupy(Converter):
         import cupy
 
         (values,) = _compute([x])
+        if not isinstance(values, cupy.ndarray):  # whatever its meta says
+            return convert(_read(values), "cupy", device=device, copy=True)
         with cupy.cuda.Device(values.device.id) as gpu:
             gpu.synchronize()
             return _written(values.copy())

@@ -98,10 +98,16 @@ class JaxBackend(Backend):
             return jax.tree.map(self.copy, x)
         _refuse_deleted(x)
         with jax.debug_nans(False), jax.debug_infs(False):
-            return jnp.array(x, copy=True)
+            y = jnp.array(x, copy=True)
+        if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
+            y = jax.device_put(y, x.sharding)  # what is empty, or in memory of the host
+        return y
 
     def to_device(self, x: Any, device: Any) -> Any:
-        return _put(x, self._own_device(device))
+        y = _put(x, self._own_device(device))
+        if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and _overlap(x, y):
+            y = self.copy(y)  # a shard that was there already is not moved
+        return y
 
     def devices(self) -> tuple[str, ...]:
         import jax
@@ -151,7 +157,10 @@ class JaxBackend(Backend):
             device = jax.sharding.SingleDeviceSharding(device)
         if self.is_sparse(x):
             return all(self.is_on(part, device) for part in _parts(x))
-        return bool(x.sharding.is_equivalent_to(device, x.ndim))
+        try:
+            return bool(x.sharding.is_equivalent_to(device, x.ndim))
+        except (IndexError, ValueError):  # it has fewer axes than the sharding names
+            return False
 
     def device_name(self, device: Any) -> str:
         devices = getattr(device, "device_set", None)
@@ -208,6 +217,11 @@ class JaxBackend(Backend):
         if device is None:
             return y
         return _put(y, self._own_device(device))  # it is committed then, and not copied
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        if self.is_sparse(x) or self.is_traced(x) or self.device_of(x).startswith("cpu"):
+            return None
+        return x.is_ready  # type: ignore[no-any-return]
 
     def is_out_of_memory(self, error: Exception) -> bool:
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
@@ -311,6 +325,15 @@ def _put(x: Any, place: Any) -> Any:
             f"an array of shape {x.shape} does not fit {place} ({error})",
             remedy="Pass a sharding that fits all arrays of the value, or convert them one by one.",
         ) from error
+
+
+def _overlap(x: Any, y: Any) -> bool:
+    """Tell whether two arrays have a shard in common."""
+
+    def addresses(array: Any) -> set[int]:
+        return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
+
+    return x.size > 0 and not addresses(x).isdisjoint(addresses(y))
 
 
 @cache

@@ -130,8 +130,11 @@ class Array:
         self.stream.put(lambda: memory.fill(value))
 
     def copy(self):
-        """Copy on the current device, as CuPy does: an array of another device is moved."""
+        """Copy on the current device, as CuPy does: an array of another device is made compact there, and moved."""
         there = self.library.current
+        if self.device.id != there and not self.values.flags.c_contiguous:
+            made = self.library.queue(lambda: self.values, self.shape, self.dtype, self.device.id)
+            return self.library.array(made, there)
         self.library.machine.counts["copies" if self.device.id == there else "between devices"] += 1
         return self.library.queue(lambda: self.values, self.shape, self.dtype, there)
 
@@ -139,9 +142,15 @@ class Array:
         return (13 if self.managed else 2, self.device.id)
 
     def __dlpack__(self, *, stream=None, **options):
-        if stream is not None and stream is not self.stream:
-            stream.wait_event(self.stream.record())
+        mine = self.stream_of_export
+        if stream is not None and stream is not mine:
+            stream.wait_event(mine.record())
         return self
+
+    @property
+    def stream_of_export(self):
+        """CuPy takes the current stream of the current device, wherever the array is."""
+        return self.library.stream(self.library.current)
 
     def __array_namespace__(self, api_version=None):
         return self.library.namespace
@@ -157,7 +166,10 @@ class Library:
         self.current = 0
         self.defaults = {gpu: Stream(machine) for gpu in range(machine.gpus)}
         self.entered = {}
-        self.type = type(type_name, (Array,), {"library": self, "__module__": name})
+        members = {"library": self, "__module__": name}
+        if name != "cupy":
+            members["stream_of_export"] = Array.stream
+        self.type = type(type_name, (Array,), members)
         self.namespace = Namespace(self)
 
     def stream(self, gpu):
@@ -188,9 +200,11 @@ class Library:
         x.stream.synchronize()
         return x.values.copy()
 
-    def from_dlpack(self, x):
-        _kind, gpu = x.__dlpack_device__()
+    def from_dlpack(self, x, refuses=None):
+        _, gpu = x.__dlpack_device__()
         shared = x.__dlpack__(stream=self.stream(gpu))
+        if refuses is not None:
+            refuses(shared)
         return self.type(shared.block, gpu, shared.values, owner=shared)
 
 
@@ -360,9 +374,7 @@ class Simulated(af.Backend):
         return STANDARD - self.lacks
 
     def from_dlpack(self, x, device=None):
-        if self.refuses is not None:
-            self.refuses(x)
-        return self.library.from_dlpack(x)
+        return self.library.from_dlpack(x, self.refuses)
 
 
 class Telling(Simulated):

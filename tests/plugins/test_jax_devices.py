@@ -97,6 +97,43 @@ for value in (np.arange(3.0), {"a": x, "b": np.float32(1)}):
         assert "does not fit" in str(error) and "sharding that fits" in str(error), error
     else:
         raise AssertionError("three rows on four devices")
+flat = {"obs": jnp.arange(8.0), "reward": jnp.float32(1)}
+try:
+    af.convert(flat, "jax", device=rows)
+except af.ConversionError as error:
+    assert "does not fit" in str(error) and "['reward']" in str(error), error
+else:
+    raise AssertionError("a number on four devices")
+
+# what is copied or moved has memory of its own, and stays where it is
+def addresses(x):
+    return {shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards}
+
+for x8 in (jax.device_put(x, everywhere), jax.device_put(x, rows)):
+    for device in (jax.devices()[0], everywhere, rows):
+        moved = af.convert(x8, "jax", device=device, copy=True)
+        assert addresses(moved).isdisjoint(addresses(x8)), (x8.sharding, device)
+        assert moved.tolist() == x.tolist()
+        where = device if device in (everywhere, rows) else SingleDeviceSharding(device)
+        assert moved.sharding.is_equivalent_to(where, 1)
+empty = jax.device_put(np.zeros((0, 4), np.float32), rows)
+assert af.convert(empty, "jax", copy=True).sharding.is_equivalent_to(rows, 2)
+unpinned = jax.device_put(x, SingleDeviceSharding(jax.devices()[1], memory_kind="unpinned_host"))
+assert af.convert(unpinned, "jax", copy=True).sharding == unpinned.sharding
+
+# Dask knows shardings apart
+from dask.base import tokenize
+from arrayferry_plugins.dask_ import to_dask
+half, other_half = (NamedSharding(jax.sharding.Mesh(np.array(some), "x"), P("x")) for some in (jax.devices()[:2], jax.devices()[2:]))
+assert tokenize(af.converter("jax", device=half)) == tokenize(af.converter("jax", device=half))
+assert tokenize(af.converter("jax", device=half)) != tokenize(af.converter("jax", device=other_half))
+blocks = da.compute(*(to_dask(x, blocks="jax", device=some) for some in (half, other_half)))
+assert [block.sharding.device_set for block in blocks] == [half.device_set, other_half.device_set]
+import copy
+assert copy.deepcopy(af.converter("jax", device=half)) == af.converter("jax", device=half)
+assert "NamedSharding" in repr(af.converter("jax", device=half))
+assert str(af.route(jax.device_put(x, rows), "numpy")).startswith("jax (cpu) -> numpy (cpu)")
+
 try:
     pickle.dumps(af.converter("jax", device=rows))
 except TypeError as error:
@@ -125,6 +162,7 @@ for device, there in ((None, 0), ("cpu:2", 2), (jax.devices()[3], 3)):
             assert y.dtype == (np.float32 if n.dtype == np.float64 else n.dtype)
             np.testing.assert_array_equal(y, n)
     tree[0][...] = 99
+    assert NumpyToGpu().bind(af.Options(device=rows)) is None
     assert packed([np.ones(3), np.array(["text"]), np.full(2, 1e300), np.ones(2), np.ones(2**20)])[1:3] == [NotImplemented] * 2
 """
 

@@ -178,8 +178,15 @@ class Conversion(Generic[A]):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
-        device = None if options.device is None else str(options.device)
+        device = options.device
+        if device is not None and not isinstance(
+            device, str
+        ):  # it belongs to this process, as its hash does
+            device = f"{device} {hash(device)}"
         return ("arrayferry.Conversion", to, *options._replace(device=device))
+
+    def __deepcopy__(self, memo: Any) -> Conversion[A]:
+        return Conversion(self._to, self.options, self.registry)
 
     @property
     def _name(self) -> str:
@@ -189,7 +196,7 @@ class Conversion(Generic[A]):
     @never_raises
     def __repr__(self) -> str:
         options = self.options
-        if self._device is not None:
+        if self._device is not None and self.target.is_named(options.device):
             options = options._replace(device=self._device)
         arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
         return f"arrayferry.converter({', '.join(filter(None, arguments))})"

@@ -59,16 +59,19 @@ class _Direct:
     Args:
         converter: the converter.
         options: the options.
+        there: the device on which results must be, None if that need not be checked.
 
     Attributes:
         converter: as given.
+        there: as given.
         one: converts one array, None if the converter does not support these options.
         many: converts several, if there is a function for that.
         inline: expressions that convert one array, if there are any.
     """
 
-    def __init__(self, converter: Converter, options: Options) -> None:
+    def __init__(self, converter: Converter, options: Options, there: str | None) -> None:
         self.converter = converter
+        self.there = there
         self.one = _bound(converter, "bind", options)
         self.many = _bound(converter, "bind_many", options) if self.one is not None else None
         self.inline = _bound(converter, "inline", options)
@@ -165,7 +168,10 @@ class Pair:
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        return _Direct(converter, self.options._replace(device=device))
+        elsewhere = device_kind(there) != "cpu" and self.options.device is not None
+        return _Direct(
+            converter, self.options._replace(device=device), there if elsewhere else None
+        )
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
@@ -176,15 +182,18 @@ class Pair:
             except Exception as error:
                 self._set_aside(error)
                 y = NotImplemented
-            if y is not NotImplemented and self._follows_copy(x, y):
+            if y is not NotImplemented and self._follows_options(x, y):
                 return y
         return self.fallback(x)
 
-    def _follows_copy(self, x: Any, y: Any) -> bool:
-        """Check that a direct converter did copy, if that was asked for."""
+    def _follows_options(self, x: Any, y: Any) -> bool:
+        """Check that a direct converter did copy, and put the array on a GPU, if that was asked for."""
+        direct: Any = self._direct
+        if direct.there is not None and _device_of(self.target, y) != direct.there:
+            _warn(direct.converter, f"does not put arrays on {direct.there}, so it is not used")
+            return False
         if not self.options.copy or not share_memory(x, self.source, y, self.target):
             return True
-        direct: Any = self._direct
         _warn(direct.converter, "ignores copy=True, so it is not used")
         return False
 
@@ -217,7 +226,7 @@ class Pair:
         if len(ys) != len(xs):
             return None
         for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._follows_copy(x, y):
+            if y is not NotImplemented and not self._follows_options(x, y):
                 return None
         return ys
 
@@ -464,7 +473,9 @@ class Pair:
         return Ways(direct.inline or _inline_call(direct.one), direct.many)
 
     def _is_checked(self) -> bool:
-        """Tell whether it costs little to check that each array was copied."""
+        """Tell whether each array is checked: on a GPU that was named, and if it costs little to see that it was copied."""
+        if self._direct is not None and self._direct.there is not None:
+            return True
         return bool(self.options.copy) and all(
             type(backend).address is not Backend.address for backend in (self.source, self.target)
         )
@@ -504,6 +515,14 @@ class Pair:
             return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
         names |= {"is_on": self.target.is_on, "there": device}
         return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)
+
+
+def _device_of(backend: Backend, x: Any) -> str:
+    """Return the name of the device of an array, "" of what is none."""
+    try:
+        return backend.device_of(x)
+    except Exception:
+        return ""
 
 
 def _is_no_numpy_array(value: Any) -> bool:

@@ -8,24 +8,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry._errors import DeviceError
+from arrayferry._errors import ConversionError, DeviceError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.origin import Origin
 
-__all__ = ["device_kind", "memory_of", "resolve_device", "spell_device"]
+__all__ = ["device_kind", "device_of", "memory_of", "resolve_device", "spell_device"]
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
 
 def device_kind(name: str) -> str:
-    """Return the kind of a device: "cuda" for "cuda:1"."""
-    return name.partition(":")[0]
+    """Return the kind of a device: "cuda" for "cuda:1", and for several."""
+    return name.partition(",")[0].partition(":")[0]
 
 
 def memory_of(name: str) -> str:
     """Return the name of the memory of a device: "cpu" for "cpu:1", which uses host memory, and "cuda:1" for itself."""
     kind = device_kind(name)
     return kind if kind == "cpu" else name
+
+
+def device_of(origin: Origin, x: Any) -> str:
+    """Return the name of the device of an array.
+
+    Raises:
+        ConversionError: its plugin fails to name it.
+    """
+    name = call_backend(origin, "device_of", x)
+    if not isinstance(name, str):
+        raise ConversionError(
+            f"device_of() of the {origin.role.lower()} {origin.name!r} returned {name!r}",
+            remedy="It must return the name of a device. Report this to the author of the plugin.",
+        )
+    return name
 
 
 def spell_device(name: str) -> str:
@@ -61,8 +77,6 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         if kind in ("cpu", ""):
             return _default(target), None
         known = _devices(target)
-        if source_device == known[0]:
-            return known[0], None
         if source_device in known:
             return source_device, source_device
         for name in known:
@@ -77,7 +91,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         name, own = spell_device(device), False
     else:
         name = str(call_backend(target, "device_name", device))
-        own = all(part in known for part in name.split(","))
+        own = name in known or not call_backend(target, "is_named", device)
         if not own:
             name = spell_device(name)
     if own or name in known:
@@ -90,11 +104,13 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
 
 
 def _devices(target: Backend) -> list[str]:
-    known = [str(name) for name in call_backend(target, "devices")]
+    found = call_backend(target, "devices")
+    known = [str(name) for name in found] if isinstance(found, (tuple, list)) else []
     if not known:
         raise DeviceError(
-            f"devices() of the backend {target.name!r} named none",
-            remedy="It must name at least one. Report this to the author of the plugin.",
+            f"devices() of the backend {target.name!r} named none"
+            + (f", but returned {found!r}" if found else ""),
+            remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
         )
     return known
 

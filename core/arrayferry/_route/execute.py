@@ -23,7 +23,7 @@ from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import resolve_device
+from .devices import device_of, resolve_device
 from .dtypes import narrow_on_device, target_dtype
 from .memory import addresses, share_memory, unsafe_to_share
 from .queued import keep_until, release
@@ -66,7 +66,7 @@ class Executor:
             return x if traced else self._within(x, source)
         if traced:
             raise _traced(source, target)
-        here = call_backend(source, "device_of", x)
+        here = device_of(source, x)
         there, device = resolve_device(target, self.options.device, here)
         if "cpu" not in (here, there):
             release()
@@ -91,7 +91,7 @@ class Executor:
         Raises:
             ConversionError: it cannot be converted, whatever its values are.
         """
-        here = call_backend(self.source, "device_of", x)
+        here = device_of(self.source, x)
         there, _ = resolve_device(self.target, self.options.device, here)
         route = find_route(self.catalog, self.source, here, self.target, there)
         _check_lazy(x, route, self.target, self.options)
@@ -102,7 +102,7 @@ class Executor:
         options = self.options
         if options.device is None and not options.copy:
             return x
-        here = call_backend(backend, "device_of", x)
+        here = device_of(backend, x)
         there, device = here, None
         if options.device is not None:
             there, device = resolve_device(backend, options.device, here)
@@ -203,6 +203,21 @@ def _runs_backwards(x: Any) -> bool:
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
 
 
+def _wait_for(y: Any, before: Any, after: Backend) -> bool:
+    """Let later work of a library wait for an array of another one, as DLPack does for what it hands over.
+
+    Returns:
+        Whether it does.
+    """
+    try:
+        before.from_dlpack(after.to_dlpack(y))
+    except Exception as error:
+        if before.is_out_of_memory(error) or after.is_out_of_memory(error):
+            raise
+        return False
+    return True
+
+
 def _tell(before: Any, after: Any, error: Exception) -> None:
     warnings.warn(
         f"{before.name} could not hand over an array to {after.name} on its device "
@@ -267,7 +282,12 @@ class _Run:
         before: Origin = self.source
         for index, step in enumerate(self.route.steps):
             after = self.target if index == last else self.known[step.target.backend]
-            held = self._take(step, held, before, after, self.device if index == last else None)
+            device = self.device if index == last else None
+            if step.via == "dlpack":
+                moves = any(later.via == "device" for later in self.route.steps[index + 1 :])
+                held = self._by_dlpack(step, held, before, after, device, moves)
+            else:
+                held = self._take(step, held, before, after, device)
             before = after
         if self.options.device is not None:
             _check_device(held.value, self.target, self.there)
@@ -280,8 +300,6 @@ class _Run:
             if device is None:
                 device = step.target.device
             return Held(_duplicate(before, held.value, device), private=True)
-        if step.via == "dlpack":
-            return self._by_dlpack(step, held, before, after, device)
         if step.target == HOST and before.name != "numpy":
             return self._to_numpy(step, held, before, after)
         if held.value is self.x:  # an array of NumPy
@@ -316,29 +334,46 @@ class _Run:
             raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 
-    def _by_dlpack(self, step: Step, held: Held, before: Any, after: Backend, device: Any) -> Held:
-        """Share by DLPack, or copy by one of the two libraries on the device."""
+    def _by_dlpack(
+        self, step: Step, held: Held, before: Any, after: Backend, device: Any, moves: bool
+    ) -> Held:
+        """Share by DLPack, or copy by one of the two libraries on the device.
+
+        Args:
+            step: the step.
+            held: the array.
+            before: its backend.
+            after: the backend of the result.
+            device: as `Backend.from_dlpack` takes it.
+            moves: whether the result is moved to another device after this.
+        """
         copy = self.options.copy
         constant = before.memory == "immutable"
         unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
         if copy is False and unsafe:
             raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
         promised = "unknown" not in (before.memory, after.memory)
-        copying = not held.private and (copy or bool(unsafe) or (copy is None and not promised))
+        copying = copy or bool(unsafe) or (copy is None and not promised)
         on_host = step.source.device == "cpu"
         try:
-            x = self._fitting(held.value, before, after, on_host)
+            x = self._fitting(held.value, before, after, step.source.device)
             private = held.private or x is not held.value
-            if not copying or private:
-                y = self._handed_over(x, before, after, device, on_host)
-                return Held(y, private, constant)
-            tells = type(after).fence is not Backend.fence
-            if after.memory == "writable" and (on_host or (constant and tells)):
-                # the copy belongs to the target's library, which may change it
-                shown = after.from_dlpack(before.to_dlpack(x), device)
-                y = after.copy(shown)
-                if on_host or _keep(after, (x, shown), y):
+            if on_host:
+                if not copying or private:
+                    y = self._handed_over(x, before, after, device, on_host)
+                    return Held(y, private, constant)
+                if after.memory == "writable":
+                    return Held(after.copy(after.from_dlpack(before.to_dlpack(x))), True)
+            else:
+                if not copying or (constant and moves):
+                    return Held(
+                        self._handed_over(x, before, after, device, on_host), private, constant
+                    )
+                y = self._copied_by_target(x, before, after, device)
+                if y is not None:
                     return Held(y, True)
+                if private:
+                    return Held(self._handed_over(x, before, after, device, on_host), True)
             copied = before.copy(x)
             _keep(before, x, copied)
             return Held(after.from_dlpack(before.to_dlpack(copied), device), True)
@@ -351,27 +386,45 @@ class _Run:
                 _tell(before, after, error)
             raise _NotHandledError("dlpack") from error
 
-    def _fitting(self, x: Any, before: Any, after: Backend, on_host: bool) -> Any:
+    def _copied_by_target(self, x: Any, before: Any, after: Backend, device: Any) -> Any:
+        """Copy by the target's library, so that the memory is its own; None if that would not be safe.
+
+        Where arrays of one of the libraries never change, their streams differ. Memory that is given to the other
+        one would be used again while work on it is queued.
+        """
+        tells = type(after).fence is not Backend.fence
+        if not tells or "immutable" not in (before.memory, after.memory):
+            return None
+        shown = self._handed_over(x, before, after, device, False)
+        y = after.copy(shown)
+        kept = _keep(after, (x, shown), y)
+        if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
+            return y
+        return None
+
+    def _fitting(self, x: Any, before: Any, after: Backend, here: str) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
-        refused = ""
         dtypes = call_backend(after, "dtypes")
         name = str(x.dtype).rpartition(".")[2]
-        fitting = x
         if dtypes is not None and name not in dtypes:
-            if on_host:
-                raise _NotHandledError("dlpack")
-            fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
-            if fitting is None:
+            if here == "cpu":
                 raise _NotHandledError("dlpack")
             refused = f"{after.name} has no {name} here"
         elif _runs_backwards(x):
-            fitting = before.copy(x)
             refused = f"{after.name} cannot take negative strides"
-        if refused:
-            if self.options.copy is False:
-                raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
-            note(before.name, after.name, "copied first:", refused)
-            _keep(before, x, fitting)
+        else:
+            return x
+        if self.options.copy is False:
+            raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
+        if dtypes is None or name in dtypes:
+            fitting = before.copy(x)
+        else:
+            with before.use_device(here):
+                fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
+            if fitting is None:
+                raise _NotHandledError("dlpack")
+        note(before.name, after.name, "copied first:", refused)
+        _keep(before, x, fitting)
         return fitting
 
     def _handed_over(self, x: Any, before: Any, after: Backend, device: Any, on_host: bool) -> Any:

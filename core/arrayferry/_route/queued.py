@@ -21,7 +21,8 @@ _of_parent: list[Any] = []
 
 
 def keep_until(done: Callable[[], bool], source: Any) -> None:
-    """Keep an object until a function returns True."""
+    """Keep an object until a function returns True, and drop what is kept for copies that are done."""
+    release()
     _kept.append((done, source))
 
 

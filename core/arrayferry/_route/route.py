@@ -154,10 +154,15 @@ class _Search:
             c for c in catalog.converters if c not in without and c.source != c.target
         ]
         self.dlpack = "dlpack" not in without
+        # the source's library waits for its own move before it writes again; what never changes is only kept
+        tells = type(target).fence is not Backend.fence
+        self.moves_by_target = source.memory == "immutable" and tells
+        self.goal = HOST
         self.stops: set[Place] = set()
 
     def run(self, start: Place, goal: Place) -> Route:
         """Search by Dijkstra's algorithm."""
+        self.goal = goal
         self.stops = {goal, HOST, *self._between(start, goal)}
         order = itertools.count()
         queue: list[tuple[int, int, Place, tuple[Step, ...]]] = [(0, next(order), start, ())]
@@ -172,8 +177,7 @@ class _Search:
             private = any(step.cost != "share" for step in steps)
             for step in self.steps_from(place, private):
                 if step.target not in done:
-                    # prefer fewer steps, a converter to the general path, and a move by the source's library,
-                    # whose later work waits for it
+                    # prefer fewer steps, a converter to the general path, and a move by the source's library
                     late = step.via == "device" and place.backend != start.backend
                     more = COSTS[step.cost] * 4 + (0 if step.converter else 1) + late
                     heapq.heappush(queue, (cost + more, next(order), step.target, (*steps, step)))
@@ -192,9 +196,15 @@ class _Search:
                 if converter.source_device == kind:
                     yield Place(converter.source, device)
         if len(kinds) > 2:  # from one device to another
-            for backend, device in ((self.source, goal.device), (self.target, start.device)):
-                if isinstance(backend, Backend) and device in call_backend(backend, "devices"):
-                    yield Place(backend.name, device)
+            if self._has(self.target, start.device):
+                yield Place(self.target.name, start.device)
+                if self.moves_by_target:
+                    return
+            if self._has(self.source, goal.device):
+                yield Place(self.source.name, goal.device)
+
+    def _has(self, origin: Origin, device: str) -> bool:
+        return isinstance(origin, Backend) and device in call_backend(origin, "devices")
 
     def steps_from(self, place: Place, private: bool) -> Iterator[Step]:
         """Yield the steps from a place. If `private`, the array there has memory of its own."""
@@ -240,7 +250,8 @@ class _Search:
                 and stop.device == place.device
                 and device_kind(stop.device) in other.dlpack_devices
             ):
-                shares = private or not self._is_unsafe(stop)
+                moved = self.moves_by_target and stop.device != self.goal.device
+                shares = private or moved or not self._is_unsafe(stop)
                 yield Step(place, stop, "share" if shares else "copy", "dlpack")
 
     def _from_host(self, private: bool) -> Iterator[Step]:
