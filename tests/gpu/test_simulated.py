@@ -570,6 +570,21 @@ def test_dask_waits_for_its_threads(machine):
     assert machine.counts["to host"] == 0
 
 
+def test_a_dask_graph_whose_meta_is_wrong_is_computed_once(machine):
+    import dask.array as da
+
+    calls = []
+
+    def on_host(block):
+        calls.append(1)
+        return np.ones(4)
+
+    meta = machine.array("cupy", np.zeros(0))
+    lazy = da.from_array(np.zeros(4), chunks=4).map_blocks(on_host, dtype="f8", meta=meta)
+    assert values(machine, af.convert(lazy, "cupy")) == [1, 1, 1, 1]
+    assert len(calls) == 1
+
+
 # bfloat16.
 
 

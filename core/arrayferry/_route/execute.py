@@ -70,6 +70,8 @@ class Executor:
         there, device = resolve_device(target, self.options.device, here)
         if "cpu" not in (here, there):
             release()
+        if values is not None:  # a converter would compute them again
+            without |= {each for each in self.catalog.converters if each.source == source.name}
         while True:
             route = find_route(self.catalog, source, here, target, there, without)
             run = _Run(self, route, x, here, there, device, values)
