@@ -28,7 +28,7 @@ def test_the_script_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"arrayferry": "arrayferry_cli:main"}
     assert arrayferry_cli.main.__module__ == "arrayferry_cli"
-    assert {"typer", "rich"} == {
+    assert {"pytest", "typer", "rich"} == {
         r.partition(">")[0] for r in project["optional-dependencies"]["cli"]
     }
 
