@@ -116,6 +116,21 @@ _FIX_METHOD = "Change that method so that it handles every ordinary array."
 _NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
 
 
+@contextlib.contextmanager
+def _usable(part: Any, *, register: bool) -> Iterator[None]:
+    """Register a part for the time of a test if need be, and skip the test if the library cannot be used here."""
+    if register:
+        default_registry().register(part)
+    try:
+        problem = part.problem()
+        if problem is not None:
+            pytest.skip(str(problem))
+        yield
+    finally:
+        if register:
+            default_registry().unregister(part)
+
+
 class BackendContract(ComputeTests, BlockTests):
     """The tests that every backend must pass. Name your subclass `Test...`.
 
@@ -187,20 +202,11 @@ class BackendContract(ComputeTests, BlockTests):
 
     @pytest.fixture(autouse=True)
     def _registered(self) -> Iterator[None]:
-        registry = default_registry()
         with only_plugins(self._backend, self.others or ()):
+            known = default_registry().backends().get(self._backend.name)
             own = isinstance(self.backend, Backend)
-            mine = own and registry.backends().get(self._backend.name) is not self.backend
-            if mine:
-                registry.register(self.backend)
-            try:
-                problem = self._backend.problem()
-                if problem is not None:
-                    pytest.skip(str(problem))
+            with _usable(self._backend, register=own and known is not self.backend):
                 yield
-            finally:
-                if mine:
-                    registry.unregister(self.backend)
 
     def _dtypes(self) -> list[np.dtype[Any]]:
         supported = self._backend.dtypes() if self.dtypes is None else self.dtypes
@@ -1051,19 +1057,10 @@ class SourceContract(BlockTests):
 
     @pytest.fixture(autouse=True)
     def _registered(self) -> Iterator[None]:
-        registry = default_registry()
         with only_plugins(self._backend):
-            mine = self._backend not in registry.sources()
-            if mine:
-                registry.register(self._backend)
-            try:
-                problem = self._backend.problem()
-                if problem is not None:
-                    pytest.skip(str(problem))
+            known = default_registry().sources()
+            with _usable(self._backend, register=self._backend not in known):
                 yield
-            finally:
-                if mine:
-                    registry.unregister(self._backend)
 
     def test_its_objects_are_recognised(self) -> None:
         """An object of the library is recognised by its type."""

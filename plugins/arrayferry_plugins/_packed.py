@@ -14,7 +14,7 @@ from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Packed", "Part"]
+__all__ = ["Packed", "Part", "cut"]
 
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
@@ -46,6 +46,11 @@ def _batches(group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
         yield some
 
 
+def cut(flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+    """Return parts of a one-dimensional array, in their shapes."""
+    return [flat[part.start : part.end].reshape(part.shape) for part in parts]
+
+
 class Packed(Converter):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype. It leaves single ones alone."""
 
@@ -62,9 +67,9 @@ class Packed(Converter):
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
 
-    @abstractmethod
     def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        """Return the parts of an array on the device."""
+        """Return the parts of an array on the device: views, unless this is overridden."""
+        return cut(flat, parts)
 
     def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
         """Tell whether arrays of these places go together."""

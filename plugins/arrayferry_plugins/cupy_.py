@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
 
 from ._cuda import unless_capturing
-from ._packed import Packed, Part
+from ._packed import Packed
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -56,9 +56,8 @@ class CupyBackend(Backend):
             source = cupy.cuda.get_current_stream()
             if not _is_compact(x):  # else CuPy would make it so after what is recorded here
                 x = x.copy()
-        with cupy.cuda.Device(
-            there
-        ):  # CuPy copies on this stream, and does not wait for the other one
+        # CuPy copies on the stream of the target, and does not wait for the other one
+        with cupy.cuda.Device(there):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
             y = cupy.array(x)
@@ -99,9 +98,8 @@ class CupyBackend(Backend):
     def to_dlpack(self, x: Any) -> Any:
         import cupy
 
-        if x.device.id != _index(
-            None
-        ):  # CuPy orders what it exports after the work on the current GPU only
+        # CuPy orders what it exports after the work on the current GPU only
+        if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
             cupy.cuda.get_current_stream().wait_event(written)
@@ -182,9 +180,6 @@ class NumpyToCupy(Packed):
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         return BACKEND.from_numpy(staged, device)
-
-    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        return [flat[part.start : part.end].reshape(part.shape) for part in parts]
 
 
 BACKEND = CupyBackend()

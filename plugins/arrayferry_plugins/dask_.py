@@ -414,9 +414,8 @@ def _owned(values: Any, x: Any) -> Any:
     if backend.name == "cupy":
         import cupy
 
-        cupy.cuda.Device(
-            values.device.id
-        ).synchronize()  # blocks are computed on streams of other threads
+        # blocks are computed on streams of other threads
+        cupy.cuda.Device(values.device.id).synchronize()
     alone = x.npartitions == 1 and backend.memory == "writable"
     return _written(backend.copy(values)) if alone else values
 

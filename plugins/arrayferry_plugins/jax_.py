@@ -24,7 +24,7 @@ from arrayferry import (
 )
 
 from ._jax_functions import JaxAutodiff, call_host
-from ._packed import Packed, Part
+from ._packed import Packed, Part, cut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -601,10 +601,7 @@ class NumpyToGpu(Packed):
 def _split() -> Any:
     import jax
 
-    def split(flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        return [flat[part.start : part.end].reshape(part.shape) for part in parts]
-
-    return jax.jit(split, static_argnums=1)
+    return jax.jit(cut, static_argnums=1)
 
 
 class NumpyToJax(_ToJax):

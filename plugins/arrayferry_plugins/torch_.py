@@ -20,7 +20,7 @@ from arrayferry import (
 )
 
 from ._cuda import is_capturing, unless_capturing
-from ._packed import Packed, Part
+from ._packed import Packed
 from ._torch_functions import TorchAutodiff, uncompiled
 
 if TYPE_CHECKING:
@@ -504,9 +504,6 @@ class NumpyToCuda(Packed):
         _, own = _raw().get(dtype.name, (None, None))
         flat = staged.to(device, non_blocking=True)
         return flat.view(own or getattr(torch, dtype.name))
-
-    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        return [flat[part.start : part.end].view(part.shape) for part in parts]
 
 
 def _copied(n: Any) -> Any:

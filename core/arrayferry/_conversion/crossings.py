@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
-from arrayferry._route.devices import memory_of
+from arrayferry._route.devices import device_if_known, memory_of
 from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import Route, describe_route
@@ -72,8 +72,8 @@ class ArrayCrossing:
         self.source = "python" if kind.what == "number" else origin.name
         self.target = target.name
         on_host = deferred or kind.what in ("number", "scalar")
-        self.here = "cpu" if on_host else device_of(x, origin)
-        self.there = device_of(arrays[0], target) if arrays else ""
+        self.here = "cpu" if on_host else device_if_known(origin, x)
+        self.there = device_if_known(target, arrays[0]) if arrays else ""
         self.nbytes = sum(nbytes_of(array) for array in arrays)
         lazy = deferred or origin.memory == "lazy"
         if lazy and target.memory != "lazy":
@@ -166,7 +166,7 @@ class NumberCrossing:
 
     def __init__(self, x: Any, backend: Backend) -> None:
         self.source = backend.name
-        self.here = device_of(x, backend)
+        self.here = device_if_known(backend, x)
         self.nbytes = nbytes_of(x)
         self.how: How = "copied" if memory_of(self.here) in ("cpu", "") else "transferred"
         self.route = f"{self.source} -> a number"
@@ -228,14 +228,6 @@ def first_source(value: Any, learnt: Any, kind_of: Callable[[Any], Kind]) -> str
         kind = next((k for k in kinds if k.backend is not learnt.target), kind)
     origin = kind.backend or kind.source
     return "" if origin is None else origin.name
-
-
-def device_of(x: Any, origin: Origin) -> str:
-    """Return the device of an array, "" if it cannot be told, as of a traced value."""
-    try:
-        return str(origin.device_of(x))
-    except Exception:
-        return ""
 
 
 def nbytes_of(x: Any) -> int:

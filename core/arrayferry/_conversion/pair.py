@@ -25,7 +25,7 @@ from arrayferry._plugin.call import ask_backend, call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._route.devices import device_kind, resolve_device
+from arrayferry._route.devices import device_if_known, device_kind, resolve_device
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
 from arrayferry._route.sparse import check_sparse
@@ -189,7 +189,7 @@ class Pair:
     def _follows_options(self, x: Any, y: Any) -> bool:
         """Check that a direct converter did copy, and put the array on a GPU, if that was asked for."""
         direct: Any = self._direct
-        if direct.there is not None and _device_of(self.target, y) != direct.there:
+        if direct.there is not None and device_if_known(self.target, y) != direct.there:
             _warn(direct.converter, f"does not put arrays on {direct.there}, so it is not used")
             return False
         if not self.options.copy or not share_memory(x, self.source, y, self.target):
@@ -515,14 +515,6 @@ class Pair:
             return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
         names |= {"is_on": self.target.is_on, "there": device}
         return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)
-
-
-def _device_of(backend: Backend, x: Any) -> str:
-    """Return the name of the device of an array, "" of what is none."""
-    try:
-        return backend.device_of(x)
-    except Exception:
-        return ""
 
 
 def _is_no_numpy_array(value: Any) -> bool:

@@ -13,7 +13,14 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
 
-__all__ = ["device_kind", "device_of", "memory_of", "resolve_device", "spell_device"]
+__all__ = [
+    "device_if_known",
+    "device_kind",
+    "device_of",
+    "memory_of",
+    "resolve_device",
+    "spell_device",
+]
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -42,6 +49,14 @@ def device_of(origin: Origin, x: Any) -> str:
             remedy="It must return the name of a device. Report this to the author of the plugin.",
         )
     return name
+
+
+def device_if_known(origin: Origin, x: Any) -> str:
+    """Return the name of the device of an array, "" if it cannot be told, as of a traced value or of no array."""
+    try:
+        return str(origin.device_of(x))
+    except Exception:
+        return ""
 
 
 def spell_device(name: str) -> str:

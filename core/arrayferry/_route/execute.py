@@ -360,22 +360,14 @@ class _Run:
         try:
             x = self._fitting(held.value, before, after, step.source.device)
             private = held.private or x is not held.value
-            if on_host:
-                if not copying or private:
-                    y = self._handed_over(x, before, after, device, on_host)
-                    return Held(y, private, constant)
-                if after.memory == "writable":
-                    return Held(after.copy(after.from_dlpack(before.to_dlpack(x))), True)
-            else:
-                if not copying or (constant and moves):
-                    return Held(
-                        self._handed_over(x, before, after, device, on_host), private, constant
-                    )
-                y = self._copied_by_target(x, before, after, device)
-                if y is not None:
-                    return Held(y, True)
-                if private:
-                    return Held(self._handed_over(x, before, after, device, on_host), True)
+            if not copying or (private if on_host else constant and moves):
+                y = self._handed_over(x, before, after, device, on_host)
+                return Held(y, private, constant)
+            y = self._copied_by_target(x, before, after, device, on_host)
+            if y is not None:
+                return Held(y, True)
+            if private:
+                return Held(self._handed_over(x, before, after, device, on_host), True)
             copied = before.copy(x)
             _keep(before, x, copied)
             return Held(after.from_dlpack(before.to_dlpack(copied), device), True)
@@ -388,12 +380,18 @@ class _Run:
                 _tell(before, after, error)
             raise _NotHandledError("dlpack") from error
 
-    def _copied_by_target(self, x: Any, before: Any, after: Backend, device: Any) -> Any:
-        """Copy by the target's library, so that the memory is its own; None if that would not be safe.
+    def _copied_by_target(
+        self, x: Any, before: Any, after: Backend, device: Any, on_host: bool
+    ) -> Any:
+        """Copy by the target's library, so that the memory is its own; None if the source's library must copy.
 
-        Where arrays of one of the libraries never change, their streams differ. Memory that is given to the other
-        one would be used again while work on it is queued.
+        On a device, where arrays of one of the libraries never change, their streams differ. Memory that is given
+        to the other one would be used again while work on it is queued.
         """
+        if on_host:
+            if after.memory != "writable":
+                return None
+            return after.copy(after.from_dlpack(before.to_dlpack(x), device))
         tells = type(after).fence is not Backend.fence
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
