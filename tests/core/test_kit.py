@@ -171,6 +171,10 @@ class WrongType(Correct):
     array_types = ("toy_library.Other",)
 
 
+class MissingTypes(Correct):
+    array_types = ("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")
+
+
 class AlwaysTraced(Correct):
     def is_traced(self, x):
         return True
@@ -500,14 +504,18 @@ PLANTED = {
         "Copy in from_numpy()",
         "from_numpy_shares",
     ),
-    NotAnArray: ("test_to_numpy", "to_numpy() returned a bool", "numpy.ndarray"),
+    NotAnArray: (
+        "test_to_numpy",
+        "to_numpy(), for an array of dtype bool and shape (), returned a bool",
+        "numpy.ndarray",
+    ),
     Raises: (
         "test_to_numpy",
-        "to_numpy() raised TypeError",
+        "to_numpy(), for an array of dtype bool and shape (), raised TypeError",
         "dtype bool",
         "Return from to_numpy(x)",
     ),
-    CannotTakeScalars: ("test_from_numpy", "from_numpy() raised IndexError", "shape ()"),
+    CannotTakeScalars: ("test_from_numpy", "from_numpy(), for an array", "raised IndexError"),
     ClaimsToShare: (
         "test_sharing_is_as_stated",
         "from_numpy_shares is True",
@@ -527,6 +535,11 @@ PLANTED = {
         "test_to_numpy_many_matches_to_numpy",
         "returned 7 for 8 arrays",
         "to_numpy_many(xs)",
+    ),
+    MissingTypes: (
+        "test_array_types_exist",
+        "no such type in toy_library",
+        "('toy_library.Array',)",
     ),
     WrongType: ("test_its_arrays_are_recognised", "array_types", f"'{__name__}.Array'"),
     AlwaysTraced: ("test_arrays_are_not_traced", "Return False from is_traced(x)"),

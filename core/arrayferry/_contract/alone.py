@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 
-from arrayferry._errors import PluginWarning, UnknownBackendError
+from arrayferry._errors import PluginWarning
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import GROUP, HOME
@@ -23,21 +23,11 @@ def find_backend(name: str) -> Backend:
     """Find a backend by name. Plugins that are left out because of a fault do not warn.
 
     Raises:
-        UnknownBackendError: there is none. The text tells which plugins were left out, since it may be one of these.
+        UnknownBackendError: there is none.
     """
-    registry = default_registry()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PluginWarning)
-            return registry.backend(name)
-    except UnknownBackendError as error:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            registry.refresh()
-        about = [str(w.message) for w in caught if name in str(w.message)]
-        if about:
-            error.remedy = f"{' '.join(about)}. {error.remedy}"
-        raise
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)
+        return default_registry().backend(name)
 
 
 @contextmanager

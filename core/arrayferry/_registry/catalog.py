@@ -116,7 +116,13 @@ def _installed(backend: Backend) -> bool:
 
 
 class Catalog:
-    """The backends, converters and containers that are registered at one moment."""
+    """The backends, converters and containers that are registered at one moment.
+
+    Attributes:
+        absent: names of plugins and backends that are installed but left out, and why.
+        kinds: what types are to a conversion.
+        routes: the routes that were found.
+    """
 
     def __init__(self) -> None:
         self._backends: dict[str, Backend] = {}
@@ -128,6 +134,7 @@ class Catalog:
         self._sources: tuple[Source, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
         self._types: _Types | None = None
+        self.absent: dict[str, str] = {}
         self.kinds: dict[type, Kind] = {}
         self.routes: dict[Any, Any] = {}
 
@@ -142,6 +149,7 @@ class Catalog:
         new._containers = self._containers
         new._sources = self._sources
         new._generic = self._generic
+        new.absent = dict(self.absent)
         return new
 
     # Filling.
@@ -254,18 +262,31 @@ class Catalog:
                         remedy='Pass the name of an array library, such as "numpy".',
                         name=to,
                     )
-            import difflib
-
-            nearest = tuple(difflib.get_close_matches(to.lower(), self._names, n=3))
-            guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
-            known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
-            raise UnknownBackendError(
-                f"no array library is known as {to!r}",
-                remedy=f"{guess}Known are: {known}. For another one, install or write a plugin.",
-                name=to,
-                nearest=nearest,
-            )
+            raise self._unknown(to)
         return found
+
+    def _unknown(self, name: str) -> UnknownBackendError:
+        """Return the error for a name that nothing has."""
+        import difflib
+
+        nearest = tuple(difflib.get_close_matches(name.lower(), self._names, n=3))
+        known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
+        reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
+        if name in self.absent:
+            reason += f": {self.absent[name]}"
+        else:
+            guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            remedy = (
+                f"{guess}{remedy}{self._left_out()} For another one, install or write a plugin."
+            )
+        return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
+
+    def _left_out(self) -> str:
+        if not self.absent:
+            return ""
+        first, others = list(self.absent)[:3], len(self.absent) - 3
+        more = f" and {others} others" if others > 0 else ""
+        return f" Plugins that are left out: {', '.join(first)}{more}."
 
     def _remedy(self, to: Any) -> str:
         """Say what to write instead of an array or its class as a target."""

@@ -10,12 +10,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
+from traceback import walk_tb
 from types import FunctionType, ModuleType
 from typing import Any
 
 import pluggy
 
-from arrayferry._errors import PluginError, PluginWarning
+from arrayferry._errors import PluginError, PluginWarning, describe_error
 from arrayferry._plugin import hookspecs
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
@@ -24,7 +25,7 @@ from arrayferry._plugin.origin import Source
 
 from .checks import check_part
 
-__all__ = ["GROUP", "HOOKS", "contributions", "discover", "is_built_in"]
+__all__ = ["GROUP", "HOOKS", "contributions", "describe_failure", "discover", "is_built_in"]
 
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins"
@@ -125,7 +126,7 @@ def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
         yield item
 
 
-def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
+def discover(add: Callable[[dict[str, list[Any]], object], None]) -> dict[str, str]:
     """Load the plugins of the entry-point group.
 
     Args:
@@ -133,19 +134,26 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
             the built-in ones first, then by name.
 
     Returns:
-        The names of all plugins that are installed, whether they were loaded or not.
+        The names of the plugins that are installed but were not loaded, and why.
     """
-    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
-        return []
+    absent: dict[str, str] = {}
     points = sorted(
         set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
     )
-    installed = [point.name for point in points]
+    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
+        return dict.fromkeys(
+            (point.name for point in points),
+            "its plugin is installed, but ARRAYFERRY_DISABLE_AUTOLOAD is set",
+        )
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
+        installed = [point.name for point in points]
         _warn_of_unknown(names, installed)
         points = [point for point in points if point.name in names]
+        for name in installed:
+            if name not in names:
+                absent[name] = "its plugin is installed, but ARRAYFERRY_PLUGINS does not name it"
     manager = _PluginManager()  # to make one takes a while
     for point in points:
         who = _Plugin(point)
@@ -155,17 +163,27 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[str]:
             raise
         except BaseException as error:
             manager = _PluginManager()
-            cause = (
-                str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            absent[point.name] = (
+                f"arrayferry left out {who} ({point.value}): {describe_failure(error, point)}"
             )
-            warnings.warn(
-                f"arrayferry left out {who} ({point.value}): {cause}",
-                PluginWarning,
-                stacklevel=2,
-            )
+            warnings.warn(absent[point.name], PluginWarning, stacklevel=2)
             continue
         add(given, who)
-    return installed
+    return absent
+
+
+def describe_failure(error: BaseException, point: EntryPoint) -> str:
+    """Say why a plugin was not loaded, and in which line of it."""
+    if isinstance(error, PluginError):
+        return str(error)
+    top = point.module.partition(".")[0]
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == top
+    ]
+    where = f", at {os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
+    return f"{describe_error(error)}{where}"
 
 
 def _built_in(point: EntryPoint) -> bool:

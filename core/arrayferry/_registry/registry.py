@@ -53,7 +53,6 @@ class Registry:
         self._at_run_time: list[tuple[object, str, dict[str, list[Any]]]] = []
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
-        self._installed: list[str] = []
         _registries.add(self)
 
     @property
@@ -74,7 +73,7 @@ class Registry:
             _add(catalog, given, who)
 
         if self._autoload:
-            self._installed = discover(add)
+            catalog.absent.update(discover(add))
         for _, who, given in self._at_run_time:
             add(given, who)
         return catalog
@@ -120,7 +119,7 @@ class Registry:
         self._checked = catalog
         for converter in catalog.converters:
             unknown = catalog.unknown_end(converter)
-            if unknown and unknown not in self._installed:
+            if unknown and unknown not in catalog.absent:
                 warnings.warn(
                     f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
                     f"named {unknown!r}",
@@ -238,11 +237,9 @@ def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
     for backend in given["arrayferry_backends"]:
         conflict = catalog.conflict(backend)
         if conflict:
-            warnings.warn(
-                f"arrayferry left out the backend {backend.name!r} of {who}: {conflict}",
-                PluginWarning,
-                stacklevel=2,
-            )
+            text = f"arrayferry left out the backend {backend.name!r} of {who}: {conflict}"
+            catalog.absent[backend.name] = text
+            warnings.warn(text, PluginWarning, stacklevel=2)
         else:
             catalog.add_backend(backend, who)
     catalog.add_converters(given["arrayferry_converters"])

@@ -1,0 +1,44 @@
+"""What classes of a library look like those of arrays, for messages and templates."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+__all__ = ["any_exists", "array_classes"]
+
+_SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "__array_namespace__")
+
+
+def array_classes(module: ModuleType) -> list[str]:
+    """Return the dotted paths of the public classes of a module that look like those of arrays."""
+    found = []
+    for name, value in list(vars(module).items()):
+        if name.startswith("_") or not isinstance(value, type) or value.__name__ != name:
+            continue
+        made = getattr(value.__init__, "__code__", None)  # which may set them
+        known = {*dir(value), *getattr(made, "co_names", ())}
+        if "shape" in known and known.intersection(_SIGNS[1:]):
+            found.append(f"{module.__name__}.{name}")
+    return found
+
+
+def any_exists(paths: Iterable[Any]) -> bool:
+    """Tell whether one of several types exists, given as dotted paths. Their modules are imported."""
+    return any(isinstance(path, type) or _exists(path) for path in paths)
+
+
+def _exists(path: str) -> bool:
+    walked, *rest = path.split(".")
+    try:
+        place: Any = importlib.import_module(walked)
+        for part in rest:
+            walked = f"{walked}.{part}"
+            if not hasattr(place, part):
+                importlib.import_module(walked)
+            place = getattr(place, part)
+    except Exception:
+        return False
+    return isinstance(place, type)

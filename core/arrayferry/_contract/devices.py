@@ -1,0 +1,117 @@
+"""Tests of devices, and of random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import FIX_DEVICE, OWED, BackendTests, convert
+from .same import same
+from .samples import sample
+
+__all__ = ["DeviceTests"]
+
+
+class DeviceTests(BackendTests):
+    """The tests of devices and random numbers."""
+
+    # Devices.
+
+    def test_arrays_are_on_the_requested_device(self) -> None:
+        """Arrays can be put on each of `devices()`, and `device_of` names that device."""
+        values = sample(np.dtype("float32"), (3,))
+        devices = list(self._backend.devices())
+        fix = 'Return from devices() names such as ("cpu", "cuda:0"), the default first'
+        assert devices, f"devices() is empty. {fix}"
+        assert all(isinstance(device, str) for device in devices), (
+            f"devices() returned {devices}. {fix}"
+        )
+        default = self._call("default_device", what="")
+        assert default in devices, (
+            f"default_device() returned {default!r}, which is not one of devices() {devices}. Return the device of new arrays"
+        )
+        for device in devices:
+            array = convert(values, self._backend, device=device)
+            found = self._call("device_of", array, what=f"for an array that was made on {device}")
+            assert found == device, (
+                f"from_numpy(x, {device!r}) was called, but device_of() returned {found!r}. {FIX_DEVICE}"
+            )
+            same(self.read(array), values, f"from_numpy(x, {device!r})", OWED["from_numpy"])
+            moved = convert(array, self._backend, device=devices[0])
+            found = self._backend.device_of(moved)
+            assert found == devices[0], (
+                f"an array was moved from {device} to {devices[0]}, but device_of() returned {found!r}. {FIX_DEVICE}"
+            )
+            copied = convert(array, self._backend, copy=True)
+            found = self._backend.device_of(copied)
+            assert found == device, (
+                f"copy=True moved an array from {device} to {found}. Return from copy(x) an array on the device of x"
+            )
+
+    # Random numbers.
+
+    def test_random_numbers(self) -> None:
+        """Random numbers depend on the seed alone, and have the shape, the dtype and the range asked for."""
+        backend = self._backend
+        held = backend.dtypes()
+        bounds = {"uniform": (-1.0, 2.0), "integers": (3, 7), "normal": (0.0, 1.0)}
+        dtypes = {"uniform": "float32", "integers": "int32", "normal": "float32"}
+        names = [name for name in bounds if held is None or dtypes[name] in held]
+        for name in names:
+            drawn = []
+            for seed in (1, 1, 2):
+                rng = self._call("random", seed, what=f"for the seed {seed}")
+                both = [getattr(rng, name)((50, 4), *bounds[name]) for _ in range(2)]
+                drawn.append(np.stack([np.asarray(backend.to_numpy(x)) for x in both]))
+            low, high = bounds[name]
+            call = f"random(seed).{name}((50, 4), {low}, {high})"
+            fix = f"Change {name}() of what random() returns"
+            same(
+                drawn[1],
+                drawn[0],
+                f"{call}, with the same seed twice",
+                f"{fix}: use the seed alone.",
+            )
+            assert not np.array_equal(drawn[0], drawn[2]), (
+                f"{call} gives the same for two seeds. {fix}: use the seed"
+            )
+            assert not np.array_equal(drawn[0][0], drawn[0][1]), (
+                f"{call} gives the same twice in a row. {fix}: advance its state"
+            )
+            shape, dtype = drawn[0].shape[1:], drawn[0].dtype
+            assert shape == (50, 4), f"{call} has the shape {shape}. {fix}: return that shape"
+            assert dtype == dtypes[name], (
+                f"{call} has the dtype {dtype}. {fix}: return {dtypes[name]} where no dtype is given"
+            )
+            self._check_range(name, drawn[0], low, high, f"{call} gives {{}}. {fix}: {{}}")
+        if "integers" in names:
+            logits = backend.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
+            found = np.asarray(backend.to_numpy(backend.random(1).categorical((500,), logits)))
+            chosen = sorted(set(found.tolist()))
+            share = float((found == 1).mean())
+            text = (
+                f"random(seed).categorical((500,), [0, 3, -100]) gives {chosen}, and 1 in {share:.0%} instead of 95%. "
+                "Change categorical() of what random() returns: draw indices with probabilities proportional to exp(logits)"
+            )
+            assert chosen == [0, 1], text
+            assert 0.85 < share < 1.0, text
+
+    def _check_range(
+        self, name: str, drawn: np.ndarray[Any, Any], low: float, high: float, text: str
+    ) -> None:
+        if name == "normal":
+            mean, deviation = drawn.mean(), drawn.std()
+            found = f"a mean of {mean:.3g} and a deviation of {deviation:.3g}"
+            text = text.format(found, f"use the mean {low:g} and the deviation {high:g}")
+            assert abs(mean) < 0.3, text
+            assert 0.8 < deviation < 1.2, text
+            return
+        least, most = drawn.min(), drawn.max()
+        text = text.format(
+            f"numbers from {least:g} to {most:g}",
+            f"draw from {low:g} on, up to but without {high:g}",
+        )
+        last = high - 1 if name == "integers" else high  # a float32 may be rounded up to the end
+        assert low <= least < low + 0.1 * (high - low), text
+        assert high - 0.3 * (high - low) < most <= last, text

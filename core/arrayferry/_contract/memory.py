@@ -1,0 +1,226 @@
+"""Tests of what is shared, what is copied, and how long memory lives."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+
+from arrayferry._errors import CopyRequiredError
+
+from .base import BackendTests, convert
+from .same import same
+
+__all__ = ["MemoryTests"]
+
+
+class MemoryTests(BackendTests):
+    """The tests of memory."""
+
+    # Memory.
+
+    def test_copy_true_copies(self) -> None:
+        """With `copy=True`, a write to one array is never seen in the other."""
+        for size, aligned, case in self._memory_cases():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            array = convert(memory, self._backend, copy=True)
+            memory[:] = -1
+            same(
+                self.read(array),
+                values,
+                f"copy=True from numpy, {case}: NumPy was written to, and the array changed",
+                "Set from_numpy_shares to None or True, or copy in from_numpy().",
+            )
+            array = self.make(values)
+            out = convert(array, "numpy", copy=True)
+            assert out.flags.writeable, (
+                f"copy=True to numpy returned a read-only array, {case}. Set to_numpy_shares to None or True, or "
+                "return a writable copy from to_numpy()"
+            )
+            out[:] = -1
+            same(
+                self.read(array),
+                values,
+                f"copy=True to numpy, {case}: NumPy was written to, and the array changed",
+                "Set to_numpy_shares to None or True, or copy in to_numpy().",
+            )
+            again = convert(array, self._backend, copy=True)
+            if self._writable:
+                self.write(again, -1)
+                same(
+                    self.read(array),
+                    values,
+                    f"copy=True within the library, {case}: the copy was written to, and the array changed",
+                    "Return from copy(x) an array in memory of its own.",
+                )
+
+    def test_immutable_arrays_never_change(self) -> None:
+        """No write to NumPy memory reaches an array that must never change."""
+        if self._backend.memory not in ("immutable", "lazy"):
+            return
+        for size, aligned, case in self._memory_cases():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            array = convert(memory, self._backend)
+            memory[:] = -1
+            what = f"NumPy was written to, and an array changed whose memory is {self._backend.memory!r}"
+            same(
+                self.read(array),
+                values,
+                f"from numpy, {case}: {what}",
+                "Copy in from_numpy(), or set from_numpy_shares to None or True.",
+            )
+            array = self.make(values)
+            out = convert(array, "numpy")
+            if out.flags.writeable:
+                out[:] = -1
+            same(
+                self.read(array),
+                values,
+                f"to numpy, {case}: {what}",
+                "Return a read-only view from to_numpy(), or a copy; set to_numpy_shares to None or True if it is a "
+                "view.",
+            )
+
+    def test_read_only_memory_is_never_written(self) -> None:
+        """No write to an array of the library reaches a read-only NumPy array."""
+        if not self._writable:
+            return
+        for size, aligned, case in self._memory_cases():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            memory.flags.writeable = False
+            array = convert(memory, self._backend)
+            if self._backend.name == "numpy":
+                assert not array.flags.writeable, "a read-only NumPy array became writable"
+                continue
+            self.write(array, -1)
+            same(
+                memory,
+                values,
+                f"read-only NumPy memory, {case}: the array was written to, and the memory changed",
+                "Set from_numpy_shares to None or True, or copy in from_numpy().",
+            )
+
+    def test_memory_is_as_stated(self) -> None:
+        """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
+        memory = self._backend.memory
+        if memory not in ("writable", "immutable"):
+            return
+        array = self.make(self._floats(4).copy())
+        before = self.read(array)
+        failure = ""
+        try:
+            if memory == "writable":
+                self.write(array, -1)
+            else:
+                array[...] = -1
+        except Exception as error:
+            failure = f" ({type(error).__name__}: {error})"
+        written = self.read(array).tolist() != before.tolist()
+        if memory == "writable":
+            assert written, (
+                f"memory is 'writable', but an array could not be written to{failure}: set it to "
+                "'immutable', or write write(self, array, value) in the test"
+            )
+        else:
+            assert not written, (
+                "memory is 'immutable', but an array could be written to: set it to 'writable'"
+            )
+
+    def test_sharing_is_as_stated(self) -> None:
+        """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
+        for size, aligned, case in self._memory_cases():
+            values = self._floats(size, aligned).copy()
+            array = self.make(values)
+            out = self._to_numpy(array, case)
+            if self._backend.to_numpy_shares is False and out.flags.writeable:
+                out[:] = -1
+                same(
+                    self.read(array),
+                    values,
+                    f"to_numpy_shares is False, but it shares: set it to None or True, {case}",
+                )
+            if self._backend.to_numpy_shares and self._writable:
+                self.write(array, -1)
+                assert (out == -1).all(), (
+                    f"to_numpy_shares is True, but it copies: set it to None or False, {case}"
+                )
+            if (
+                self._backend.memory in ("immutable", "lazy")
+                and self._backend.to_numpy_shares is not False
+            ):
+                assert not out.flags.writeable, (
+                    "to_numpy returned a writable view of memory that must never change: return a read-only "
+                    "view, or set `memory` or `to_numpy_shares`"
+                )
+            memory = self._floats(size, aligned)
+            array = self._from_numpy(memory, case)
+            memory[:] = -1
+            if self._backend.from_numpy_shares is False:
+                same(
+                    self.read(array),
+                    values,
+                    f"from_numpy_shares is False, but it shares: set it to None or True, {case}",
+                )
+            if self._backend.from_numpy_shares:
+                assert (self.read(array) == -1).all(), (
+                    f"from_numpy_shares is True, but it copies: set it to None or False, {case}"
+                )
+
+    def test_copy_false_shares_or_raises(self) -> None:
+        """With `copy=False`, memory is shared, or the conversion raises."""
+        for size, aligned, case in self._memory_cases():
+            memory = self._floats(size, aligned)
+            try:
+                array = convert(memory, self._backend, copy=False)
+            except CopyRequiredError:
+                pass
+            else:
+                memory[:] = -1
+                assert (self.read(array) == -1).all(), (
+                    f"copy=False from numpy copied, {case}: set from_numpy_shares to None or False"
+                )
+            array = self.make(memory.copy())
+            try:
+                out = convert(array, "numpy", copy=False)
+            except CopyRequiredError:
+                continue
+            if self._writable:
+                self.write(array, -2)
+                assert (out == -2).all(), (
+                    f"copy=False to numpy copied, {case}: set to_numpy_shares to None or False"
+                )
+
+    def test_results_outlive_their_sources(self) -> None:
+        """A result is still correct after its source is deleted and the memory may be reused."""
+        gc.freeze()  # what exists now is not looked through each time
+        try:
+            self._check_lifetimes()
+        finally:
+            gc.unfreeze()
+
+    def _check_lifetimes(self) -> None:
+        for size, aligned, case in self._memory_cases():
+            memory = self._floats(size, aligned)
+            values = memory.copy()
+            into = convert(memory, self._backend)
+            source = self.make(values)
+            out = convert(source, "numpy")
+            del memory, source
+            gc.collect()
+            filler = [np.full(size, -9, np.float32) for _ in range(8)]
+            same(
+                self.read(into),
+                values,
+                f"from numpy, {case}: the NumPy array was deleted, and the result changed",
+                "Copy in from_numpy(), or keep a reference to its argument in the result.",
+            )
+            same(
+                out,
+                values,
+                f"to numpy, {case}: the array was deleted, and the result changed",
+                "Copy in to_numpy(), or return a view whose base keeps the array alive.",
+            )
+            del filler
