@@ -112,7 +112,10 @@ def check(
 @app.command()
 def new_plugin(
     name: Annotated[str, typer.Argument(help="The name of the library for users, such as mylib.")],
-    package: Annotated[str, typer.Option(metavar="LIB", help="The module of the library.")],
+    package: Annotated[
+        str | None,
+        typer.Option(metavar="LIB", help="The module of the library; NAME if it is called so."),
+    ] = None,
     directory: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the folder of the plugin is made.")
     ] = Path(),
@@ -123,9 +126,9 @@ def new_plugin(
     Its tests fail where something is left to be written, and say what. No file is overwritten.
     """
     screen = Screen()
-    with screen.working(f"looking at {package}"):
+    with screen.working(f"looking at {package or name}"):
         written = _attempt(screen, lambda: _new_plugin.write(name, package, directory, timeout))
-    _new_plugin.show(written, package, screen)
+    _new_plugin.show(written, screen)
 
 
 def _attempt(screen: Screen, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

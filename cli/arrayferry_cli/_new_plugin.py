@@ -26,12 +26,12 @@ class RefusedError(Exception):
     """A plugin of that name, or in that place, is not written."""
 
 
-def write(name: str, package: str, directory: Path, timeout: float) -> dict[str, Any]:
+def write(name: str, package: str | None, directory: Path, timeout: float) -> dict[str, Any]:
     """Write a distribution.
 
     Args:
         name: the name of the backend, or of the distribution.
-        package: the module of the library.
+        package: the module of the library; None if it is called as the backend.
         directory: the folder in which the folder of the distribution is made.
         timeout: seconds that importing the library may take.
 
@@ -42,6 +42,7 @@ def write(name: str, package: str, directory: Path, timeout: float) -> dict[str,
         RefusedError: a name is wrong or taken, or there is something in that place. Nothing was written.
     """
     backend = _checked_name(name)
+    package = package or backend
     _checked_package(package, backend)
     found = _look(backend, package, timeout)
     distribution = PREFIX + backend.replace("_", "-")
@@ -64,8 +65,9 @@ def write(name: str, package: str, directory: Path, timeout: float) -> dict[str,
         "folder": str(folder),
         "files": list(texts),
         "backend": backend,
+        "package": package,
         "missing": found.get("missing"),
-        "filled_in": "outline" in found and found["outline"]["to_numpy"] is not None,
+        "guessed": found.get("classes") if not found.get("make") else None,
     }
 
 
@@ -137,25 +139,26 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "dependencies": "",
     }
     if package.partition(".")[0] not in sys.stdlib_module_names:
-        guess = "" if found.get("distribution") else "  # a guess: is it called so on PyPI?"
-        values["dependencies"] = f'    "{values["requirement"]}",{guess}\n'
-    outline = found.get("outline") or {}
-    reading, held = outline.get("to_numpy"), outline.get("dtypes")
-    values["array_type"] = outline.get("array_type") or f"{package}.Array"
-    values["todo_types"] = "" if outline else " To be checked: this is a guess."
-    values["memory"] = outline.get("memory") or "writable"
+        known = f'    "{values["requirement"]}",\n'
+        guess = f'    # "{values["requirement"]}",  # take out the first #, if it is called so on PyPI\n'
+        values["dependencies"] = known if found.get("distribution") else guess
+    reading, held, make = found.get("to_numpy"), found.get("dtypes"), found.get("make")
+    classes = found.get("classes") or [f"{package}.Array"]
+    values["array_types"] = "".join(f'"{path}", ' for path in classes).rstrip()
+    values["todo_types"] = "" if make else " To be checked: this is a guess."
+    values["memory"] = found.get("memory") or "writable"
     values["to_numpy"] = _body(
         f"import numpy as np\n\nreturn np.array({reading})" if reading else "",
         f"Write {class_name}.to_numpy(x) in {module}.py: return the values of x, an array of {package}, as a "
         "numpy.ndarray of the same shape and dtype, in memory of its own",
     )
     values["from_numpy"] = _body(
-        f"import {package}\n\nreturn {package}.asarray(x.copy())" if reading else "",
+        f"import {package}\n\nreturn {package}.{make}(x.copy())" if reading else "",
         f"Write {class_name}.from_numpy(x) in {module}.py: return an array of {package} with the values, the shape and "
         "the dtype of x, a numpy.ndarray, in memory of its own",
     )
     values["make"] = _body(
-        f"return {package}.asarray(values.copy())" if reading else "",
+        f"return {package}.{make}(values.copy())" if reading else "",
         f"Write Test{class_name}.make(values) in tests/test_{backend}.py: return an array of {package} with the values, "
         "the shape and the dtype of a numpy.ndarray, made without the plugin",
     )
@@ -198,18 +201,27 @@ def _quoted(text: str, width: int = 90) -> str:
     return "\n".join(f'    "{each}"' for each in lines)
 
 
-def show(written: dict[str, Any], package: str, screen: Screen) -> None:
+def show(written: dict[str, Any], screen: Screen) -> None:
     """Print what was written, and what to do next."""
     screen.say(f"{written['folder']} was written:")
     for path in written["files"]:
         screen.say(path, indent=2)
-    if written["filled_in"]:
-        screen.say(
-            f"The methods are filled in after a look at {package}. Check them: the tests do too."
-        )
+    module, tests = written["files"][2:]
+    backend, folder = written["backend"], shlex.quote(written["folder"])
+    if written["missing"]:
+        screen.say(f"The methods are yet to be written, since {written['missing']}.")
+        if written["guessed"]:
+            screen.say(
+                f"Its arrays may be {' or '.join(written['guessed'])}: check array_types in {module}."
+            )
     else:
-        why = written["missing"] or f"it is not known how values are read from arrays of {package}"
-        screen.say(f"The methods are yet to be written, since {why}.")
+        screen.say(
+            f"The methods are filled in after a look at {written['package']}. Check them: the tests do too."
+        )
     screen.say("Next:")
+    if written["missing"]:
+        screen.say(f"write to_numpy() and from_numpy() in {folder}/{module}", indent=2)
+        screen.say(f"write make() in {folder}/{tests}", indent=2)
     screen.say(f"pip install -e {shlex.quote(written['folder'] + '[test]')}", indent=2)
-    screen.say(f"pytest {shlex.quote(written['folder'])}", indent=2)
+    screen.say(f"arrayferry check {backend}", indent=2)
+    screen.say(f"pytest {folder}", indent=2)

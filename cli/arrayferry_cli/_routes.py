@@ -22,7 +22,7 @@ LETTERS = {
 }
 MEANINGS = {
     "share": "the same memory, nothing is copied",
-    "copy": "the values are copied on the device",
+    "copy": "the values are copied",
     "transfer": "the values are moved between the host and a device",
     "compute": "a lazy array is computed, or a file is read",
 }

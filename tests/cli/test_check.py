@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -44,10 +45,11 @@ def checks(run, *arguments):
     return found["checks"]
 
 
-@pytest.mark.parametrize("name", ["sparse", "mlx"])
+@pytest.mark.parametrize("name", ["sparse", "mlx", "tensorflow"])
 def test_the_example_plugins_pass(run, only, name):
     only("numpy", name)
-    pytest.importorskip(name)
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
     (found,) = checks(run, f"arrayferry_{name}")
     assert found["backend"] == name
     assert {test["outcome"] for test in found["tests"]} == {"passed"}
@@ -128,7 +130,8 @@ def test_a_plugin_that_is_left_out(run, installed):
     status, out, _ = run("check", "arrayferry.broken")
     assert status == 1
     assert "ModuleNotFoundError: No module named 'not_there'" in out
-    assert "Update, reinstall or uninstall arrayferry-broken." in out
+    assert "not_there', at broken_plugin.py:1" in out
+    assert "Mend broken_plugin, or update or uninstall arrayferry-broken." in out
 
 
 def test_a_library_that_is_not_installed(run, installed):
@@ -146,3 +149,50 @@ def test_what_cannot_be_checked(run, installed):
     status, _, err = run("check", "arrayferry-boxe")
     assert status == 2
     assert "Did you mean 'arrayferry-boxes'?" in err
+
+
+UNFINISHED = (
+    (
+        "return Array(x)",
+        "raise NotImplementedError('Write from_numpy.')",
+        "raised NotImplementedError: Write from_numpy.",
+    ),
+    ('("toy_plugin.Array",)', '("toy_plugin.Grid",)', "Set array_types"),
+    ("return x.values\n", "return x.values + 1\n", "to_numpy(): 2.0 instead of 1.0"),
+)
+
+
+@pytest.mark.parametrize(("line", "instead", "words"), UNFINISHED)
+def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, words):
+    only("numpy", "toy")
+    assert line in plugin("toy")
+    write_distribution(installed, "toy", plugin("toy").replace(line, instead))
+    (found,) = checks(run, "toy")
+    outcomes = [test["outcome"] for test in found["tests"]]
+    messages = [test["message"] for test in found["tests"] if test["message"]]
+    assert outcomes.count("not run") >= 30
+    assert [message for message in messages if words not in message] == []
+    status, out, _ = run("check", "toy")
+    assert status == 1
+    assert "tests were not run" in out
+    assert len(out.splitlines()) < 15
+
+
+def test_one_cause_is_told_once(run, only, installed):
+    only("numpy", "toy")
+    fails = "if 'int' in x.values.dtype.name:\n            raise TypeError('no integers')\n        return x.values\n"
+    write_distribution(installed, "toy", plugin("toy").replace("return x.values\n", fails))
+    _, out, _ = run("check", "toy")
+    assert "test_to_numpy: " in out
+    assert 0 < out.count("raised TypeError: no integers") < 4
+
+
+def test_a_plugin_that_crashes_at_once(run, only, installed):
+    only("numpy", "toy")
+    write_distribution(
+        installed, "toy", plugin("toy").replace("return Array(x)", "import os; os.abort()")
+    )
+    (found,) = checks(run, "toy")
+    outcomes = {test["name"]: test["outcome"] for test in found["tests"]}
+    assert outcomes["test_from_numpy"] == "crashed"
+    assert outcomes["test_special_values_are_kept"] == "not run"

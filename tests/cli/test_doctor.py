@@ -140,7 +140,7 @@ def test_plugins_that_fail(run, only, installed):
         assert words in line
         assert lines[lines.index(line) + 1].endswith("."), out  # what to do
     assert "arrayferry-working 1.0, entry point, loaded: working" in lines
-    assert "Update, reinstall or uninstall arrayferry-failing." in lines
+    assert "Mend failing_plugin, or update or uninstall arrayferry-failing." in lines
     assert "\x1b" not in out
 
 

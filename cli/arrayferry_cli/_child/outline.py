@@ -10,9 +10,13 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, registry
+from arrayferry._contract.classes import array_classes
 from arrayferry._errors import describe_error
 
 __all__ = ["answer"]
+
+MAKERS = ("asarray", "array", "from_numpy", "tensor", "constant")
+READERS = ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()")
 
 
 def answer(name: str, package: str) -> Iterator[dict[str, Any]]:
@@ -67,37 +71,44 @@ class _Named(Backend):
 def _outline(module: ModuleType, package: str) -> dict[str, Any]:
     import numpy as np
 
-    make = getattr(module, "asarray", None)
-    if not callable(make):
-        return {"missing": f"{package} has no asarray()"}
-    try:
-        array: Any = make(np.array([[1.0, 2.0, 3.0]], np.float32))
-    except Exception as error:
-        return {"missing": f"{package}.asarray() raised {describe_error(error)} for a NumPy array"}
-    path = _path(type(array), module, package)
-    if isinstance(array, np.ndarray):
-        return {"missing": f"{package}.asarray() returns arrays of NumPy"}
-    owner = registry.kind(array).backend
-    if owner is not None and owner.name in registry.backends():
-        return {"conflict": f"{path} is an array of the backend {owner.name!r}"}
-    outline: dict[str, Any] = {
-        "array_type": path,
-        "to_numpy": None,
-        "dtypes": None,
-        "dlpack": False,
-    }
-    for expression in ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()"):
-        held = sorted(d for d in STANDARD_DTYPES if _survives(make, expression, d))
-        if "float32" in held:
-            outline["to_numpy"], outline["dtypes"] = expression, held
-            break
-    outline["dlpack"] = hasattr(array, "__dlpack__") and hasattr(module, "from_dlpack")
+    best: dict[str, Any] | None = None
+    for name in MAKERS:
+        make = getattr(module, name, None)
+        try:
+            array: Any = make(np.array([[1.0, 2.0, 3.0]], np.float32))  # type: ignore[misc]
+        except Exception:
+            continue
+        if isinstance(array, np.ndarray) or array is None:
+            continue
+        path = _path(type(array), module, package)
+        owner = registry.kind(array).backend
+        if owner is not None and owner.name in registry.backends():
+            return {"conflict": f"{path} is an array of the backend {owner.name!r}"}
+        for expression in READERS:
+            held = sorted(d for d in STANDARD_DTYPES if _survives(make, expression, d))
+            if "float32" in held:
+                return {
+                    "make": name,
+                    "to_numpy": expression,
+                    "dtypes": held,
+                    "classes": [path],
+                    "memory": _memory(array),
+                }
+        best = best or {"make": name, "classes": [path]}
+    calls = ", ".join(f"{name}()" for name in MAKERS)
+    if best is None:
+        why = f"no array came out of {calls} of {package}"
+        return {"missing": why, "classes": array_classes(module)}
+    return {**best, "missing": f"it is not known how values are read from a {best['classes'][0]}"}
+
+
+def _memory(array: Any) -> str:
+    """Tell whether an array can be written to."""
     try:
         array[...] = 0
-        outline["memory"] = "writable"
     except Exception:
-        outline["memory"] = "immutable"
-    return {"outline": outline}
+        return "immutable"
+    return "writable"
 
 
 def _survives(make: Any, expression: str, dtype: str) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from arrayferry._errors import ArrayFerryError, describe_error
-from arrayferry._registry.discovery import GROUP, contributions
+from arrayferry._errors import ArrayFerryError
+from arrayferry._registry.discovery import GROUP, contributions, describe_failure
 from arrayferry._registry.registry import default_registry
 
 __all__ = ["answer", "describe_point"]
@@ -76,11 +76,10 @@ def _load(point: EntryPoint) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        home = plugin["distribution"] or point.module
-        plugin.update(status="broken", problem=describe_error(error))
-        plugin["remedy"] = f"Update, reinstall or uninstall {home}."
+        remedy = f"Mend {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
+        plugin.update(status="broken", problem=describe_failure(error, point), remedy=remedy)
         if isinstance(error, ArrayFerryError):
-            plugin.update(problem=error.reason, remedy=error.remedy or plugin["remedy"])
+            plugin.update(problem=error.reason, remedy=error.remedy or remedy)
         return plugin
     plugin["status"] = "loaded"
     plugin["backends"] = [part.name for part in given["arrayferry_backends"]]

@@ -45,7 +45,9 @@ FIX_DEVICE = (
     "Put the array on the device in from_numpy(x, device), return from to_device(x, device) an array on that device, and "
     "return its name from device_of(x), spelled as in devices()."
 )
-FIX_METHOD = "Change that method so that it handles every ordinary array."
+FIX_METHOD = (
+    "Change that method so that it handles every ordinary array of the dtypes that dtypes() names."
+)
 
 
 def convert(value: Any, *to: Any, **options: Any) -> Any:

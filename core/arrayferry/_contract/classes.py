@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -13,16 +14,19 @@ _SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "_
 
 
 def array_classes(module: ModuleType) -> list[str]:
-    """Return the dotted paths of the public classes of a module that look like those of arrays."""
+    """Return the dotted paths of at most 4 public classes of a library that look like those of arrays."""
     found = []
+    top = module.__name__.partition(".")[0]
     for name, value in list(vars(module).items()):
         if name.startswith("_") or not isinstance(value, type) or value.__name__ != name:
             continue
-        made = getattr(value.__init__, "__code__", None)  # which may set them
+        if value.__module__.partition(".")[0] != top:
+            continue
+        made = getattr(vars(value).get("__init__"), "__code__", None)  # which may set them
         known = {*dir(value), *getattr(made, "co_names", ())}
         if "shape" in known and known.intersection(_SIGNS[1:]):
             found.append(f"{module.__name__}.{name}")
-    return found
+    return sorted(found, key=lambda path: not re.search("array|tensor$", path.lower()))[:4]
 
 
 def any_exists(paths: Iterable[Any]) -> bool:

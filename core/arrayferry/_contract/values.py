@@ -34,7 +34,7 @@ class ValueTests(BackendTests):
         module = importlib.import_module(self._backend.package)
         likely = tuple(array_classes(module)) or (f"{module.__name__}.Array",)
         assert any_exists(types), (
-            f"array_types is {types}, and there is no such type in {module.__name__}. Set it to the dotted paths of the "
+            f"array_types is {types}, and there is no such type in {module.__name__}. Set array_types to the dotted paths of the "
             f"array types of the library, such as {likely}"
         )
 
