@@ -355,13 +355,14 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
         unknown: for objects in a tree that are no arrays of a known library but could become arrays, as
             columns of tables and whatever has `__array__` or `__dlpack__`: "keep" them unchanged, "raise"
             `NotAnArrayError`, or "convert" them. If such an object is the whole value, a column or a dataset of
-            a known library is converted, and anything else is an error unless this is "convert".
+            a known library is converted, and anything else is an error unless this is "convert". With "raise", so is
+            any other whole value that is neither an array, a structure, nor data of Python such as text.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes. None is "raise",
             except that arrays of pydata/sparse become dense with a `DeprecationWarning`.
 
     Returns:
-        A value of the same structure. Shapes are kept, dtypes wherever the target has them. Everything
-        that is no array and holds none is the very same object.
+        A value of the same structure. Shapes are kept, dtypes wherever the target has them. Dicts and lists are
+        new ones. Everything else that is no array and holds none is the very same object.
 
     Raises:
         UnknownBackendError: there is no such target.

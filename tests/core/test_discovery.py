@@ -226,6 +226,48 @@ def test_only_requested_plugins_are_loaded(working, run_python):
     assert out.strip() == "[]"
 
 
+NAMES = """
+import warnings; warnings.simplefilter("ignore")
+import arrayferry as af
+for name in ("jax", "importerror", "typetaken", "jxa"):
+    for _ in range(2):
+        try:
+            af.converter(name)
+        except af.UnknownBackendError as error:
+            print(str(error).replace(chr(10), " "))
+        else:
+            print("known")
+        af.registry.refresh()
+"""
+
+
+def test_the_name_of_a_plugin_that_is_broken(broken, run_python):
+    lines = run_python(NAMES, python=broken).splitlines()
+    assert lines[:2] == ["known", "known"]
+    start = "no array library is known as"
+    assert lines[2].startswith(
+        f"{start} 'importerror': arrayferry left out the plugin 'importerror' of the distribution "
+        "arrayferry-importerror (plugin_importerror): ModuleNotFoundError: No module named "
+        "'a_module_that_is_not_there', at plugin_importerror.py:1. Known are: "
+    )
+    assert "the array type torch.Tensor is taken by the backend 'torch'" in lines[4]
+    assert f"{start} 'jxa'. Did you mean 'jax'? Known are: " in lines[6]
+    assert ". Plugins that are left out: " in lines[6]
+    assert lines[2:8:2] == lines[3:8:2]
+
+
+def test_the_name_of_a_plugin_that_is_not_loaded(working, run_python):
+    for env, why in (
+        ({"ARRAYFERRY_PLUGINS": "numpy, mini"}, "ARRAYFERRY_PLUGINS does not name it"),
+        ({"ARRAYFERRY_DISABLE_AUTOLOAD": "1"}, "ARRAYFERRY_DISABLE_AUTOLOAD is set"),
+    ):
+        lines = run_python(NAMES, python=working, env=env).splitlines()
+        start = "no array library is known as 'jax': its plugin is installed, but"
+        assert lines[0].startswith(f"{start} {why}. Known are: ")
+        assert lines[0] == lines[1]
+        assert "Plugins that are left out: awkward, cupy, dask and " in lines[6]
+
+
 def test_a_requested_plugin_that_is_not_installed(working, run_python):
     script = (
         "import warnings, arrayferry as af\n"

@@ -76,6 +76,27 @@ def test_what_could_not_be_an_array_is_returned(value, unknown):
         assert to_torch([value, VALUES])[0] is value
 
 
+def test_a_whole_value_that_is_no_array_can_be_refused():
+    class Grid:
+        shape = (2,)
+
+    refuses = af.converter("torch", unknown="raise")
+    for value in (Grid(), torch.float32, torch.Generator(), np.ones):
+        own = isinstance(value, Grid)
+        for _ in range(3):
+            assert af.convert(value, "torch") is value
+            if value is np.ones:
+                assert refuses(value) is value
+            else:
+                with pytest.raises(
+                    af.NotAnArrayError, match="has this type among its array_types"
+                ) as info:
+                    refuses(value)
+                assert ("Grid is not an array of a known" in str(info.value)) is own
+            assert refuses({"a": value, "x": VALUES})["a"] is value
+            assert refuses(VALUES).tolist() == VALUES.tolist()
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_in_trees_the_option_says(name):
     value = FOREIGN[name]()
@@ -100,7 +121,9 @@ def test_a_class_whose_instances_differ():
         to_torch = af.converter("torch", unknown=unknown)
         plain = Holder()
         for _ in range(4):
-            assert to_torch(plain) is plain
+            assert to_torch([plain])[0] is plain
+            if unknown != "raise":
+                assert to_torch(plain) is plain
         holder = Holder()
         holder.__array_interface__ = VALUES.__array_interface__
         if unknown == "convert":

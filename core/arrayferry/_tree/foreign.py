@@ -23,9 +23,11 @@ __all__ = [
     "FOREIGN",
     "has_own_attributes",
     "is_foreign",
+    "is_plain",
     "read_values",
     "refuse_foreign",
     "refuse_more_than_values",
+    "refuse_object",
 ]
 
 _BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
@@ -33,6 +35,7 @@ _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
 _PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
 _BUFFERS = (memoryview, array.array)
 _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
+_HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 _UNITS = ("unit", "units")
 
 
@@ -45,6 +48,12 @@ def is_foreign(value: Any) -> bool:
     return (
         not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and _offers(value, _PROTOCOLS)
     )
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether an object is data of Python or NumPy, such as text or a date, which nobody takes for an array."""
+    cls = type(value)
+    return issubclass(cls, _PLAIN) or cls.__module__.partition(".")[0] in _HOMES
 
 
 def has_own_attributes(value: Any) -> bool:
@@ -69,11 +78,20 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
     else:
         reason = f"a value of type {name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
-        own = package in {*sys.stdlib_module_names, "__main__", "numpy"}
-        plugin = "" if own else f", or install a plugin for {package}"
+        own = package in {*_HOMES, "__main__"}
+        listed = "that has this type among its array_types"
+        plugin = "" if own else f", or install a plugin for {package} {listed}"
         first = "Convert it by itself" if known else f"Call {_own_way(value)} first{plugin}"
         remedy = f'{first}, or pass unknown="convert".'
     return NotAnArrayError(reason, remedy=remedy, path=path)
+
+
+def refuse_object(value: Any) -> NotAnArrayError:
+    """Return the error for a whole value that is no array, and cannot become one."""
+    return NotAnArrayError(
+        f"a value of type {_type_name(value)} is not an array of a known library, and holds none",
+        remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
+    )
 
 
 _PASS_MAGNITUDE = (

@@ -14,7 +14,14 @@ from arrayferry._options import Options
 from arrayferry._plugin.call import ask_backend
 from arrayferry._plugin.container import Container
 
-from .foreign import FOREIGN, has_own_attributes, is_foreign, refuse_foreign
+from .foreign import (
+    FOREIGN,
+    has_own_attributes,
+    is_foreign,
+    is_plain,
+    refuse_foreign,
+    refuse_object,
+)
 from .kind import Kind
 
 __all__ = ["Branch", "Leaf", "Tree", "holds_objects", "unreadable"]
@@ -149,6 +156,8 @@ class Tree:
         elif not is_foreign(value):
             if has_own_attributes(value):  # the next one of its class may be foreign
                 self.settled = False
+            if whole and options.unknown == "raise" and not is_plain(value):
+                raise refuse_object(value)
             return None
         elif options.unknown == "convert":
             return FOREIGN
