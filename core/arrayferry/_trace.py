@@ -70,8 +70,8 @@ class TraceRow:
         file: the file of the line, "" if there is none.
         line: its number.
         function: the function that it is in.
-        source: the library of the arrays.
-        target: the library of the results.
+        source: the library of the arrays, "python" for numbers that become arrays.
+        target: the library of the results, "python" for actions that an adapter reads as a number.
         source_device: the device of the arrays, "" if it cannot be told.
         target_device: the device of the results.
         route: the steps that were planned.
@@ -80,6 +80,7 @@ class TraceRow:
         bytes: the size of the results.
         seconds: the time that the conversions took. That of a tree is divided among its arrays by size. What a
             GPU has still to do when a conversion returns is not part of it.
+        slowest: the time of the call that took longest. It is often the first one, which starts a library.
         shared: how many results use the memory of the array.
         copied: how many were copied within one memory.
         transferred: how many were moved to another memory.
@@ -101,6 +102,7 @@ class TraceRow:
     arrays: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    slowest: float = 0.0
     shared: int = 0
     copied: int = 0
     transferred: int = 0
@@ -358,14 +360,21 @@ class Trace:
                 return
             self.calls += 1
             touched: list[TraceRow] = []
+            parts: list[float] = []
             for crossing in crossings:
                 row = self._row(place, crossing)
-                if not any(row is other for other in touched):
+                part = seconds * (crossing.nbytes + 4096) / weight
+                for index, other in enumerate(touched):
+                    if row is other:
+                        parts[index] += part
+                        break
+                else:
                     touched.append(row)
+                    parts.append(part)
                     row.calls += 1
                 row.arrays += 1
                 row.bytes += crossing.nbytes
-                row.seconds += seconds * (crossing.nbytes + 4096) / weight
+                row.seconds += part
                 setattr(row, crossing.how, getattr(row, crossing.how) + 1)
                 if crossing.avoidable is not None:
                     reason, remedy = crossing.avoidable
@@ -374,6 +383,8 @@ class Trace:
                         self._remedies[reason] = remedy
                 if crossing.nbytes and crossing.after is not None:
                     self._follow(place, crossing)
+            for row, part in zip(touched, parts, strict=True):
+                row.slowest = max(row.slowest, part)
             for note in notes:
                 pair = (note.source, note.target)
                 about = [row for row in touched if (row.source, row.target) == pair]
@@ -397,6 +408,7 @@ class Trace:
             row.calls += 1
             row.failed += 1
             row.seconds += seconds
+            row.slowest = max(row.slowest, seconds)
 
     def record_unread(self) -> None:
         """Count a conversion whose value could not be examined. Conversions call it."""

@@ -14,6 +14,7 @@ from ._errors import BackendUnavailableError
 __all__ = ["Table", "draw", "short_file"]
 
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
+_ALIGNED = (' style="text-align: left"', ' style="text-align: right"')
 COLOURS = {
     "shared": "#2a9d8f",
     "copied": "#e9c46a",
@@ -51,7 +52,7 @@ class Table:
             cells = [line[c].rjust(fixed[c]) for c in range(4)] + [line[4].ljust(fixed[4])]
             pair_text = _clipped(line[5], pair).ljust(pair)
             place, _, mark = line[6].partition("\t")
-            cells += ["", pair_text, _clipped(place, rest - pair - len(mark)) + mark]
+            cells += ["", pair_text, _clipped_place(place, rest - pair - len(mark)) + mark]
             text.append(" ".join(cells).rstrip())
         for note in [*self._summary(), *notes]:
             text += textwrap.wrap(note, width, subsequent_indent="  ") or [""]
@@ -96,14 +97,17 @@ class Table:
 
     def _repr_html_(self) -> str:
         heads = [*HEADS[:6], "route", "place", "remarks"]
-        parts = ["<table>", "<tr>", *(f"<th>{html.escape(head)}</th>" for head in heads), "</tr>"]
+        aligned = [_ALIGNED[n < 4] for n in range(len(heads))]
+        named = [f"<th{a}>{html.escape(head)}</th>" for a, head in zip(aligned, heads, strict=True)]
+        parts = ["<table>", "<tr>", *named, "</tr>"]
         for row in self._rows:
             cells = self._cells(row, [])
             where = f"{row['file']}:{row['line']}" if row["file"] else ""
             place = f'<span title="{html.escape(where)}">{html.escape(row["place"])}</span>'
             remarks = "<br>".join(map(html.escape, _remarks(row)))
             inside = [*map(html.escape, cells[:6]), html.escape(row["route"]), place, remarks]
-            parts += ["<tr>", *(f"<td>{cell}</td>" for cell in inside), "</tr>"]
+            named = [f"<td{a}>{cell}</td>" for a, cell in zip(aligned, inside, strict=True)]
+            parts += ["<tr>", *named, "</tr>"]
         parts.append("</table>")
         parts += [f"<p>{html.escape(line)}</p>" for line in self._summary() if line]
         found = [_capital(finding["text"]) for finding in self._trace["findings"]]
@@ -142,26 +146,27 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
     )
     for index, row in enumerate(shown):
         ax.barh(index, row["seconds"] * factor, color=COLOURS[row["how"]], height=0.7)
-        calls = _number(row["calls"])
-        text = f" {calls} call{'s' * (calls != '1')}, {_size(row['bytes'])}"
+        text = f" {_time(row['seconds'])}"
         ax.text(row["seconds"] * factor, index, text, va="center", fontsize=8)
-    names = [f"{_escaped(row['place'])}\n{_pair(row)}" for row in shown]
+    names = [
+        f"{_escaped(row['place'])}\n{_pair(row)}, {_number(row['calls'])} "
+        f"call{'s' * (row['calls'] != 1)}, {_size(row['bytes'])}"
+        for row in shown
+    ]
     ax.set_yticks(range(len(shown)), names, fontsize=8)
     ax.invert_yaxis()
     ax.margins(x=0.25)
     ax.set_xlim(left=0)
     ax.set_xlabel(f"time in {unit}")
-    ax.set_title(
-        f"{_number(trace['arrays'])} arrays, {_size(trace['bytes'])}, {_time(trace['seconds'])}",
-        fontsize=10,
-    )
+    title = f"{_number(trace['arrays'])} arrays, {_size(trace['bytes'])}, {_time(trace['seconds'])}"
+    if len(shown) < len(trace["rows"]):
+        title += f"; {len(shown)} of {len(trace['rows'])} lines, those that took longest"
+    ax.set_title(title if shown else "no array crossed", fontsize=10)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     used = [how for how in COLOURS if any(row["how"] == how for row in shown)]
     if used:
         ax.legend([Patch(color=COLOURS[how]) for how in used], used, fontsize=8, loc="lower right")
-    else:
-        ax.text(0.5, 0.5, "no array crossed", transform=ax.transAxes, ha="center")
     return ax
 
 
@@ -183,7 +188,9 @@ def _remarks(row: dict[str, Any]) -> list[str]:
     if row["how"] == "mixed":
         ways = ("shared", "copied", "transferred", "computed")
         found.append(", ".join(f"{row[way]} {way}" for way in ways if row[way]))
-    if row["failed"]:
+    if row["calls"] > 2 and row["slowest"] > 0.5 * row["seconds"]:
+        found.append(f"one call took {_time(row['slowest'])}")
+    if row["failed"] and row["how"] != "failed":
         found.append(f"{row['failed']} failed")
     if row["route"].count(" -> ") > 1:
         found.append(f"by {row['route']}")
@@ -214,6 +221,14 @@ def _escaped(text: str) -> str:
 
 def _clipped(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 3, 1)] + "..."
+
+
+def _clipped_place(place: str, width: int) -> str:
+    """Shorten a place so that the number of its line is left."""
+    if len(place) <= width:
+        return place
+    line = place.partition(" in ")[0]
+    return line if len(line) <= width else f"...{line[-max(width - 3, 1) :]}"
 
 
 def _time(seconds: float) -> str:
