@@ -118,6 +118,8 @@ class Adapter(RecordConstructorArgs):
             sides += f", {device_text(device)}"
         return f"<{type(self).__name__}({sides}){self.env}>"
 
+    __str__ = __repr__
+
     @property
     def env_backend(self) -> af.Backend:
         """The library of the environment, as far as it is known now."""

@@ -182,3 +182,11 @@ def test_every_hook_is_documented_and_tested():
         assert hook in docs
         assert part.__name__ in docs
         assert hook in tests or f"af.{part.__name__}" in tests
+
+
+def test_a_device_is_called_as_the_user_called_it():
+    with pytest.raises(
+        af.DeviceError, match=r"no device 'GPU:7', which is 'cuda:7', here"
+    ) as error:
+        af.convert(np.ones(2), "torch", device="GPU:7")
+    assert error.value.device == "cuda:7"

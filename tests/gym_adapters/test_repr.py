@@ -21,11 +21,18 @@ from arrayferry_gym.functional import (
 def test_what_they_say():
     env = arrayferry_gym.ArrayConversion(gym.make("CartPole-v1").unwrapped, target_xp="torch")
     assert repr(env) == "<ArrayConversion(numpy -> torch)<CartPoleEnv<CartPole-v1>>>"
+    assert str(gym.wrappers.OrderEnforcing(env)) == f"<OrderEnforcing{env!r}>"
     assert repr(pickle.loads(pickle.dumps(env))) == repr(env)
     assert repr(CartPole()) == "<CartPole>"
     assert repr(FunctionalSingleEnv(CartPole(), xp="torch")) == (
         "<FunctionalSingleEnv(<CartPole>, xp='torch')>"
     )
+
+
+def test_an_environment_of_ours_without_an_import(run_python):
+    script = "import gymnasium as gym; print(repr(gym.make({!r}, xp='numpy').unwrapped))"
+    out = run_python(script.format("arrayferry_gym:arrayferry/CartPole-v0"))
+    assert out == "<FunctionalSingleEnv(<CartPole>, xp='numpy')>\n"
 
 
 def test_closed_environments():

@@ -111,8 +111,10 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
             name = spell_device(name)
     if own or name in known:
         return name, device if own else name
+    meant = f", which is {name!r}," if isinstance(device, str) and device != name else ""
+    asked = device if meant else name
     raise DeviceError(
-        f"{target.name} has no device {name!r} here",
+        f"{target.name} has no device {asked!r}{meant} here",
         remedy=f"It has {', '.join(map(repr, known))}.",
         device=name,
     )
