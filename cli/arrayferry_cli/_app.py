@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,7 +77,7 @@ def routes(
     with screen.working("importing the libraries"):
         report = _attempt(screen, lambda: _routes.find(source, target, timeout))
     if "error" in report:
-        _fail(report["error"], 2 if report["usage"] else 1)
+        _fail(screen, report["error"], 2 if report["usage"] else 1)
     if json:
         screen.data(report)
     else:
@@ -135,14 +134,14 @@ def _attempt(screen: Screen, work: Callable[[], dict[str, Any]]) -> dict[str, An
     try:
         return work()
     except (_check.WrongNameError, _new_plugin.RefusedError) as error:
-        _fail(str(error), 2)
+        _fail(screen, str(error), 2)
     except NoAnswerError as error:
-        _fail(f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)
+        _fail(screen, f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)
     raise AssertionError
 
 
-def _fail(text: str, status: int) -> None:
-    print(f"Error: {text}", file=sys.stderr)
+def _fail(screen: Screen, text: str, status: int) -> None:
+    screen.fail(text)
     raise typer.Exit(status)
 
 

@@ -32,23 +32,22 @@ def examine(timeout: float, tell: Callable[[str], None]) -> dict[str, Any]:
     tell("looking for plugins")
     found, environment = survey(timeout)
     distributions = packages_distributions()
-    installed = [library["name"] for library in found["backends"] if library["installed"]]
-    facts: dict[str, dict[str, Any]] = {}
+    known = [(kind, each) for kind in ("backend", "source") for each in found[f"{kind}s"]]
+    installed = list(dict.fromkeys(_looked_at(*part) for part in known if part[1]["installed"]))
 
-    def look(name: str) -> dict[str, Any]:
+    def look(part: tuple[str, str]) -> dict[str, Any]:
+        kind, name = part
         try:
-            (answer,) = ask("library", timeout=timeout, environment=environment, name=name)
+            (answer,) = ask(kind, timeout=timeout, environment=environment, name=name)
         except NoAnswerError as error:
             return {"problem": f"importing it failed: {error}", "remedy": "Update or reinstall it."}
         return answer
 
-    tell(f"importing {', '.join(installed)}")
-    for name, answer in zip(installed, in_parallel(look, installed), strict=True):
-        facts[name] = answer
+    tell(f"importing {len(installed)} libraries")
+    facts = dict(zip(installed, in_parallel(look, installed), strict=True))
     libraries = [
-        _library(each, kind, distributions, facts.get(each["name"]))
-        for kind in ("backend", "source")
-        for each in found[f"{kind}s"]
+        _library(each, kind, distributions, facts.get(_looked_at(kind, each)))
+        for kind, each in known
     ]
     for part in (*libraries, *found["plugins"]):
         part["problem"] = without_paths(part["problem"]) if part["problem"] else None
@@ -67,6 +66,11 @@ def examine(timeout: float, tell: Callable[[str], None]) -> dict[str, Any]:
         "plugins": found["plugins"],
         "problems": problems,
     }
+
+
+def _looked_at(kind: str, library: dict[str, Any]) -> tuple[str, str]:
+    """Return the task that looks at a library, and its argument: several sources may be of one package."""
+    return (kind, library["name"] if kind == "backend" else library["package"])
 
 
 def survey(timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
@@ -127,7 +131,7 @@ def _library(
         "kind": kind,
         "package": found["package"],
         "plugin": found["plugin"],
-        "status": "installed" if found["installed"] else "not installed",
+        "status": "not installed",
         "distribution": distribution,
         "version": None if distribution is None else _version(distribution),
         "devices": [],
@@ -181,7 +185,7 @@ def show(report: dict[str, Any], screen: Screen) -> None:
     sources = {
         library["package"].partition(".")[0]: library["version"] or ""
         for library in report["libraries"]
-        if library["kind"] == "source" and library["status"] == "installed"
+        if library["kind"] == "source" and library["status"] == "usable"
     }
     if sources:
         read = ", ".join(f"{name} {found}".strip() for name, found in sorted(sources.items()))

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,7 +48,9 @@ class Screen:
             highlight=False,
             markup=False,
             emoji=False,
-            color_system=None if plain or not terminal else "auto",
+            color_system="auto"
+            if not plain and (terminal or os.environ.get("FORCE_COLOR"))
+            else None,
             width=shutil.get_terminal_size().columns if terminal else UNLIMITED,
         )
         self._progress = Console(
@@ -74,6 +77,14 @@ class Screen:
             line.rstrip()
             before = " " * (indent + (hang if number else 0)) if line else ""
             self.console.print(Text(before) + line, soft_wrap=True)
+
+    def fail(self, text: str) -> None:
+        """Print why nothing else is printed, on standard error."""
+        width = self._progress.width if sys.stderr.isatty() else UNLIMITED
+        print(
+            "\n".join(textwrap.wrap(f"Error: {text}", width, subsequent_indent="  ")),
+            file=sys.stderr,
+        )
 
     def heading(self, text: str) -> None:
         """Print a heading after an empty line."""
@@ -114,7 +125,7 @@ class Screen:
     @contextmanager
     def working(self, text: str) -> Iterator[Any]:
         """Show that work is going on, if somebody can see it. Yield a function that changes the text."""
-        if not self._progress.is_terminal or self._progress.is_dumb_terminal:
+        if not sys.stderr.isatty() or self._progress.is_dumb_terminal:
             yield lambda text: None
             return
 

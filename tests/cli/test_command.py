@@ -104,6 +104,16 @@ def test_colours_are_for_terminals(on_terminal):
     plugins = {"ARRAYFERRY_PLUGINS": "numpy"}
     assert "\x1b[32musable" in on_terminal(80, "doctor", **plugins)
     assert "\x1b" not in on_terminal(80, "doctor", TERM="dumb", **plugins)
+    assert "\x1b" not in on_terminal(80, "doctor", NO_COLOR="1", FORCE_COLOR="1", **plugins)
+
+
+def test_colours_can_be_forced(run, only, monkeypatch):
+    only("numpy")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    status, out, err = run("doctor")
+    assert (status, err) == (0, "")
+    assert "\x1b[32musable" in out
 
 
 def test_the_wheel_has_it(tmp_path):

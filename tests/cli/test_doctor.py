@@ -108,6 +108,42 @@ def test_libraries_that_fail(run, only, installed):
     assert str(Path.home()) not in json.dumps(found)
 
 
+SOURCE = """
+import arrayferry as af
+
+class Columns(af.Source):
+    name, package, array_types = "NAME", "NAME_library", ("NAME_library.Column",)
+
+    def to_numpy(self, x):
+        return x.values
+
+def arrayferry_sources():
+    return [Columns()]
+"""
+
+
+def test_sources_are_imported_too(run, only, installed):
+    for name, code in {"whole": "", "broken": "import not_there", "crash": CRASH}.items():
+        (installed / f"{name}_library.py").write_text(code)
+        write_distribution(installed, name, SOURCE.replace("NAME", name))
+    only("numpy", "whole", "broken", "crash")
+    libraries = by_name(report(run), "libraries")
+    assert libraries["whole"]["status"] == "usable"
+    assert libraries["broken"]["status"] == libraries["crash"]["status"] == "not usable"
+    assert "No module named 'not_there'" in libraries["broken"]["problem"]
+    assert "it crashed with SIGSEGV" in libraries["crash"]["problem"]
+
+
+def test_arrays_that_are_not_recognised(run, only, installed):
+    code = plugin("blind").replace("blind_plugin.Array", "blind_plugin.Grid")
+    write_distribution(installed, "blind", code)
+    only("numpy", "blind")
+    blind = by_name(report(run), "libraries")["blind"]
+    assert blind["status"] == "not usable"
+    assert "returned a blind_plugin.Array, which is none of its array_types" in blind["problem"]
+    assert blind["remedy"].startswith("Set array_types to ('blind_plugin.Array',)")
+
+
 def test_a_library_that_hangs(run, only, installed):
     (installed / "hanging_library.py").write_text(HANG)
     write_distribution(installed, "hanging", plugin("hanging", "hanging_library"))
