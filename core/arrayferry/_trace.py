@@ -196,8 +196,8 @@ class Trace:
     """
 
     def __init__(self, hot: int, warn: bool) -> None:
-        self.calls = 0
-        self.unread = 0
+        self.calls: int = 0
+        self.unread: int = 0
         self._hot = hot
         self._warn = warn
         self._lock = threading.RLock()

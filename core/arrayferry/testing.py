@@ -25,8 +25,8 @@ import numpy as np
 
 try:
     import pytest
-except ImportError as error:  # pragma: no cover
-    raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from error
+except ImportError as _error:  # pragma: no cover
+    raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
 from ._contract.alone import only_plugins
 from ._contract.base import as_numpy, convert, usable

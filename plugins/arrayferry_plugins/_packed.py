@@ -14,6 +14,8 @@ from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
 if TYPE_CHECKING:
     import numpy as np
 
+    from arrayferry.typing import Cost
+
 __all__ = ["Packed", "Part", "cut"]
 
 SMALL = 1024 * 1024
@@ -54,9 +56,10 @@ def cut(flat: Any, parts: tuple[Part, ...]) -> list[Any]:
 class Packed(Converter):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype. It leaves single ones alone."""
 
-    source, cost = "numpy", "transfer"
-    target_device = "cuda"
-    types = ("numpy.ndarray",)
+    source: str = "numpy"
+    cost: Cost = "transfer"
+    target_device: str = "cuda"
+    types: tuple[str, ...] = ("numpy.ndarray",)
 
     @property
     @abstractmethod

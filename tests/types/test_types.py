@@ -51,6 +51,19 @@ def test_pyright(tmp_path):
     assert lines_of_mistakes() - set(lines) == set()
 
 
+@pytest.mark.parametrize(
+    "package", ["arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli"]
+)
+def test_all_public_symbols_have_types(package):
+    pytest.importorskip("pyright")
+    options = ("--ignoreexternal", "--pythonpath", sys.executable, "--outputjson")
+    found = json.loads(run("pyright", *options, "--verifytypes", package).stdout)
+    symbols = found["typeCompleteness"]["symbols"]
+    assert len(symbols) > 1
+    assert [each["name"] for each in symbols if each["isTypeAmbiguous"]] == []
+    assert found["typeCompleteness"]["completenessScore"] == 1
+
+
 def test_mypy(tmp_path):
     pytest.importorskip("mypy")
     config = tmp_path / "mypy.ini"
