@@ -561,12 +561,12 @@ def test_what_is_followed_is_bounded():
     with af.trace() as t:
         kept = [af.convert(np.ones(1), "torch") for _ in range(5_000)]
         assert len(kept) == 5_000
-        assert len(t._followed) <= 4_096
-    assert not t._followed
+        assert len(t._trips._followed) <= 4_096
+    assert not t._trips._followed
 
 
 def test_rows_are_bounded(monkeypatch):
-    monkeypatch.setattr("arrayferry._trace.MAX_ROWS", 3)
+    monkeypatch.setattr("arrayferry._trace.recorder.MAX_ROWS", 3)
     with af.trace() as t:
         for number in range(6):
             exec(compile("\n" * number + "af.convert(X, 'torch')", "<typed>", "exec"), globals())
@@ -710,7 +710,10 @@ def test_a_forked_process_counts_nothing(run_forked):
         af.convert(X, "torch")
 
         def hold():
-            with t._lock, __import__("arrayferry._trace", fromlist=["_switching"])._switching:
+            with (
+                t._lock,
+                __import__("arrayferry._trace.recorder", fromlist=["_switching"])._switching,
+            ):
                 held.set()
                 go_on.wait(60)
 
@@ -896,7 +899,7 @@ def test_a_cell_of_a_notebook(monkeypatch):
 
 
 def test_units():
-    from arrayferry._trace_view import _number, _size, _time
+    from arrayferry._trace.view import _number, _size, _time
 
     assert [_time(s) for s in (0, 1.2e-6, 9.999e-4, 0.5, 12, 100_000)] == [
         "0.00 us", "1.20 us", "1.00 ms", "500 ms", "12.0 s", "100000 s",

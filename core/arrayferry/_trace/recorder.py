@@ -6,26 +6,22 @@ import dataclasses
 import os
 import threading
 import warnings
-import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from ._conversion.conversion import observe_all, restore_all
-from ._conversion.crossings import ArrayCrossing, How
-from ._errors import OptionError, TraceWarning
-from ._observers import Note, Place, active
-from ._route.devices import memory_of
-from ._trace_view import Table, draw, short_file
+from arrayferry._conversion.conversion import observe_all, restore_all
+from arrayferry._conversion.crossings import ArrayCrossing
+from arrayferry._errors import OptionError, TraceWarning
+from arrayferry._observers import Note, Place, active
 
-__all__ = ["Trace", "TraceFinding", "TraceRow", "trace"]
+from .rows import TraceFinding, TraceRow, count_reason
+from .trips import RoundTrips
+from .view import Table, draw
+
+__all__ = ["Trace", "trace"]
 
 MAX_ROWS = 10_000
 """Rows of one trace. Later places are counted together."""
-MAX_REASONS = 16
-"""Reasons that a row keeps."""
-MAX_FOLLOWED = 4_096
-"""Arrays that are followed, to see whether they come back."""
 
 
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:
@@ -62,127 +58,6 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     return Trace(hot, warn)
 
 
-@dataclasses.dataclass
-class TraceRow:
-    """The crossings of one line of code, from one library and device to another.
-
-    Attributes:
-        file: the file of the line, "" if there is none.
-        line: its number.
-        function: the function that it is in.
-        source: the library of the arrays, "python" for numbers that become arrays.
-        target: the library of the results, "python" for actions that an adapter reads as a number.
-        source_device: the device of the arrays, "" if it cannot be told.
-        target_device: the device of the results.
-        route: the steps that were planned.
-        calls: how many conversions there were.
-        arrays: how many arrays crossed.
-        bytes: the size of the results.
-        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. What a
-            GPU has still to do when a conversion returns is not part of it.
-        slowest: the time of the call that took longest. It is often the first one, which starts a library.
-        shared: how many results use the memory of the array.
-        copied: how many were copied within one memory.
-        transferred: how many were moved to another memory.
-        computed: how many were computed or read from a file.
-        failed: how many conversions raised an error.
-        fallbacks: why another way than the best was taken, and how often.
-        avoidable: why arrays were copied that could be shared, and how often.
-    """
-
-    file: str
-    line: int
-    function: str
-    source: str
-    target: str
-    source_device: str
-    target_device: str
-    route: str = ""
-    calls: int = 0
-    arrays: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    slowest: float = 0.0
-    shared: int = 0
-    copied: int = 0
-    transferred: int = 0
-    computed: int = 0
-    failed: int = 0
-    fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
-    avoidable: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    @property
-    def place(self) -> str:
-        """The line in short: `train.py:12 in step`."""
-        return place_text(self.file, self.line, self.function)
-
-    @property
-    def how(self) -> How | Literal["mixed", "failed"]:
-        """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
-        ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
-        found: list[How] = [way for way in ways if getattr(self, way)]
-        if len(found) == 1:
-            return found[0]
-        return "mixed" if found else "failed"
-
-
-@dataclasses.dataclass(frozen=True)
-class TraceFinding:
-    """Something in a trace that costs more than it must.
-
-    Attributes:
-        kind: "round trip" or "hot loop".
-        file: the file of the line where it is to be changed.
-        line: its number.
-        function: the function that it is in.
-        times: how often it happened.
-        reason: what happens there.
-        remedy: what to do about it.
-    """
-
-    kind: Literal["round trip", "hot loop"]
-    file: str
-    line: int
-    function: str
-    times: int
-    reason: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} at {place_text(self.file, self.line, self.function)}: {self.reason}. {self.remedy}"
-
-
-def place_text(file: str, line: int, function: str) -> str:
-    """Write a line of code in short."""
-    if not file:
-        return function or "(unknown)"
-    name = f"{short_file(file)}:{line}"
-    return name if function in ("", "<module>") else f"{name} in {function}"
-
-
-class _Followed:
-    """An array that has crossed.
-
-    Attributes:
-        past: where its values were before: library, device, and the line that they left it by.
-    """
-
-    __slots__ = ("_owner", "_result", "past")
-
-    def __init__(self, crossing: ArrayCrossing, past: tuple[tuple[str, str, Place], ...]) -> None:
-        self._result = weakref.ref(crossing.after)
-        self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
-        self.past = past
-
-    def holds(self, x: Any, address: int) -> bool:
-        """Tell whether an array at the same address is the same one, or uses its memory."""
-        result = self._result()
-        if result is x:
-            return True
-        owner = self._owner() if self._owner is not None else None
-        return address != 0 and (result is not None or owner is not None)
-
-
 class Trace:
     """All crossings of arrays in a part of a program. `arrayferry.trace` makes it.
 
@@ -205,8 +80,7 @@ class Trace:
         self._depth = 0
         self._rows: dict[tuple[Any, ...], TraceRow] = {}
         self._remedies: dict[str, str] = {}
-        self._followed: OrderedDict[Any, _Followed] = OrderedDict()
-        self._trips: dict[tuple[Any, ...], int] = {}
+        self._trips = RoundTrips()
         self._warned: set[tuple[Any, ...]] = set()
 
     def __enter__(self) -> Trace:
@@ -233,7 +107,7 @@ class Trace:
                 return
             active[:] = [other for other in active if other is not self]
             with self._lock:
-                self._followed.clear()
+                self._trips.forget_arrays()
             if not active:
                 restore_all()
         if self._warn and kind is None:
@@ -378,17 +252,17 @@ class Trace:
                 setattr(row, crossing.how, getattr(row, crossing.how) + 1)
                 if crossing.avoidable is not None:
                     reason, remedy = crossing.avoidable
-                    _count(row.avoidable, reason)
+                    count_reason(row.avoidable, reason)
                     if len(self._remedies) < MAX_ROWS:
                         self._remedies[reason] = remedy
                 if crossing.nbytes and crossing.after is not None:
-                    self._follow(place, crossing)
+                    self._trips.follow(place, crossing)
             for row, part in zip(touched, parts, strict=True):
                 row.slowest = max(row.slowest, part)
             for note in notes:
                 pair = (note.source, note.target)
                 about = [row for row in touched if (row.source, row.target) == pair]
-                _count((about or touched)[0].fallbacks, note.reason)
+                count_reason((about or touched)[0].fallbacks, note.reason)
 
     def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
         """Count a conversion that raised an error. Conversions call it.
@@ -430,50 +304,10 @@ class Trace:
         row.route = route
         return row
 
-    def _follow(self, place: Place, crossing: ArrayCrossing) -> None:
-        """Follow an array from library to library, and note where it comes back."""
-        start = (crossing.source, crossing.here)
-        goal = (crossing.target, crossing.there)
-        if start == goal:
-            return
-        before, after = crossing.addresses
-        followed = self._followed.get(_key(crossing.before, before, crossing.here))
-        past = followed.past if followed and followed.holds(crossing.before, before) else ()
-        been = [entry[:2] for entry in past]
-        if start in been:  # the array from before was used again
-            past = past[: been.index(start)]
-        key = _key(crossing.after, after, crossing.there)
-        if goal in been[: len(past)]:
-            out = past[been.index(goal)][2]
-            trip = (*place, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
-            if trip in self._trips or len(self._trips) < MAX_ROWS:
-                self._trips[trip] = self._trips.get(trip, 0) + 1
-            self._followed.pop(key, None)
-            return
-        try:
-            self._followed[key] = _Followed(crossing, (*past, (*start, place))[-4:])
-        except TypeError:  # there are no weak references to it
-            return
-        self._followed.move_to_end(key)
-        if len(self._followed) > MAX_FOLLOWED:
-            self._followed.popitem(last=False)
-
     # What follows from it.
 
     def _found(self) -> list[tuple[tuple[Any, ...], TraceFinding]]:
-        found: list[tuple[tuple[Any, ...], TraceFinding]] = []
-        for trip, times in list(self._trips.items()):
-            place, out = Place(*trip[:3]), Place(*trip[3:6])
-            goal, between, start = trip[6:]
-            way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
-            left = "" if out == place else f"; it left at {place_text(*out)}"
-            reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
-            remedy = (
-                f"Keep the array that it was made from, or do the work in between in {goal[0]}."
-            )
-            found.append(
-                (("round trip", *trip), TraceFinding("round trip", *place, times, reason, remedy))
-            )
+        found = list(self._trips.findings())
         for key, row in list(self._rows.items()):
             reasons = dict(row.avoidable)
             times = sum(reasons.values())
@@ -510,21 +344,3 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-def _count(reasons: dict[str, int], reason: str) -> None:
-    if reason not in reasons and len(reasons) >= MAX_REASONS:
-        reason = "other reasons"
-    reasons[reason] = reasons.get(reason, 0) + 1
-
-
-def _key(x: Any, address: int, device: str) -> Any:
-    return (memory_of(device), address) if address else ("id", id(x))
-
-
-def _where(library: str, device: str) -> str:
-    return library if device in ("cpu", "") else f"{library} ({device})"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from ._errors import BackendUnavailableError
+from arrayferry._errors import BackendUnavailableError
 
 __all__ = ["Table", "draw", "short_file"]
 

@@ -1,0 +1,120 @@
+"""What a trace finds: rows, one for each line of code and pair of libraries, and what costs more than it must."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from arrayferry._conversion.crossings import How
+
+from .view import short_file
+
+__all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
+
+MAX_REASONS = 16
+"""Reasons that a row keeps."""
+
+
+@dataclasses.dataclass
+class TraceRow:
+    """The crossings of one line of code, from one library and device to another.
+
+    Attributes:
+        file: the file of the line, "" if there is none.
+        line: its number.
+        function: the function that it is in.
+        source: the library of the arrays, "python" for numbers that become arrays.
+        target: the library of the results, "python" for actions that an adapter reads as a number.
+        source_device: the device of the arrays, "" if it cannot be told.
+        target_device: the device of the results.
+        route: the steps that were planned.
+        calls: how many conversions there were.
+        arrays: how many arrays crossed.
+        bytes: the size of the results.
+        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. What a
+            GPU has still to do when a conversion returns is not part of it.
+        slowest: the time of the call that took longest. It is often the first one, which starts a library.
+        shared: how many results use the memory of the array.
+        copied: how many were copied within one memory.
+        transferred: how many were moved to another memory.
+        computed: how many were computed or read from a file.
+        failed: how many conversions raised an error.
+        fallbacks: why another way than the best was taken, and how often.
+        avoidable: why arrays were copied that could be shared, and how often.
+    """
+
+    file: str
+    line: int
+    function: str
+    source: str
+    target: str
+    source_device: str
+    target_device: str
+    route: str = ""
+    calls: int = 0
+    arrays: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    slowest: float = 0.0
+    shared: int = 0
+    copied: int = 0
+    transferred: int = 0
+    computed: int = 0
+    failed: int = 0
+    fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+    avoidable: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The line in short: `train.py:12 in step`."""
+        return place_text(self.file, self.line, self.function)
+
+    @property
+    def how(self) -> How | Literal["mixed", "failed"]:
+        """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
+        ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
+        found: list[How] = [way for way in ways if getattr(self, way)]
+        if len(found) == 1:
+            return found[0]
+        return "mixed" if found else "failed"
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFinding:
+    """Something in a trace that costs more than it must.
+
+    Attributes:
+        kind: "round trip" or "hot loop".
+        file: the file of the line where it is to be changed.
+        line: its number.
+        function: the function that it is in.
+        times: how often it happened.
+        reason: what happens there.
+        remedy: what to do about it.
+    """
+
+    kind: Literal["round trip", "hot loop"]
+    file: str
+    line: int
+    function: str
+    times: int
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {place_text(self.file, self.line, self.function)}: {self.reason}. {self.remedy}"
+
+
+def place_text(file: str, line: int, function: str) -> str:
+    """Write a line of code in short."""
+    if not file:
+        return function or "(unknown)"
+    name = f"{short_file(file)}:{line}"
+    return name if function in ("", "<module>") else f"{name} in {function}"
+
+
+def count_reason(reasons: dict[str, int], reason: str) -> None:
+    """Count why something happened. Of many reasons, the later ones are counted together."""
+    if reason not in reasons and len(reasons) >= MAX_REASONS:
+        reason = "other reasons"
+    reasons[reason] = reasons.get(reason, 0) + 1

@@ -1,0 +1,112 @@
+"""Arrays that are followed from library to library, to see whether they come back."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from arrayferry._conversion.crossings import ArrayCrossing
+from arrayferry._observers import Place
+from arrayferry._route.devices import memory_of
+
+from .rows import TraceFinding, place_text
+
+__all__ = ["RoundTrips"]
+
+MAX_FOLLOWED = 4_096
+"""Arrays that are followed, to see whether they come back."""
+MAX_TRIPS = 10_000
+"""Kinds of round trips that are told apart."""
+
+
+class _Followed:
+    """An array that has crossed.
+
+    Attributes:
+        past: where its values were before: library, device, and the line that they left it by.
+    """
+
+    __slots__ = ("_owner", "_result", "past")
+
+    def __init__(self, crossing: ArrayCrossing, past: tuple[tuple[str, str, Place], ...]) -> None:
+        self._result = weakref.ref(crossing.after)
+        self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
+        self.past = past
+
+    def holds(self, x: Any, address: int) -> bool:
+        """Tell whether an array at the same address is the same one, or uses its memory."""
+        result = self._result()
+        if result is x:
+            return True
+        owner = self._owner() if self._owner is not None else None
+        return address != 0 and (result is not None or owner is not None)
+
+
+class RoundTrips:
+    """The round trips of one trace. It keeps no array alive."""
+
+    def __init__(self) -> None:
+        self._followed: OrderedDict[Any, _Followed] = OrderedDict()
+        self._trips: dict[tuple[Any, ...], int] = {}
+
+    def forget_arrays(self) -> None:
+        """Follow none of the arrays any more."""
+        self._followed.clear()
+
+    def follow(self, place: Place, crossing: ArrayCrossing) -> None:
+        """Follow an array from library to library, and note where it comes back."""
+        start = (crossing.source, crossing.here)
+        goal = (crossing.target, crossing.there)
+        if start == goal:
+            return
+        before, after = crossing.addresses
+        followed = self._followed.get(_key(crossing.before, before, crossing.here))
+        past = followed.past if followed and followed.holds(crossing.before, before) else ()
+        been = [entry[:2] for entry in past]
+        if start in been:  # the array from before was used again
+            past = past[: been.index(start)]
+        key = _key(crossing.after, after, crossing.there)
+        if goal in been[: len(past)]:
+            out = past[been.index(goal)][2]
+            trip = (*place, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
+            if trip in self._trips or len(self._trips) < MAX_TRIPS:
+                self._trips[trip] = self._trips.get(trip, 0) + 1
+            self._followed.pop(key, None)
+            return
+        try:
+            self._followed[key] = _Followed(crossing, (*past, (*start, place))[-4:])
+        except TypeError:  # there are no weak references to it
+            return
+        self._followed.move_to_end(key)
+        if len(self._followed) > MAX_FOLLOWED:
+            self._followed.popitem(last=False)
+
+    def findings(self) -> Iterator[tuple[tuple[Any, ...], TraceFinding]]:
+        """Yield each kind of round trip: what tells it from others, and what to say of it."""
+        for trip, times in list(self._trips.items()):
+            place, out = Place(*trip[:3]), Place(*trip[3:6])
+            goal, between, start = trip[6:]
+            way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
+            left = "" if out == place else f"; it left at {place_text(*out)}"
+            reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
+            remedy = (
+                f"Keep the array that it was made from, or do the work in between in {goal[0]}."
+            )
+            yield (
+                ("round trip", *trip),
+                TraceFinding("round trip", *place, times, reason, remedy),
+            )
+
+
+def _key(x: Any, address: int, device: str) -> Any:
+    return (memory_of(device), address) if address else ("id", id(x))
+
+
+def _where(library: str, device: str) -> str:
+    return library if device in ("cpu", "") else f"{library} ({device})"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
