@@ -118,7 +118,8 @@ class Adapter(RecordConstructorArgs):
             sides += f", {device_text(device)}"
         return f"<{type(self).__name__}({sides}){self.env}>"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
     @property
     def env_backend(self) -> af.Backend:
