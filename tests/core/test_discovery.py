@@ -262,7 +262,7 @@ def test_the_name_of_a_plugin_that_is_not_loaded(working, run_python):
         ({"ARRAYFERRY_DISABLE_AUTOLOAD": "1"}, "ARRAYFERRY_DISABLE_AUTOLOAD is set"),
     ):
         lines = run_python(NAMES, python=working, env=env).splitlines()
-        start = "no array library is known as 'jax': its plugin is installed, but"
+        start = "no array library is known as 'jax': the plugin of that name is installed, but"
         assert lines[0].startswith(f"{start} {why}. Known are: ")
         assert lines[0] == lines[1]
         assert "Plugins that are left out: awkward, cupy, dask and " in lines[6]

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from arrayferry._errors import ArrayFerryError
-from arrayferry._registry.discovery import GROUP, contributions, describe_failure
+from arrayferry._registry.discovery import GROUP, Plugin, contributions, describe_failure
 from arrayferry._registry.registry import default_registry
 
 __all__ = ["answer", "describe_point"]
@@ -33,15 +33,16 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
         registry = default_registry()
         backends, sources = dict(registry.backends()), list(registry.sources())
         registry.check_converters()
-    problems = []
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        about = [plugin for plugin in plugins if _names(plugin, text)]
-        for plugin in about:
-            if plugin["status"] == "loaded":
-                remedy = "Uninstall one of the two, or let one list the other in `replaces`."
-                plugin.update(status="left out", problem=text, remedy=remedy)
-        if not about:
-            problems.append(text)
+    faults = [part for part in registry.catalog.left_out if part.broken]
+    told = {part.why for part in faults}
+    texts = dict.fromkeys(str(warning.message) for warning in caught)
+    problems = [text for text in texts if text not in told]
+    for part in faults:
+        for plugin in plugins:
+            if plugin["status"] == "loaded" and _is(plugin, part.who):
+                home = plugin["distribution"] or plugin["module"]
+                remedy = f"Give it other names, or list the other backend in its `replaces`, or uninstall {home}."
+                plugin.update(status="left out", problem=part.why, remedy=remedy)
     plugins += _registered(plugins, list(backends), [source.name for source in sources])
     yield {
         "plugins": plugins,
@@ -89,9 +90,9 @@ def _load(point: EntryPoint) -> dict[str, Any]:
     return plugin
 
 
-def _names(plugin: dict[str, Any], text: str) -> bool:
-    home = plugin["distribution"]
-    return f"the plugin {plugin['name']!r} of" in text and (home is None or f" {home}" in text)
+def _is(plugin: dict[str, Any], who: object) -> bool:
+    point = who.point if isinstance(who, Plugin) else None
+    return point is not None and (point.name, point.value) == (plugin["name"], plugin["module"])
 
 
 def _registered(

@@ -25,7 +25,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
-from .discovery import is_built_in
+from .discovery import LeftOut, is_built_in
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
 
@@ -119,7 +119,7 @@ class Catalog:
     """The backends, converters and containers that are registered at one moment.
 
     Attributes:
-        absent: names of plugins and backends that are installed but left out, and why.
+        left_out: plugins that are installed but not used, and backends.
         kinds: what types are to a conversion.
         routes: the routes that were found.
     """
@@ -134,7 +134,7 @@ class Catalog:
         self._sources: tuple[Source, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
         self._types: _Types | None = None
-        self.absent: dict[str, str] = {}
+        self.left_out: list[LeftOut] = []
         self.kinds: dict[type, Kind] = {}
         self.routes: dict[Any, Any] = {}
 
@@ -149,7 +149,7 @@ class Catalog:
         new._containers = self._containers
         new._sources = self._sources
         new._generic = self._generic
-        new.absent = dict(self.absent)
+        new.left_out = list(self.left_out)
         return new
 
     # Filling.
@@ -272,21 +272,24 @@ class Catalog:
         nearest = tuple(difflib.get_close_matches(name.lower(), self._names, n=3))
         known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
         reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
-        if name in self.absent:
-            reason += f": {self.absent[name]}"
+        own = next((part for part in self.left_out if part.name == name), None)
+        if own is not None:
+            reason += f": {own.why}"
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             remedy = (
-                f"{guess}{remedy}{self._left_out()} For another one, install or write a plugin."
+                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
-    def _left_out(self) -> str:
-        if not self.absent:
+    def _not_used(self) -> str:
+        """Name some plugins that are left out, those with a fault first."""
+        parts = sorted(self.left_out, key=lambda part: not part.broken)
+        names = list(dict.fromkeys(part.name for part in parts))
+        if not names:
             return ""
-        first, others = list(self.absent)[:3], len(self.absent) - 3
-        more = f" and {others} others" if others > 0 else ""
-        return f" Plugins that are left out: {', '.join(first)}{more}."
+        more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+        return f" Plugins that are left out: {', '.join(names[:3])}{more}."
 
     def _remedy(self, to: Any) -> str:
         """Say what to write instead of an array or its class as a target."""

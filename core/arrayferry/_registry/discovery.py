@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pluggy
 
@@ -25,7 +25,16 @@ from arrayferry._plugin.origin import Source
 
 from .checks import check_part
 
-__all__ = ["GROUP", "HOOKS", "contributions", "describe_failure", "discover", "is_built_in"]
+__all__ = [
+    "GROUP",
+    "HOOKS",
+    "LeftOut",
+    "Plugin",
+    "contributions",
+    "describe_failure",
+    "discover",
+    "is_built_in",
+]
 
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins"
@@ -126,7 +135,23 @@ def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
         yield item
 
 
-def discover(add: Callable[[dict[str, list[Any]], object], None]) -> dict[str, str]:
+class LeftOut(NamedTuple):
+    """A plugin that is installed but not used, or a backend of one.
+
+    Attributes:
+        name: the name of the plugin or of the backend.
+        why: the reason.
+        who: the plugin; what it was registered as, if that was at run time.
+        broken: whether that is a fault, and not a choice of the user.
+    """
+
+    name: str
+    why: str
+    who: object
+    broken: bool
+
+
+def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOut]:
     """Load the plugins of the entry-point group.
 
     Args:
@@ -134,42 +159,39 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> dict[str, s
             the built-in ones first, then by name.
 
     Returns:
-        The names of the plugins that are installed but were not loaded, and why.
+        The plugins that are installed but were not loaded.
     """
-    absent: dict[str, str] = {}
+    left_out = []
     points = sorted(
         set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
     )
     if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
-        return dict.fromkeys(
-            (point.name for point in points),
-            "its plugin is installed, but ARRAYFERRY_DISABLE_AUTOLOAD is set",
-        )
+        why = "the plugin of that name is installed, but ARRAYFERRY_DISABLE_AUTOLOAD is set"
+        return [LeftOut(point.name, why, Plugin(point), False) for point in points]
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
         installed = [point.name for point in points]
         _warn_of_unknown(names, installed)
+        why = "the plugin of that name is installed, but ARRAYFERRY_PLUGINS does not name it"
+        others = [point for point in points if point.name not in names]
+        left_out = [LeftOut(point.name, why, Plugin(point), False) for point in others]
         points = [point for point in points if point.name in names]
-        for name in installed:
-            if name not in names:
-                absent[name] = "its plugin is installed, but ARRAYFERRY_PLUGINS does not name it"
     manager = _PluginManager()  # to make one takes a while
     for point in points:
-        who = _Plugin(point)
+        who = Plugin(point)
         try:
             given = contributions(point.load(), point.name, manager)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             manager = _PluginManager()
-            absent[point.name] = (
-                f"arrayferry left out {who} ({point.value}): {describe_failure(error, point)}"
-            )
-            warnings.warn(absent[point.name], PluginWarning, stacklevel=2)
+            why = f"arrayferry left out {who} ({point.value}): {describe_failure(error, point)}"
+            left_out.append(LeftOut(point.name, why, who, True))
+            warnings.warn(why, PluginWarning, stacklevel=2)
             continue
         add(given, who)
-    return absent
+    return left_out
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
@@ -195,8 +217,8 @@ def is_built_in(part: object) -> bool:
     return type(part).__module__.partition(".")[0] == HOME
 
 
-class _Plugin:
-    """The name of a plugin in messages. The distribution is looked up only when needed, which takes a while."""
+class Plugin:
+    """The name of a plugin in messages. Its distribution is looked up only when needed, which takes a while."""
 
     def __init__(self, point: EntryPoint) -> None:
         self.point = point

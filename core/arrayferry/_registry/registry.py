@@ -20,7 +20,7 @@ from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
 from .checks import check_part
-from .discovery import HOOKS, contributions, discover
+from .discovery import HOOKS, LeftOut, contributions, discover
 
 __all__ = ["Registry", "default_registry", "registries"]
 
@@ -73,7 +73,7 @@ class Registry:
             _add(catalog, given, who)
 
         if self._autoload:
-            catalog.absent.update(discover(add))
+            catalog.left_out += discover(add)
         for _, who, given in self._at_run_time:
             add(given, who)
         return catalog
@@ -119,7 +119,7 @@ class Registry:
         self._checked = catalog
         for converter in catalog.converters:
             unknown = catalog.unknown_end(converter)
-            if unknown and unknown not in catalog.absent:
+            if unknown and all(part.name != unknown for part in catalog.left_out):
                 warnings.warn(
                     f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
                     f"named {unknown!r}",
@@ -238,7 +238,7 @@ def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
         conflict = catalog.conflict(backend)
         if conflict:
             text = f"arrayferry left out the backend {backend.name!r} of {who}: {conflict}"
-            catalog.absent[backend.name] = text
+            catalog.left_out.append(LeftOut(backend.name, text, who, True))
             warnings.warn(text, PluginWarning, stacklevel=2)
         else:
             catalog.add_backend(backend, who)
