@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +29,10 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="How long importing a library may take.")
+    float,
+    typer.Option(
+        min=0.1, max=86_400, metavar="SECONDS", help="How long importing a library may take."
+    ),
 ]
 
 
@@ -91,7 +96,8 @@ def check(
     ],
     json: Json = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How long one test may take.")
+        float,
+        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="How long one test may take."),
     ] = 120,
 ) -> None:
     """Run the contract kit on an installed plugin.
@@ -147,8 +153,24 @@ def _fail(screen: Screen, text: str, status: int) -> None:
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run a command, and return its exit status."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"Error: the output cannot be written: {error.strerror}.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again at its end
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    status = 0
     try:
         app(args=None if arguments is None else list(arguments), prog_name="arrayferry")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    return 0
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    sys.stdout.flush()
+    return status

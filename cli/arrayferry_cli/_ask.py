@@ -52,17 +52,22 @@ def ask(
     Raises:
         NoAnswerError: it crashed, hangs, or failed. The text says how.
     """
-    given = json.dumps({"path": sys.path, "task": task, "arguments": arguments})
-    with tempfile.TemporaryFile() as noise:
+    given = json.dumps({"path": _absolute(sys.path), "task": task, "arguments": arguments})
+    with (
+        tempfile.TemporaryFile() as noise,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=noise,
             env={**_SMALL, **os.environ, **(environment or {})},
+            cwd=folder,
             start_new_session=True,
         )
         _running.add(process)
+        threading.Thread(target=_end_with, args=(process,), daemon=True).start()
         try:
             yield from _answers(process, noise, timeout)
         finally:
@@ -90,12 +95,47 @@ def _answers(
             raise NoAnswerError(f"there was no answer within {timeout:g} seconds")
         if not line.endswith(b"\n"):
             raise NoAnswerError(_end_of(process, noise))
-        message = json.loads(line)
+        try:
+            message = _readable(json.loads(line))
+        except ValueError:
+            raise NoAnswerError("it wrote to files that it had not opened") from None
         if "end" in message:
             return
         if "failed" in message:
-            raise NoAnswerError(without_paths(message["failed"]))
+            raise NoAnswerError(message["failed"])
         yield message
+
+
+def _absolute(path: list[str]) -> list[str]:
+    """Return folders to import from, which mean the same in another folder."""
+    try:
+        return [os.path.abspath(place) for place in path]
+    except OSError:  # this folder was removed
+        return [place for place in path if os.path.isabs(place)]
+
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+MAX_TEXT = 2_000
+"""Characters of one text in an answer."""
+
+
+def _readable(answer: Any) -> Any:
+    """Shorten paths and long texts, and replace characters that would control a terminal."""
+    if isinstance(answer, str):
+        text = without_paths(answer[: MAX_TEXT * 2])
+        text = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if isinstance(answer, list):
+        return [_readable(part) for part in answer]
+    if isinstance(answer, dict):
+        return {name: _readable(part) for name, part in answer.items()}
+    return answer
+
+
+def _end_with(process: subprocess.Popen[bytes]) -> None:
+    """End what a process has started as soon as it ends itself, since that may hold its output open."""
+    process.wait()
+    _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -103,7 +143,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
-        else:
+        elif process.returncode is None:
             process.kill()
     except (ProcessLookupError, PermissionError):
         pass
@@ -112,8 +152,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is not None:
         process.stdout.close()
-    if process.returncode is None:
-        _kill(process)
+    _kill(process)
     process.wait()
 
 
@@ -151,7 +190,7 @@ def in_parallel(function: Callable[[Given], Answer], values: Iterable[Given]) ->
             raise
 
 
-_PATH = re.compile(r"(?<![\w:/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/\\'\"()]+[/\\])+")
+_PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/\\'\"()]+[/\\])+")
 
 
 def without_paths(text: str) -> str:
@@ -165,5 +204,6 @@ def without_paths(text: str) -> str:
     """
     for place in (sys.prefix, os.path.expanduser("~")):
         if len(place) > 1:
-            text = text.replace(place, "...")
+            text = re.sub(rf"(?<![\w:/.~-]){re.escape(place)}(?![\w.~-])", "...", text)
+    text = re.sub(r"\bfile://(?=/)", "", text)
     return _PATH.sub(".../", text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from ._ask import NoAnswerError, ask, without_paths
+from ._ask import NoAnswerError, ask
 from ._doctor import survey
 from ._screen import Screen
 
@@ -66,7 +68,7 @@ def _left_out(plugin: dict[str, Any]) -> str:
     text = (
         f"the plugin {plugin['name']} of {plugin['distribution'] or plugin['module']} is not used"
     )
-    return without_paths(f"{text}: {plugin['problem']}. {plugin['remedy'] or ''}".strip())
+    return f"{text}: {plugin['problem']}. {plugin['remedy'] or ''}".strip()
 
 
 def _matching(package: str, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -92,8 +94,11 @@ def _matching(package: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     names = {name for plugin in plugins for name in (plugin["name"], plugin["distribution"] or "")}
     nearest = difflib.get_close_matches(package, sorted(filter(None, names)), n=1)
     guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    for folder in (Path(package), Path(f"arrayferry-{package}")):
+        if (folder / "pyproject.toml").is_file():
+            guess = f" Install the folder that has this name: pip install -e {shlex.quote(str(folder))}."
     raise WrongNameError(
-        f"no plugin, backend or distribution with a plugin is named {package!r}.{guess} "
+        f"no plugin, backend or distribution with a plugin is named {package!r:.80}.{guess} "
         "arrayferry doctor lists the plugins that are installed."
     )
 
@@ -144,7 +149,7 @@ def _run(
                 only_direct=only_direct,
             ):
                 if "error" in answer:
-                    return {**result, "tests": [], "error": without_paths(answer["error"])}
+                    return {**result, "tests": [], "error": answer["error"]}
                 purposes = answer.get("tests", purposes)
                 tried = answer.get("tried", tried)
                 result["made_by"] = answer.get("ways", result["made_by"])
@@ -152,7 +157,6 @@ def _run(
                     running = answer["begin"]
                     tell(f"{name}: {len(done) + 1} of {len(purposes)}, {running}")
                 elif "test" in answer:
-                    answer["message"] = without_paths(answer["message"])
                     done[answer["test"]] = answer
                     running = None
         except NoAnswerError as error:
@@ -193,7 +197,7 @@ def show(report: dict[str, Any], screen: Screen) -> None:
             screen.say()
             for test in tests:
                 screen.say(f"{test['name']}: {test['checks']}", style="bold", indent=2)
-            screen.say(message, indent=4)
+            screen.say(f"{message.rstrip('.')}.", indent=4)
         if "not run" in outcomes:
             screen.say()
             left = [test["name"] for test in each["tests"] if test["outcome"] == "not run"]
@@ -204,9 +208,12 @@ def show(report: dict[str, Any], screen: Screen) -> None:
                 style="yellow",
                 indent=2,
             )
-        untested = [t["message"] for t in each["tests"] if t["outcome"] == "skipped"]
-        for text in dict.fromkeys(untested):
-            screen.say(text, style="yellow", indent=2)
+        skipped: dict[str, list[str]] = {}
+        for test in each["tests"]:
+            if test["outcome"] == "skipped":
+                skipped.setdefault(test["message"], []).append(test["name"])
+        for text, names in skipped.items():
+            screen.say(f"{', '.join(names)}: {text}", style="yellow", indent=2)
         for way, dtypes in each["made_by"].items():
             only = f" for {', '.join(dtypes)}" if len(each["made_by"]) > 1 else ""
             screen.say(f"arrays were made by {way}{only}", style="dim", indent=2)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
 from typing import Any
 
-from ._ask import NoAnswerError, ask, in_parallel, without_paths
+from ._ask import NoAnswerError, ask, in_parallel
 from ._child.survey import describe_point
 from ._screen import Screen
 
@@ -37,11 +37,13 @@ def examine(timeout: float, tell: Callable[[str], None]) -> dict[str, Any]:
 
     def look(part: tuple[str, str]) -> dict[str, Any]:
         kind, name = part
+        told: dict[str, Any] = {"step": "importing it", "remedy": "Update or reinstall it."}
         try:
-            (answer,) = ask(kind, timeout=timeout, environment=environment, name=name)
+            for answer in ask(kind, timeout=timeout, environment=environment, name=name):
+                told = answer
         except NoAnswerError as error:
-            return {"problem": f"importing it failed: {error}", "remedy": "Update or reinstall it."}
-        return answer
+            return {"problem": f"{told['step']} failed: {error}", "remedy": told["remedy"]}
+        return told
 
     tell(f"importing {len(installed)} libraries")
     facts = dict(zip(installed, in_parallel(look, installed), strict=True))
@@ -49,14 +51,11 @@ def examine(timeout: float, tell: Callable[[str], None]) -> dict[str, Any]:
         _library(each, kind, distributions, facts.get(_looked_at(kind, each)))
         for kind, each in known
     ]
-    for part in (*libraries, *found["plugins"]):
-        part["problem"] = without_paths(part["problem"]) if part["problem"] else None
-    problems = [without_paths(text) for text in found["problems"]]
     broken = [p for p in found["plugins"] if p["status"] in ("broken", "left out")]
     unusable = [library for library in libraries if library["status"] == "not usable"]
     return {
         "schema": SCHEMA,
-        "ok": not (problems or broken or unusable),
+        "ok": not (found["problems"] or broken or unusable),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
@@ -64,7 +63,7 @@ def examine(timeout: float, tell: Callable[[str], None]) -> dict[str, Any]:
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
         "libraries": libraries,
         "plugins": found["plugins"],
-        "problems": problems,
+        "problems": found["problems"],
     }
 
 
@@ -142,7 +141,7 @@ def _library(
     if facts is not None:
         known = library["version"]
         library.update(facts)
-        library["version"] = known or facts.get("version")
+        library["version"] = known or " ".join((facts.get("version") or "").split()) or None
         library["status"] = "usable" if facts["problem"] is None else "not usable"
     return library
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import shlex
+import shutil
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any
 
 import arrayferry
 
-from ._ask import NoAnswerError, ask, without_paths
+from ._ask import NoAnswerError, ask
 from ._screen import Screen
 
 __all__ = ["RefusedError", "show", "write"]
 
 PREFIX = "arrayferry-"
+OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
 
 
 class RefusedError(Exception):
@@ -48,19 +50,7 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> di
     distribution = PREFIX + backend.replace("_", "-")
     folder = directory / distribution
     texts = _texts(backend, package, distribution, found)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
-        (folder / "tests").mkdir()
-        for path, text in texts.items():
-            with (folder / path).open("x", encoding="utf-8") as file:
-                file.write(text)
-    except FileExistsError:
-        raise RefusedError(
-            f"{folder} exists already. Nothing was written: pass another --directory, or remove it."
-        ) from None
-    except OSError as error:
-        raise RefusedError(f"{folder} cannot be written: {error.strerror}.") from None
+    _write(directory, folder, texts)
     return {
         "folder": str(folder),
         "files": list(texts),
@@ -69,6 +59,31 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> di
         "missing": found.get("missing"),
         "guessed": found.get("classes") if not found.get("make") else None,
     }
+
+
+def _write(directory: Path, folder: Path, texts: dict[str, str]) -> None:
+    """Write all files, or none."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise RefusedError(f"{directory} is not a folder, and cannot be made one.") from None
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        raise RefusedError(
+            f"{folder} exists already. Nothing was written: pass another --directory, or remove it."
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"{folder} cannot be made: {error.strerror}.") from None
+    try:
+        (folder / "tests").mkdir()
+        for path, text in texts.items():
+            (folder / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RefusedError(
+            f"{folder} cannot be written: {error.strerror}. Nothing was written."
+        ) from None
 
 
 def _checked_name(name: str) -> str:
@@ -80,6 +95,10 @@ def _checked_name(name: str) -> str:
             "letter, such as mylib or arrayferry-mylib."
         )
     backend = re.sub(r"[-_.]+", "_", short)
+    if f"arrayferry_{backend}" in OURS:
+        raise RefusedError(
+            f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry. Use another name."
+        )
     if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
         raise RefusedError(f"{name!r} is a keyword of Python. Use another name.")
     return backend
@@ -98,7 +117,7 @@ def _checked_package(package: str, backend: str) -> None:
             f"{wrong[0]!r} {why}, so {package!r} cannot be imported. Pass what one writes after import, such as mylib "
             "or mylib.numpy."
         )
-    if parts[0] in ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli"):
+    if parts[0] in OURS:
         raise RefusedError(
             f"{package!r} is a part of arrayferry. Pass the module of an array library."
         )
@@ -120,8 +139,6 @@ def _look(backend: str, package: str, timeout: float) -> dict[str, Any]:
         raise RefusedError(
             f"{backend!r} cannot be used: {found['conflict']}. Use another name, or that plugin."
         )
-    if "missing" in found:
-        found["missing"] = without_paths(found["missing"])
     return found
 
 

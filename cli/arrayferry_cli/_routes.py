@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._ask import ask
+from ._ask import NoAnswerError, ask, in_parallel
+from ._doctor import survey
 from ._screen import Screen
 
 __all__ = ["find", "show"]
@@ -35,10 +36,42 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         The report, as `--json` prints it. If there is an "error", "usage" tells whether a name is wrong.
 
     Raises:
-        NoAnswerError: a library crashed or hangs when it is imported.
+        NoAnswerError: a library crashes or hangs in an unknown way.
     """
+    try:
+        return _find(source, target, timeout, {}, {})
+    except NoAnswerError:  # one of them crashes or hangs
+        found, environment = survey(timeout)
+    names = [library["name"] for library in found["backends"] if library["installed"]]
+
+    def attempt(name: str) -> str:
+        try:
+            list(ask("backend", timeout=timeout, environment=environment, name=name))
+        except NoAnswerError as error:
+            return f"{name} cannot be used: {error}"
+        return ""
+
+    failures = dict(zip(names, in_parallel(attempt, names), strict=True))
+    failing = {name: why for name, why in failures.items() if why}
+    report = _find(source, target, timeout, environment, failing)
+    for plugin in found["plugins"]:
+        if plugin["status"] == "broken" and "loading it failed" in plugin["problem"]:
+            why = f"the plugin {plugin['name']} is left out: {plugin['problem']}"
+            known = {"name": plugin["name"], "installed": True, "problem": why}
+            report.setdefault("unusable", []).append(known)
+    return report
+
+
+def _find(
+    source: str | None,
+    target: str | None,
+    timeout: float,
+    environment: dict[str, str],
+    failures: dict[str, str],
+) -> dict[str, Any]:
     routes, unusable = [], []
-    for answer in ask("routes", timeout=timeout, source=source, target=target):
+    asked = {"source": source, "target": target, "failures": failures}
+    for answer in ask("routes", timeout=timeout, environment=environment, **asked):
         if "error" in answer:
             return answer
         if "route" in answer:

@@ -196,3 +196,11 @@ def test_a_plugin_that_crashes_at_once(run, only, installed):
     outcomes = {test["name"]: test["outcome"] for test in found["tests"]}
     assert outcomes["test_from_numpy"] == "crashed"
     assert outcomes["test_special_values_are_kept"] == "not run"
+
+
+def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("new-plugin", "mine", "--package", "not_there")[0] == 0
+    status, _, err = run("check", "mine")
+    assert status == 2
+    assert "pip install -e arrayferry-mine." in err

@@ -84,6 +84,7 @@ def test_help(run):
         ("doctor", "--nothing"),
         ("routes", "a", "b", "c"),
         ("doctor", "--timeout", "0"),
+        ("doctor", "--timeout", "inf"),
     ],
 )
 def test_wrong_usage(run, arguments):
@@ -128,3 +129,12 @@ def test_the_wheel_has_it(tmp_path):
     metadata = zipfile.ZipFile(path)
     points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()
+
+
+@pytest.mark.parametrize(("stream", "status"), [(">&-", 0), ("2>&-", 0), ("> /dev/full", 1)])
+def test_streams_that_cannot_be_written_to(stream, status):
+    command = f"{sys.executable} -m arrayferry routes numpy torch {stream}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert ("Error: the output cannot be written: " in done.stderr) is (status == 1)

@@ -210,6 +210,8 @@ def test_what_can_be_seen_is_filled_in(run, only, tmp_path, installed):
         ("mine", "a..b", "'' is not the name of a module"),
         ("mine", "arrayferry", "is a part of arrayferry"),
         ("mine", "arrayferry_mine", "the module of the plugin itself"),
+        ("plugins", "x", "arrayferry_plugins, which is a part of arrayferry"),
+        ("gym", "x", "arrayferry_gym, which is a part of arrayferry"),
         ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
         ("mine", "torch", "torch has a backend already, 'torch'"),
         ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
@@ -255,6 +257,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert (status, (tmp_path / "arrayferry-other").read_text()) == (2, "mine")
     status, _, err = run(*arguments[:-1], str(tmp_path / "file"))
     assert status == 2
+    assert f"{tmp_path / 'file'} is not a folder" in err
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -263,3 +266,22 @@ def test_a_library_that_crashes(run, tmp_path, installed):
     status, out, _ = run("new-plugin", "mine", "--package", "crash", "--directory", str(tmp_path))
     assert status == 0
     assert "importing crash failed: it crashed with SIGSEGV" in out
+
+
+def test_a_disk_that_is_full(tmp_path):
+    code = "import resource, signal, sys, arrayferry_cli\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
+    call = f"arrayferry_cli.main(['new-plugin', 'mine', '--package', 'x', '--directory', {str(tmp_path)!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code + limit + call], capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written: File too large. Nothing was written." in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_module_is_called_as_the_backend(run, tmp_path, installed):
+    (installed / "apilib.py").write_text(ARRAY_API)
+    status, out, _ = run("new-plugin", "apilib", "--directory", str(tmp_path))
+    assert status == 0
+    assert "filled in after a look at apilib" in out

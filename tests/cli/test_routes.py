@@ -113,11 +113,38 @@ def test_a_library_that_is_not_installed(run, only, installed):
 def test_a_library_that_crashes(run, only, installed):
     (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     write_distribution(installed, "crashing", plugin("crashing", "crash"))
-    only("numpy", "crashing")
+    write_distribution(installed, "aborting", "import os; os.abort()")
+    write_distribution(installed, "toy", plugin("toy"))
+    only("numpy", "crashing", "aborting", "toy")
     status, out, err = run("routes")
-    assert (status, out) == (1, "")
-    assert err.startswith("Error: it crashed with SIGSEGV")
-    assert "arrayferry doctor" in err
+    assert (status, err) == (0, "")
+    assert "numpy      itself  shared" in out
+    assert "the plugin aborting is left out: loading it failed: it crashed with SIGABRT" in out
+    assert "crashing cannot be used: it crashed with SIGSEGV" in out
+    assert run("routes", "numpy", "toy")[0] == 0
+    for pair in (("numpy", "crashing"), ("crashing", "numpy"), ("crashing",)):
+        status, out, err = run("routes", *pair)
+        assert (status, out) == (1, "")
+        assert err == "Error: crashing cannot be used: it crashed with SIGSEGV\n"
+
+
+def test_what_is_left_out_is_told(run, only, installed):
+    write_distribution(installed, "toy", plugin("toy").replace("import numpy", "import not_there"))
+    only("numpy", "toy", "dask")
+    status, out, _ = run("routes")
+    assert status == 0
+    assert "arrayferry left out the plugin 'toy' of the distribution arrayferry-toy" in out
+
+
+def test_paths_are_shortened(run, only, installed):
+    code = plugin("toy").replace(
+        "    def copy",
+        "    def check(self):\n        return 'no driver in /scratch/jane/lib/x.so'\n\n    def copy",
+    )
+    write_distribution(installed, "toy", code)
+    only("numpy", "toy", "dask")
+    assert "no driver in .../x.so" in run("routes")[1]
+    assert "no driver in .../x.so" in run("routes", "toy", "numpy")[2]
 
 
 def test_nothing_to_show(run, only, monkeypatch):

@@ -23,11 +23,13 @@ def main(task: str, arguments: dict[str, Any]) -> NoReturn:
         task: the name of a module beside this one.
         arguments: passed to its `answer`.
     """
-    answers = os.dup(1)
+    answers, process = os.dup(1), os.getpid()
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
 
     def send(message: dict[str, Any]) -> None:
+        if os.getpid() != process:  # a plugin has forked, and both go on
+            os._exit(0)
         data = json.dumps(message).encode() + b"\n"
         while data:
             data = data[os.write(answers, data) :]

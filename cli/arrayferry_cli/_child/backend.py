@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from arrayferry import ArrayFerryError, Backend, registry
-from arrayferry._contract.same import describe_type
+from arrayferry._contract.same import describe_value
 from arrayferry._errors import describe_error
 from arrayferry._registry.discovery import is_built_in
 
@@ -15,58 +15,73 @@ __all__ = ["answer"]
 
 
 def answer(name: str) -> Iterator[dict[str, Any]]:
-    """Yield one message.
+    """Yield what is about to be done, and what is to be done if that fails; and then what was found.
 
     Args:
         name: the name of a backend.
     """
     backend = registry.backend(name)
     facts: dict[str, Any] = {"devices": [], "float64": None, "problem": None, "remedy": None}
+    step = ""
     try:
-        problem = backend.problem()
-        if problem is not None:
-            raise problem
-        facts["version"] = getattr(importlib.import_module(_top(backend)), "__version__", None)
-        facts["devices"] = [str(device) for device in backend.devices()]
-        dtypes = backend.dtypes()
-        facts["float64"] = dtypes is None or "float64" in dtypes
-        _try_out(backend)
+        for step, remedy in _look(backend, facts):
+            facts["remedy"] = remedy
+            yield {"step": step, "remedy": remedy}
+        facts["remedy"] = None
     except ArrayFerryError as error:
-        facts["problem"], facts["remedy"] = error.reason, error.remedy or None
+        facts["problem"], facts["remedy"] = error.reason, error.remedy or facts["remedy"]
     except Exception as error:
-        facts["problem"] = f"{describe_error(error)}"
+        facts["problem"] = f"{step} raised {describe_error(error).rstrip(' .')}"
     facts["version"] = str(facts["version"]) if facts.get("version") else None
     yield facts
 
 
-def _top(backend: Backend) -> str:
-    return backend.package.partition(".")[0]
+def _look(backend: Backend, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is called next, and what to do if that fails."""
+    package = backend.package
+    yield f"importing {package}", f"Update or reinstall {package.partition('.')[0]}."
+    problem = backend.problem()
+    if problem is not None:
+        raise problem
+    top = importlib.import_module(package.partition(".")[0])
+    facts["version"] = getattr(top, "__version__", None)
+    change = f"Change {type(backend).__qualname__} in {type(backend).__module__}, or report it to its authors."
+    yield "devices() of its plugin", change
+    facts["devices"] = [str(device) for device in backend.devices()]
+    yield "dtypes() of its plugin", change
+    dtypes = backend.dtypes()
+    facts["float64"] = dtypes is None or "float64" in dtypes
+    if is_built_in(backend):
+        change = "Are the versions of the library and of NumPy made for each other?"
+    yield from _try_out(backend, dtypes, change)
 
 
-def _try_out(backend: Backend) -> None:
-    """Take three numbers in and out."""
+def _try_out(backend: Backend, dtypes: Any, change: str) -> Iterator[tuple[str, str]]:
+    """Take a few numbers in and out."""
     import numpy as np
 
-    values = np.array([1, 2, 3], np.float32)
-    plugin = f"{type(backend).__qualname__} in {type(backend).__module__}"
-    remedy = f"Change {plugin}, or report it to its authors."
-    step = "from_numpy"
-    try:
-        array = backend.from_numpy(values.copy())
-        step = "to_numpy"
-        found = np.asarray(backend.to_numpy(array))
-    except Exception as error:
-        if is_built_in(backend):
-            remedy = "Are the versions of the library and of NumPy made for each other?"
-        told = describe_error(error).rstrip(" .")
-        raise ArrayFerryError(f"{step}() of its plugin raised {told}", remedy=remedy) from error
+    known = [name for name in ("float32", "int32", "bool") if dtypes is None or name in dtypes]
+    if not known:
+        return
+    values = np.array([[1, 0, 1], [0, 1, 0]], known[0])
+    yield "from_numpy() of its plugin", change
+    array = backend.from_numpy(values.copy())
     kind = registry.kind(array)
     if kind.backend is None or kind.backend.name != backend.name:
-        name = describe_type(array)
         raise ArrayFerryError(
-            f"from_numpy() of its plugin returned a {name}, which is none of its array_types, {backend.array_types}, so "
-            "its arrays are not recognised",
-            remedy=f"Set array_types to ({name!r},), if that is right: {remedy[0].lower()}{remedy[1:]}",
+            f"from_numpy() of its plugin returned {describe_value(array)}, which is none of its array_types, "
+            f"{backend.array_types}, so its arrays are not recognised",
+            remedy=change,
         )
-    if not np.array_equal(found, values):
-        raise ArrayFerryError(f"an array of [1, 2, 3] came back as {found}", remedy=remedy)
+    yield "to_numpy() of its plugin", change
+    found = backend.to_numpy(array)
+    if not isinstance(found, np.ndarray):
+        raise ArrayFerryError(
+            f"to_numpy() of its plugin returned {describe_value(found)}, not a numpy.ndarray",
+            remedy=change,
+        )
+    if found.dtype != values.dtype or not np.array_equal(found, values):
+        raise ArrayFerryError(
+            f"an array of {values.tolist()} and dtype {values.dtype} came back as {found.tolist()} and dtype {found.dtype}",
+            remedy=f"to_numpy() or from_numpy() is wrong. {change}",
+        )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
 
-from arrayferry import ArrayFerryError, Backend, Route, registry, route
+from arrayferry import ArrayFerryError, Backend, Route, UnknownBackendError, registry, route
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import GROUP
 from arrayferry._route.devices import device_kind
@@ -15,27 +15,36 @@ from arrayferry._route.route import Step, describe_route
 __all__ = ["answer"]
 
 
-def answer(source: str | None, target: str | None) -> Iterator[dict[str, Any]]:
+def answer(
+    source: str | None, target: str | None, failures: dict[str, str]
+) -> Iterator[dict[str, Any]]:
     """Yield what cannot be used, or an error, and then a message for each route.
 
     Args:
         source: a name; None for all libraries.
         target: a name; None for all libraries, in both directions if there is a source.
+        failures: what is known of libraries that crash or hang when they are imported.
     """
     try:
-        if source is not None and target is not None:
-            route(source, target)  # which raises what users know
-            for each in _by_device(_origin(source), registry.backend(target)):
+        start = None if source is None else _origin(source)
+        end = None if target is None else registry.backend(target)
+        for part in (start, end):
+            if part is not None and part.name in failures:
+                yield {"error": failures[part.name], "usage": False}
+                return
+        if start is not None and end is not None:
+            route(start, end)  # which raises what users know
+            for each in _by_device(start, end):
                 yield {"route": _describe(*each)}
             return
-        one = None if source is None else _usable(_origin(source))
+        one = None if start is None else _usable(start)
     except ArrayFerryError as error:
         usage = isinstance(error, LookupError)
         yield {"error": str(error), "usage": usage}
         return
     known = []
     for backend in registry.backends().values():
-        problem = backend.problem()
+        problem = failures.get(backend.name) or backend.problem()
         if problem is None:
             known.append(backend)
         else:
@@ -44,6 +53,9 @@ def answer(source: str | None, target: str | None) -> Iterator[dict[str, Any]]:
                 "installed": backend.installed,
                 "problem": str(problem),
             }
+    for left_out in registry.catalog.left_out:
+        if left_out.broken:
+            yield {"unusable": left_out.name, "installed": True, "problem": left_out.why}
     pairs: list[tuple[Origin, Backend]] = [(a, b) for a in known for b in known]
     if one is not None:
         others = [b for b in known if b.name != one.name]
@@ -56,7 +68,15 @@ def answer(source: str | None, target: str | None) -> Iterator[dict[str, Any]]:
 
 def _origin(name: str) -> Origin:
     named: list[Origin] = [source for source in registry.sources() if source.name == name]
-    return named[0] if named else registry.backend(name)
+    if named:
+        return named[0]
+    try:
+        return registry.backend(name)
+    except UnknownBackendError:
+        for source in registry.sources():
+            if name == source.package:
+                return source
+        raise
 
 
 def _usable(origin: Origin) -> Origin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["describe_type", "same"]
+__all__ = ["describe_type", "describe_value", "same"]
 
 
 def same(found: Any, expected: Any, what: str, fix: str = "") -> None:
@@ -46,6 +46,14 @@ def _first_difference(ours: Any, theirs: Any) -> str:
     where = f"at [{index}]" if index else "in its only element"
     count = f" ({len(differing)} of {ours.size} elements differ)" if ours.size > 1 else ""
     return f"{ours.ravel()[first]} instead of {theirs.ravel()[first]} {where}{count}"
+
+
+def describe_value(value: Any) -> str:
+    """Say what an object is, by its type: "an aslib.Array", "None"."""
+    if value is None:
+        return "None"
+    name = describe_type(value)
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def describe_type(value: Any) -> str:
