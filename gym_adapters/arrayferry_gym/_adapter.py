@@ -118,9 +118,6 @@ class Adapter(RecordConstructorArgs):
             sides += f", {device_text(device)}"
         return f"<{type(self).__name__}({sides}){self.env}>"
 
-    def __str__(self) -> str:
-        return repr(self)
-
     @property
     def env_backend(self) -> af.Backend:
         """The library of the environment, as far as it is known now."""

@@ -125,7 +125,7 @@ def test_array_types_with_a_typo(register, path):
     for _ in range(3):
         with pytest.raises(
             af.ConversionError,
-            match=rf"from_numpy\(\) of the backend 'boxes' returned a .*Box, which is not one of its "
+            match=rf"from_numpy\(\) of the backend 'boxes' returned a .*Box of dtype .*, which is not one of its "
             rf"array_types \('{path}',\).*misspelt",
         ):
             af.convert([X], "boxes")
@@ -322,6 +322,98 @@ def test_what_a_direct_converter_does_not_convert(register, method, function):
     conversion = af.converter("torch")
     for _ in range(5):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+
+
+WRONG = {
+    "None": lambda x: None,
+    "a list": lambda x: [1.0],
+    "an array of another library": lambda x: x.values,
+    "its argument": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("method", ["convert", "bind", "bind_many"])
+@pytest.mark.parametrize("what", WRONG)
+def test_a_direct_converter_that_returns_something_else_is_not_used(register, method, what):
+    wrong = WRONG[what]
+    methods = {
+        "convert": lambda self, x, device=None, copy=None: wrong(x),
+        "bind": lambda self, options: wrong,
+        "bind_many": lambda self, options: lambda xs: [wrong(x) for x in xs],
+    }
+    register(BoxBackend())
+    register(type("Direct", (DirectToTorch,), {method: methods[method]})())
+    conversion = af.converter("torch")
+    value = [Box(X), {"b": Box(X)}]
+    with pytest.warns(
+        af.PluginWarning, match="boxes -> torch> .* which is no array of torch, so it is not used"
+    ):
+        assert conversion(value)[1]["b"].tolist() == [0, 1, 2]
+    for _ in range(5):
+        found = conversion(value)
+        assert isinstance(found[0], torch.Tensor)
+        assert found[1]["b"].tolist() == [0, 1, 2]
+        assert conversion(Box(X)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("source", ["numpy", "torch", "boxes"])
+@pytest.mark.parametrize("made", [lambda x: x.copy(), lambda x: None, torch.from_numpy])
+def test_a_backend_that_makes_something_else(register, source, made):
+    register(
+        backend(
+            from_numpy=lambda self, x, device=None: made(x), copy=lambda self, x: made(x.values)
+        )
+    )
+    x = af.convert(X, source) if source != "boxes" else Box(X)
+    method = "copy" if source == "boxes" else "from_numpy"
+    for value in (x, [x], {"a": x}):
+        for _ in range(3):
+            with pytest.raises(
+                af.ConversionError, match=rf"{method}\(\) of the backend 'boxes' returned a"
+            ):
+                af.convert(value, "boxes", copy=True)
+
+
+@pytest.mark.parametrize(
+    "pair", [("boxes", "numpy"), ("numpy", "boxes"), ("boxes", "torch"), ("torch", "boxes")]
+)
+def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
+    class Seen(BoxBackend):
+        def address(self, x):
+            return x.values.ctypes.data
+
+    class Shares(af.Converter):
+        source, target, cost = *pair, "copy"
+
+        def convert(self, x, device=None, copy=None):
+            values = x.values if isinstance(x, Box) else np.asarray(x)
+            return {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}[pair[1]](values)
+
+    register(Seen())
+    register(Shares())
+    memory = X.copy()
+    x = {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}[pair[0]](memory)
+    conversion = af.converter(pair[1], copy=True)
+    with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
+        found = [conversion([x])[0] for _ in range(4)]
+    memory[:] = -1
+    for y in found:
+        assert np.asarray(y.values if isinstance(y, Box) else y).tolist() == [0, 1, 2]
+
+
+def test_a_view_of_what_never_changes_is_read_only(register):
+    register(backend(memory="immutable", to_numpy_shares=True))
+    for copy in (None, False):
+        for value in (Box(X), [Box(X)], [Box(X)]):
+            found = af.convert(value, "numpy", copy=copy)
+            found = found[0] if isinstance(found, list) else found
+            assert not found.flags.writeable
+            assert np.shares_memory(found, X)
+
+
+def test_values_of_a_subclass_are_plain_for_users(register):
+    register(backend(to_numpy=lambda self, x: x.values.view(np.recarray)))
+    assert type(af.convert(Box(X), "numpy")) is np.ndarray
 
 
 def test_a_plan_that_cannot_be_written_loses_no_result(register):

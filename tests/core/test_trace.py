@@ -862,8 +862,7 @@ def test_the_dict_is_json(shown):
 
 
 def test_the_picture(shown):
-    import matplotlib as mpl
-
+    mpl = pytest.importorskip("matplotlib")
     mpl.use("Agg")
     from matplotlib import pyplot
 

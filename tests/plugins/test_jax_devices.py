@@ -143,12 +143,13 @@ else:
 assert pickle.loads(pickle.dumps(af.converter("jax", device=jax.devices()[1])))(x).devices() == {jax.devices()[1]}
 
 # memory of the host that a device can read
-pinned = SingleDeviceSharding(jax.devices()[1], memory_kind="pinned_host")
-held = jax.device_put(x, pinned)
-assert af.convert(held, "numpy").tolist() == af.convert(held, "torch").tolist() == x.tolist()
-assert af.convert(x, like=held).sharding.memory_kind == "pinned_host"
-assert af.convert(x, "jax", device=pinned).sharding == pinned
-assert af.convert(held, "jax") is held
+if "pinned_host" in [memory.kind for memory in jax.devices()[1].addressable_memories()]:
+    pinned = SingleDeviceSharding(jax.devices()[1], memory_kind="pinned_host")
+    held = jax.device_put(x, pinned)
+    assert af.convert(held, "numpy").tolist() == af.convert(held, "torch").tolist() == x.tolist()
+    assert af.convert(x, like=held).sharding.memory_kind == "pinned_host"
+    assert af.convert(x, "jax", device=pinned).sharding == pinned
+    assert af.convert(held, "jax") is held
 
 from arrayferry_plugins.jax_ import NumpyToGpu
 

@@ -25,6 +25,7 @@ from arrayferry._plugin.call import ask_backend, call_backend, describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
+from arrayferry._registry.discovery import is_built_in
 from arrayferry._route.devices import device_if_known, device_kind, resolve_device
 from arrayferry._route.memory import share_memory
 from arrayferry._route.route import describe_route
@@ -76,6 +77,12 @@ class _Direct:
         self.many = _bound(converter, "bind_many", options) if self.one is not None else None
         self.inline = _bound(converter, "inline", options)
         self._taken: dict[type, bool] = {}
+
+    def give_up(self, why: str) -> None:
+        """Use it no more."""
+        _warn(self.converter, f"{why}, so it is not used")
+        self.one = self.many = self.inline = None
+        self._taken.clear()
 
     def takes(self, cls: type) -> bool:
         """Tell whether it converts arrays of exactly this type."""
@@ -182,13 +189,16 @@ class Pair:
             except Exception as error:
                 self._set_aside(error)
                 y = NotImplemented
-            if y is not NotImplemented and self._follows_options(x, y):
+            if y is not NotImplemented and self._is_right(x, y):
                 return y
         return self.fallback(x)
 
-    def _follows_options(self, x: Any, y: Any) -> bool:
-        """Check that a direct converter did copy, and put the array on a GPU, if that was asked for."""
+    def _is_right(self, x: Any, y: Any) -> bool:
+        """Check that a direct converter made an array of the target, copied if asked to, and on the GPU if asked to."""
         direct: Any = self._direct
+        if not self._is_of_target(y):
+            direct.give_up(f"returned {describe_array(y)}, which is no array of {self.target.name}")
+            return False
         if direct.there is not None and device_if_known(self.target, y) != direct.there:
             _warn(direct.converter, f"does not put arrays on {direct.there}, so it is not used")
             return False
@@ -226,7 +236,7 @@ class Pair:
         if len(ys) != len(xs):
             return None
         for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._follows_options(x, y):
+            if y is not NotImplemented and not self._is_right(x, y):
                 return None
         return ys
 
@@ -408,15 +418,21 @@ class Pair:
             "author of the plugin.",
         )
 
+    def _is_of_target(self, y: Any) -> bool:
+        kind = self._kind_of(y)
+        return kind.is_array and (kind.backend is None or kind.backend.name == self.target.name)
+
     def _recognised(self, y: Any) -> Any:
-        """Check that a result is an array of a known library."""
-        if self._kind_of(y).is_array:
+        """Check that a result is an array of the target."""
+        if self._is_of_target(y):
             return y
         target = self.target
+        within = "copy()" if self.options.device is None else "copy() or to_device()"
+        method = within if self._same else "from_numpy()"
         raise ConversionError(
-            f"from_numpy() of the backend {target.name!r} returned a {type(y).__module__}."
-            f"{type(y).__qualname__}, which is not one of its array_types {target.array_types}",
-            remedy="If they are misspelt, report this to the author of the plugin.",
+            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
+            f"array_types {target.array_types}",
+            remedy=f"{method} is wrong, or they are misspelt. Report this to the author of the plugin.",
         )
 
     def _raise_out_of_memory(self, error: Exception) -> None:
@@ -474,10 +490,14 @@ class Pair:
 
     def _is_checked(self) -> bool:
         """Tell whether each array is checked: on a GPU that was named, and if it costs little to see that it was copied."""
-        if self._direct is not None and self._direct.there is not None:
-            return True
-        return bool(self.options.copy) and all(
-            type(backend).address is not Backend.address for backend in (self.source, self.target)
+        direct = self._direct
+        if direct is None or not self.options.copy:
+            return direct is not None and direct.there is not None
+        trusted = is_built_in(direct.converter)
+        return direct.there is not None or all(
+            type(backend).address is not Backend.address
+            or (backend.name == "numpy" and not trusted)
+            for backend in (self.source, self.target)
         )
 
     def _sturdy(self) -> Callable[[Any], Any]:

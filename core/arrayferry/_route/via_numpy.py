@@ -57,6 +57,8 @@ def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) ->
         )
     if type(n) is not np.ndarray:
         refuse_more_than_values(n)
+        if source.name != "numpy":
+            n = np.asarray(n)
     constant = source.memory in ("immutable", "lazy")
     private = source.to_numpy_shares is False or (not device_is_host and n.flags.writeable)
     return Held(n, private, constant and not private)
@@ -87,20 +89,29 @@ def from_host(
     if options.copy is False:
         if unsafe:
             raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
+        if held.constant:
+            n = _read_only(n)
         return Held(_shared(n, x, private, source, target, device), constant=held.constant)
     unknown = "unknown" in (source.memory, target.memory)
     copying = options.copy is True or unsafe or unknown
     if copying and not private and target.from_numpy_shares is not False:
         n = np.array(n, copy=True, order="K", subok=False)
         private = True
-    elif held.constant and not private and n.flags.writeable:
-        n = n.view()
-        n.flags.writeable = False
+    elif held.constant and not private:
+        n = _read_only(n)
     y = call_backend(target, "from_numpy", n, device)
     return Held(y, private or target.from_numpy_shares is False, held.constant)
 
 
 PASS_COPY = "Pass copy=None to allow a copy."
+
+
+def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array that cannot be written to."""
+    if n.flags.writeable:
+        n = n.view()
+        n.flags.writeable = False
+    return n
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
