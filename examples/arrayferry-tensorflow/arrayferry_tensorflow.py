@@ -112,7 +112,7 @@ class TensorFlowBackend(af.Backend):
                 f"a TensorFlow tensor of dtype {x.dtype.name} cannot be converted",
                 remedy="Read its value first.",
             )
-        values = np.asarray(x.numpy()).view()
+        values = np.asarray(x if x.ndim else x.numpy()).view()  # x.numpy() copies
         values.flags.writeable = False
         return values
 
@@ -125,10 +125,11 @@ class TensorFlowBackend(af.Backend):
 
     def copy(self, x: Any) -> Any:
         """Copy on the same device."""
+        import numpy as np
         import tensorflow as tf
 
         with tf.device(x.device):
-            return tf.convert_to_tensor(x.numpy().copy())
+            return tf.convert_to_tensor(np.array(self.to_numpy(x)))
 
     def devices(self) -> tuple[str, ...]:
         """Name the devices, GPUs first, as TensorFlow prefers them."""

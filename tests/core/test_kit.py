@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -324,6 +325,145 @@ class LosesTheMemory(Correct):
         return Array(x if x.size < 300_000 else np.zeros_like(memory), device or "cpu")
 
 
+class CopyNarrows(Correct):
+    def copy(self, x):
+        return Array(x.values.astype(np.float32), x.device)
+
+
+class CopyAddsAnAxis(Correct):
+    def copy(self, x):
+        return Array(np.atleast_1d(x.values.copy()), x.device)
+
+
+class MovesZeros(Correct):
+    def to_device(self, x, device):
+        return Array(np.zeros_like(x.values), device)
+
+
+class ReadsZerosElsewhere(Correct):
+    def to_numpy(self, x):
+        return x.values if x.device == "cpu" else x.values * 0
+
+
+class ReturnsASubclass(Correct):
+    def to_numpy(self, x):
+        return x.values.view(np.recarray)
+
+
+class NoDeviceAtAll(Correct):
+    def from_numpy(self, x, device=None):
+        return Array(x, str(device))
+
+
+class OtherDefault(Correct):
+    def default_device(self):
+        return "toy:1"
+
+
+class ReadsIntoOneBuffer(Correct):
+    to_numpy_shares = None
+    buffers: ClassVar[dict] = {}
+
+    def to_numpy(self, x):
+        buffer = self.buffers.setdefault((x.shape, x.dtype), np.empty_like(x.values))
+        buffer[...] = x.values
+        return buffer
+
+
+class WritesIntoOneBuffer(Correct):
+    from_numpy_shares = None
+    buffers: ClassVar[dict] = {}
+
+    def from_numpy(self, x, device=None):
+        buffer = self.buffers.setdefault((x.shape, x.dtype), np.empty_like(x))
+        buffer[...] = x
+        return Array(buffer, device or "cpu")
+
+
+class PlaceIsUnknown(Correct):
+    def place_of(self, x):
+        raise KeyError("place")
+
+
+class PlaceIsWrong(Correct):
+    def place_of(self, x):
+        return "cpu"
+
+
+class FenceOfNoKind(Correct):
+    def fence(self, x):
+        return True
+
+
+class NoContext(Correct):
+    def use_device(self, device):
+        return None
+
+
+class AlwaysOutOfMemory(Correct):
+    def is_out_of_memory(self, error):
+        return True
+
+
+class FailsOutOfMemory(Correct):
+    def is_out_of_memory(self, error):
+        return error.code
+
+
+class HintOfNoKind(Correct):
+    def dtype_hint(self, dtype):
+        return 3
+
+
+class DrawsElsewhere(Correct):
+    def random(self, seed=None, device=None):
+        return super().random(seed, "cpu")
+
+
+class AddressOfNoKind(Correct):
+    to_numpy_shares = None
+
+    def address(self, x):
+        return float(x.values.ctypes.data)
+
+
+class AllDtypesButText(Correct):
+    def dtypes(self):
+        return None
+
+    def from_numpy(self, x, device=None):
+        if x.dtype.kind == "U":
+            raise TypeError("no text")
+        return Array(x, device or "cpu")
+
+
+class ClaimsToShareWhatIsConstant(CorrectImmutable):
+    def to_numpy(self, x):
+        copy = x.values.copy()
+        copy.flags.writeable = False
+        return copy
+
+
+class MakesNothing(Correct):
+    def from_numpy(self, x, device=None):
+        return None
+
+
+class MakesNumPyArrays(Correct):
+    def from_numpy(self, x, device=None):
+        return x
+
+
+class OnlyIntegers(Correct):
+    def dtypes(self):
+        return {"int32"}
+
+
+class OnlyDoubles(Correct):
+    def dtypes(self):
+        return {"float64"}
+
+
 class CorrectLazy(CorrectImmutable):
     """A correct plugin of a library with lazy arrays and promises of arrays."""
 
@@ -536,6 +676,64 @@ PLANTED = {
         "returned 7 for 8 arrays",
         "to_numpy_many(xs)",
     ),
+    CopyNarrows: ("test_copy", "copy(), for an array of dtype", "Return from copy(x)"),
+    CopyAddsAnAxis: ("test_copy", "shape (1,) instead of ()", "Return from copy(x)"),
+    MovesZeros: (
+        "test_arrays_are_on_the_requested_device",
+        "to_device(x, 'cpu'), for an array on toy:1: 0.0",
+    ),
+    ReadsZerosElsewhere: (
+        "test_arrays_are_on_the_requested_device",
+        "to_numpy(), for an array on toy:1: ",
+    ),
+    ReturnsASubclass: (
+        "test_to_numpy",
+        "returned a numpy.recarray",
+        "a numpy.ndarray with the values",
+    ),
+    NoDeviceAtAll: (
+        "test_arrays_are_on_the_requested_device",
+        "device_of() returned 'None'",
+        "if device is None",
+    ),
+    OtherDefault: (
+        "test_arrays_are_on_the_requested_device",
+        "default_device() 'toy:1'",
+        "return another one",
+    ),
+    ReadsIntoOneBuffer: ("test_results_are_independent", "Return new memory from to_numpy()"),
+    WritesIntoOneBuffer: ("test_results_are_independent", "Return new memory from from_numpy()"),
+    PlaceIsUnknown: (
+        "test_arrays_are_on_the_requested_device",
+        "place_of(), for an array on cpu, raised KeyError",
+    ),
+    PlaceIsWrong: ("test_arrays_are_on_the_requested_device", "Return from place_of(x)"),
+    FenceOfNoKind: ("test_arrays_are_on_the_requested_device", "Return from fence(x) a function"),
+    NoContext: (
+        "test_arrays_are_on_the_requested_device",
+        "use_device('cpu') returned None",
+        "a context manager",
+    ),
+    AlwaysOutOfMemory: ("test_running_out_of_memory", "returned True for a ValueError"),
+    FailsOutOfMemory: ("test_running_out_of_memory", "raised AttributeError", "without raising"),
+    HintOfNoKind: ("test_hints_on_dtypes", "dtype_hint('float64') returned an int", "a sentence"),
+    DrawsElsewhere: ("test_random_numbers", "random(1, 'toy:1') drew numbers on cpu"),
+    AddressOfNoKind: ("test_addresses", "address() returned a float", "a whole number"),
+    AllDtypesButText: ("test_text_is_refused_or_kept", "no text", "dtypes() is None"),
+    ClaimsToShareWhatIsConstant: (
+        "test_sharing_is_as_stated",
+        "to_numpy_shares is True, but each call returns",
+    ),
+    MakesNothing: (
+        "test_from_numpy",
+        "from_numpy() returned None",
+        "Return from from_numpy() an array of toy_library",
+    ),
+    MakesNumPyArrays: (
+        "test_from_numpy",
+        "recognised as an array of numpy",
+        "Return from from_numpy() an array of",
+    ),
     MissingTypes: (
         "test_array_types_exist",
         "no such type in toy_library",
@@ -638,7 +836,9 @@ def failures(plugin: af.Backend, only: str = "test_") -> dict[str, BaseException
 
 
 @pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("plugin", [Correct, CorrectImmutable, CorrectLazy])
+@pytest.mark.parametrize(
+    "plugin", [Correct, CorrectImmutable, CorrectLazy, OnlyIntegers, OnlyDoubles]
+)
 def test_a_correct_plugin_passes(plugin):
     assert failures(plugin()) == {}
 

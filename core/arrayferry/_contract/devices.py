@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .base import FIX_DEVICE, OWED, BackendTests, convert
-from .same import same
+from .same import describe_value, same
 from .samples import sample
 
 __all__ = ["DeviceTests"]
@@ -20,7 +20,7 @@ class DeviceTests(BackendTests):
 
     def test_arrays_are_on_the_requested_device(self) -> None:
         """Arrays can be put on each of `devices()`, and `device_of` names that device."""
-        values = sample(np.dtype("float32"), (3,))
+        values = sample(self._usual(), (3,))
         devices = list(self._backend.devices())
         fix = 'Return from devices() names such as ("cpu", "cuda:0"), the default first'
         assert devices, f"devices() is empty. {fix}"
@@ -31,6 +31,12 @@ class DeviceTests(BackendTests):
         assert default in devices, (
             f"default_device() returned {default!r}, which is not one of devices() {devices}. Return the device of new arrays"
         )
+        made = self._from_numpy(values.copy(), "without a device")
+        found = self._call("device_of", made, what="for an array that was made without a device")
+        assert found == default, (
+            f"from_numpy(x) was called without a device, but device_of() returned {found!r}, and default_device() "
+            f"{default!r}. Put the array on that device if device is None, or return another one from default_device()"
+        )
         for device in devices:
             array = convert(values, self._backend, device=device)
             found = self._call("device_of", array, what=f"for an array that was made on {device}")
@@ -38,16 +44,46 @@ class DeviceTests(BackendTests):
                 f"from_numpy(x, {device!r}) was called, but device_of() returned {found!r}. {FIX_DEVICE}"
             )
             same(self.read(array), values, f"from_numpy(x, {device!r})", OWED["from_numpy"])
+            case = f"for an array on {device}"
+            same(self._to_numpy(array, case), values, f"to_numpy(), {case}", OWED["to_numpy"])
+            self._check_place(array, device)
             moved = convert(array, self._backend, device=devices[0])
             found = self._backend.device_of(moved)
             assert found == devices[0], (
                 f"an array was moved from {device} to {devices[0]}, but device_of() returned {found!r}. {FIX_DEVICE}"
             )
+            same(self.read(moved), values, f"to_device(x, {devices[0]!r}), {case}", FIX_DEVICE)
+            back = convert(moved, self._backend, device=device)
+            same(self.read(back), values, f"to_device(x, {device!r})", FIX_DEVICE)
             copied = convert(array, self._backend, copy=True)
+            same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
             found = self._backend.device_of(copied)
             assert found == device, (
                 f"copy=True moved an array from {device} to {found}. Return from copy(x) an array on the device of x"
             )
+
+    def _check_place(self, array: Any, device: str) -> None:
+        """Check what else is said of the place of an array."""
+        case = f"for an array on {device}"
+        place = self._call("place_of", array, what=case)
+        beside = convert(sample(self._usual(), (3,)), like=array)
+        found = self._backend.device_of(beside)
+        assert found == device, (
+            f"place_of(), {case}, named a place where from_numpy() puts arrays on {found}. {OWED['place_of']}"
+        )
+        if not isinstance(place, str):
+            on = self._call("is_on", array, place, what=f"{case} and what place_of() returned")
+            assert on is True, f"is_on(x, place_of(x)), {case}, returned {on!r}. {OWED['is_on']}"
+        fence = self._call("fence", array, what=case)
+        assert fence is None or callable(fence), (
+            f"fence(), {case}, returned {describe_value(fence)}. {OWED['fence']}"
+        )
+        context = self._call("use_device", device, what=f"for {device!r}")
+        assert hasattr(context, "__enter__"), (
+            f"use_device({device!r}) returned {describe_value(context)}. {OWED['use_device']}"
+        )
+        with context:
+            pass
 
     # Random numbers.
 
@@ -85,7 +121,15 @@ class DeviceTests(BackendTests):
                 f"{call} has the dtype {dtype}. {fix}: return {dtypes[name]} where no dtype is given"
             )
             self._check_range(name, drawn[0], low, high, f"{call} gives {{}}. {fix}: {{}}")
-        if "integers" in names:
+        for device in backend.devices() if names else ():
+            rng = self._call("random", 1, device, what=f"for the device {device!r}")
+            drawn_there = getattr(rng, names[0])((3,), *bounds[names[0]])
+            found_on = backend.device_of(drawn_there)
+            assert found_on == device, (
+                f"random(1, {device!r}) drew numbers on {found_on}. Return from random(seed, device) one that draws on "
+                "that device"
+            )
+        if {"integers", "normal"} <= set(names):
             logits = backend.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
             found = np.asarray(backend.to_numpy(backend.random(1).categorical((500,), logits)))
             chosen = sorted(set(found.tolist()))

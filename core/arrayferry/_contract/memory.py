@@ -22,7 +22,7 @@ class MemoryTests(BackendTests):
     def test_copy_true_copies(self) -> None:
         """With `copy=True`, a write to one array is never seen in the other."""
         for size, aligned, case in self._memory_cases():
-            memory = self._floats(size, aligned)
+            memory = self._numbers(size, aligned)
             values = memory.copy()
             array = convert(memory, self._backend, copy=True)
             memory[:] = -1
@@ -55,12 +55,26 @@ class MemoryTests(BackendTests):
                     "Return from copy(x) an array in memory of its own.",
                 )
 
+    def test_results_are_independent(self) -> None:
+        """A result stays as it is when the method is called again."""
+        fix = "Return new memory from {0}(), or set {0}_shares to None or True if it is a view of the array"
+        first, second = self._numbers(5), self._numbers(5)
+        second[:] = -1
+        arrays = [self.make(values.copy()) for values in (first, second)]
+        found = [self._to_numpy(array, "for two arrays") for array in arrays]
+        what = "{}() was called with another array, and the first result changed"
+        same(found[0], first, what.format("to_numpy"), fix.format("to_numpy"))
+        made = [self._from_numpy(values.copy(), "for two arrays") for values in (first, second)]
+        same(self.read(made[0]), first, what.format("from_numpy"), fix.format("from_numpy"))
+        copies = [self._call("copy", array, what="for two arrays") for array in arrays]
+        same(self.read(copies[0]), first, what.format("copy"), "Return new memory from copy().")
+
     def test_immutable_arrays_never_change(self) -> None:
         """No write to NumPy memory reaches an array that must never change."""
         if self._backend.memory not in ("immutable", "lazy"):
             return
         for size, aligned, case in self._memory_cases():
-            memory = self._floats(size, aligned)
+            memory = self._numbers(size, aligned)
             values = memory.copy()
             array = convert(memory, self._backend)
             memory[:] = -1
@@ -88,7 +102,7 @@ class MemoryTests(BackendTests):
         if not self._writable:
             return
         for size, aligned, case in self._memory_cases():
-            memory = self._floats(size, aligned)
+            memory = self._numbers(size, aligned)
             values = memory.copy()
             memory.flags.writeable = False
             array = convert(memory, self._backend)
@@ -108,7 +122,7 @@ class MemoryTests(BackendTests):
         memory = self._backend.memory
         if memory not in ("writable", "immutable"):
             return
-        array = self.make(self._floats(4).copy())
+        array = self.make(self._numbers(4).copy())
         before = self.read(array)
         failure = ""
         try:
@@ -132,7 +146,7 @@ class MemoryTests(BackendTests):
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
         for size, aligned, case in self._memory_cases():
-            values = self._floats(size, aligned).copy()
+            values = self._numbers(size, aligned).copy()
             array = self.make(values)
             out = self._to_numpy(array, case)
             if self._backend.to_numpy_shares is False and out.flags.writeable:
@@ -155,7 +169,12 @@ class MemoryTests(BackendTests):
                     "to_numpy returned a writable view of memory that must never change: return a read-only "
                     "view, or set `memory` or `to_numpy_shares`"
                 )
-            memory = self._floats(size, aligned)
+            if self._backend.to_numpy_shares and not out.flags.writeable:
+                again = self._to_numpy(array, case)
+                assert np.shares_memory(out, again), (
+                    f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {case}"
+                )
+            memory = self._numbers(size, aligned)
             array = self._from_numpy(memory, case)
             memory[:] = -1
             if self._backend.from_numpy_shares is False:
@@ -172,7 +191,7 @@ class MemoryTests(BackendTests):
     def test_copy_false_shares_or_raises(self) -> None:
         """With `copy=False`, memory is shared, or the conversion raises."""
         for size, aligned, case in self._memory_cases():
-            memory = self._floats(size, aligned)
+            memory = self._numbers(size, aligned)
             try:
                 array = convert(memory, self._backend, copy=False)
             except CopyRequiredError:
@@ -203,14 +222,14 @@ class MemoryTests(BackendTests):
 
     def _check_lifetimes(self) -> None:
         for size, aligned, case in self._memory_cases():
-            memory = self._floats(size, aligned)
+            memory = self._numbers(size, aligned)
             values = memory.copy()
             into = convert(memory, self._backend)
             source = self.make(values)
             out = convert(source, "numpy")
             del memory, source
             gc.collect()
-            filler = [np.full(size, -9, np.float32) for _ in range(8)]
+            filler = [np.full(size, -9, values.dtype) for _ in range(8)]
             same(
                 self.read(into),
                 values,

@@ -19,7 +19,7 @@ from arrayferry._plugin.converter import Converter
 from arrayferry._registry.registry import default_registry
 
 from .base import OWED, BackendTests, as_numpy, convert, converter
-from .same import describe_type, same
+from .same import describe_type, describe_value, same
 from .samples import SHAPES, sample
 
 __all__ = ["PairTests"]
@@ -34,7 +34,7 @@ class PairTests(BackendTests):
 
     def test_to_numpy_many_matches_to_numpy(self) -> None:
         """`to_numpy_many` returns what `to_numpy` returns for each array."""
-        arrays = [self.make(sample(np.dtype("float32"), shape)) for shape in SHAPES]
+        arrays = [self.make(sample(self._usual(), shape)) for shape in SHAPES]
         found = list(self._call("to_numpy_many", arrays, what=f"for {len(arrays)} arrays"))
         assert len(found) == len(arrays), (
             f"to_numpy_many() returned {len(found)} for {len(arrays)} arrays. {OWED['to_numpy_many']}"
@@ -47,7 +47,7 @@ class PairTests(BackendTests):
         """Arrays on the CPU are exchanged by DLPack, if `dlpack_devices` says so."""
         if "cpu" not in self._backend.dlpack_devices:
             return
-        values = sample(np.dtype("float32"), (2, 3))
+        values = sample(self._usual(), (2, 3))
         exported = self._call("to_dlpack", self.make(values), what="for an ordinary array")
         missing = [m for m in ("__dlpack__", "__dlpack_device__") if not hasattr(exported, m)]
         assert not missing, (
@@ -59,9 +59,14 @@ class PairTests(BackendTests):
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        array = self.make(self._floats(4).copy())
+        array = self.make(self._numbers(4).copy())
         address = self._call("address", array, what="for an ordinary array")
-        if address is None or not self._backend.to_numpy_shares:
+        if address is None:
+            return
+        assert type(address) is int, (
+            f"address() returned {describe_value(address)}. {OWED['address']}"
+        )
+        if not self._backend.to_numpy_shares:
             return
         found = self._backend.to_numpy(array).ctypes.data
         assert address == found, (
@@ -90,7 +95,7 @@ class PairTests(BackendTests):
             for name, way in self._ways(direct, Options(copy=copy)):
                 for size in (3, 1024, 64 * 1024):
                     lengths = (size, size // 2 + 1)
-                    arrays = [convert(self._floats(n), source, copy=True) for n in lengths]
+                    arrays = [convert(self._numbers(n), source, copy=True) for n in lengths]
                     try:
                         found = list(way(arrays))
                     except Exception as error:  # which leaves an array to the general path
@@ -165,7 +170,7 @@ class PairTests(BackendTests):
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a tree are converted to every other backend and back, with equal values."""
-        values = sample(np.dtype("float32"), (2, 3))
+        values = sample(self._usual(), (2, 3))
         for other in self._others():
             there = convert({"x": [self.make(values), "text"]}, other)
             fix = "Change to_numpy(), or the converter of the plugin that returned it"
@@ -216,7 +221,7 @@ class PairTests(BackendTests):
 
     def test_conversions_can_be_pickled(self) -> None:
         """A conversion to the backend works after pickling."""
-        values = sample(np.dtype("float32"), (2,))
+        values = sample(self._usual(), (2,))
         if isinstance(self.backend, Backend):
             return
         again = pickle.loads(pickle.dumps(converter(self._backend.name)))
@@ -224,7 +229,7 @@ class PairTests(BackendTests):
 
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""
-        values = sample(np.dtype("float32"), (4,))
+        values = sample(self._usual(), (4,))
         array = self.make(values)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -22,7 +22,7 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 3, 1, 2),
 )
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
-"""Numbers of float32 elements: 4 bytes to 1 MiB, past the sizes at which frameworks change strategy."""
+"""Numbers of elements: of float32 4 bytes to 4 MiB, past the sizes at which frameworks change strategy."""
 
 
 def sample(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -48,28 +48,34 @@ def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return np.concatenate([np.array(numbers), exact.astype(np.float64)]).astype(dtype)
 
 
-def layouts() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield arrays of a dtype, with a name for how each lies in memory."""
+    base = np.arange(24).astype(dtype).reshape(4, 6)
     yield "Fortran order", np.asfortranarray(base)
     yield "transposed", base.T
     yield "strided", base[::2, ::3]
     yield "flipped", base[::-1]
     yield "flipped in both axes", base[::-1, ::-1]
     yield "broadcast", np.broadcast_to(base[0], (3, 6))
-    yield "zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, 4))
-    yield "big-endian", base.astype(">f4")
+    yield "zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, dtype.itemsize))
+    yield "big-endian", base.astype(dtype.newbyteorder(">"))
     yield (
         "unaligned",
-        np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(np.float32),
+        np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(dtype),
     )
-    yield "odd strides", np.ndarray((3,), np.float32, bytearray(20), strides=(5,))
-    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", "f4")])["b"]
+    yield "odd strides", _odd(dtype)
+    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
     yield "read-only", _read_only(base)
     yield "empty", base[:0]
     yield "empty, flipped", base[:0][::-1]
-    yield "0-d", np.array(3.0, np.float32)
+    yield "0-d", np.array(3, dtype)
     yield "a subclass", base.view(np.recarray)
     yield "rank 12", base.reshape((1,) * 10 + (4, 6))
+
+
+def _odd(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    step = dtype.itemsize + 1
+    return np.ndarray((3,), dtype, bytearray(3 * step), strides=(step,))
 
 
 def _read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

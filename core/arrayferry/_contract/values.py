@@ -14,7 +14,7 @@ from arrayferry._route.dtypes import dtype_named, kind_of
 
 from .base import OWED, BackendTests, convert
 from .classes import any_exists, array_classes
-from .same import describe_type, same
+from .same import describe_type, describe_value, same
 from .samples import SHAPES, layouts, sample, special
 
 __all__ = ["ValueTests"]
@@ -42,11 +42,11 @@ class ValueTests(BackendTests):
 
     def test_its_arrays_are_recognised(self) -> None:
         """An array of the library is recognised by its type."""
-        self._recognised(self.make(sample(np.dtype("float32"), (2,))), "make() of the test")
+        self._recognised(self.make(sample(self._usual(), (2,))), "make() of the test")
 
     def test_arrays_are_not_traced(self) -> None:
         """An ordinary array is not traced."""
-        array = self.make(sample(np.dtype("float32"), (2,)))
+        array = self.make(sample(self._usual(), (2,)))
         assert not self._backend.is_traced(array), (
             "is_traced() is true for an ordinary array. Return False from is_traced(x), unless x has no values yet, "
             "as inside a compiled function"
@@ -72,6 +72,21 @@ class ValueTests(BackendTests):
         )
         assert supported, "dtypes() is empty. Return the names of the dtypes, such as {'float32'}"
 
+    def test_hints_on_dtypes(self) -> None:
+        """`dtype_hint` returns a text for each dtype."""
+        for dtype in ("float64", "int64", "bfloat16"):
+            hint = self._call("dtype_hint", dtype, what=f"for {dtype!r}")
+            assert isinstance(hint, str), (
+                f"dtype_hint({dtype!r}) returned {describe_value(hint)}. {OWED['dtype_hint']}"
+            )
+
+    def test_running_out_of_memory(self) -> None:
+        """`is_out_of_memory` is false for other errors."""
+        found = self._call("is_out_of_memory", ValueError("a wrong value"), what="for a ValueError")
+        assert found is False, (
+            f"is_out_of_memory() returned {found!r} for a ValueError. {OWED['is_out_of_memory']}"
+        )
+
     def test_default_dtypes_of_numbers(self) -> None:
         """`number_dtype` names dtypes of the right kind."""
         for kind in ("bool", "int", "float", "complex"):
@@ -85,15 +100,16 @@ class ValueTests(BackendTests):
 
     def test_one_number(self) -> None:
         """`item()` of an array of `item_types` returns its number."""
-        array = self.make(np.array([[3.5]], np.float32))
+        array = self.make(np.array([[3]], self._usual()))
+        expected = repr(np.array(3, self._usual()).item())
         if not self._backend.has_item(type(array)):
             return
         try:
             found = repr(array.item())
         except Exception as error:
             found = describe_error(error)
-        assert found == "3.5", (
-            f"item() of a {describe_type(array)} of 3.5 gave {found}. Take its type out of item_types"
+        assert found == expected, (
+            f"item() of a {describe_type(array)} of {expected} gave {found}. Take its type out of item_types"
         )
 
     # Values.
@@ -116,6 +132,16 @@ class ValueTests(BackendTests):
                 array = self._from_numpy(values.copy(), case)
                 same(self.read(array), values, f"from_numpy(), {case}", OWED["from_numpy"])
 
+    def test_copy(self) -> None:
+        """`copy` returns an array with the same values, shape and dtype."""
+        for dtype in self._dtypes():
+            for shape in SHAPES:
+                values = sample(dtype, shape)
+                case = f"for an array of dtype {dtype.name} and shape {shape}"
+                copied = self._call("copy", self.make(values.copy()), what=case)
+                self._recognised(copied, "copy()")
+                same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
+
     def test_special_values_are_kept(self) -> None:
         """Signed zeros, infinities, NaN, and the lowest and highest numbers are kept both ways."""
         for dtype in self._dtypes():
@@ -133,7 +159,7 @@ class ValueTests(BackendTests):
 
     def test_memory_layouts(self) -> None:
         """A NumPy array keeps its values, whatever its memory layout."""
-        for name, values in layouts():
+        for name, values in layouts(self._usual()):
             expected = np.array(values)
             if self._backend.name != "numpy":
                 expected = expected.astype(expected.dtype.newbyteorder("="))
@@ -146,7 +172,7 @@ class ValueTests(BackendTests):
 
     def test_sources_are_not_changed(self) -> None:
         """No conversion changes its source, in the library or in NumPy."""
-        values = sample(np.dtype("float32"), (2, 3))
+        values = sample(self._usual(), (2, 3))
         array = self.make(values)
         for method in ("to_numpy", "copy"):
             self._call(method, array, what="for an ordinary array")
@@ -199,7 +225,7 @@ class ValueTests(BackendTests):
 
     def test_sparse_arrays(self) -> None:
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
-        values = sample(np.dtype("float32"), (2, 3))
+        values = sample(self._usual(), (2, 3))
         array = self.make(values)
         found = self._call("is_sparse", array, what="for an ordinary array")
         assert found is True or found is False, (
@@ -251,6 +277,7 @@ class ValueTests(BackendTests):
         """Text that the backend does not support is refused, or kept on request."""
         text = np.array(["a", "b"])
         if self._backend.dtypes() is None:
+            self._from_numpy(text, "for text, since dtypes() is None, which means all of NumPy's")
             return
         fix = "Return from dtypes() the names of the dtypes that arrays can have, or None if that is all of NumPy's"
         try:
