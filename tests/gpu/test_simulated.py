@@ -502,6 +502,7 @@ def test_a_converter_that_ignores_the_device(machine, register, result):
     converter.result = result
     register(converter)
     for value in (VALUES, [VALUES, VALUES]):
+        conversion = af.converter("writing", device="cuda:1")
         with pytest.warns(  # noqa: PT031
             af.PluginWarning,
             match="(not put arrays on cuda:1|is no array of writing), so it is not used",
