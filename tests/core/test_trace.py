@@ -848,6 +848,76 @@ def test_the_call_that_took_longest(register):
     assert t.to_dict()["rows"][0]["slowest"] == row.slowest
 
 
+def test_calls_are_compared_with_calls():
+    with af.trace(warn=False) as t:
+        for number in range(100):
+            value = [np.ones(3)[::-1] for _ in range(5)] if number % 10 == 0 else np.ones(3)
+            af.convert(value, "torch")
+    assert t.findings == []
+    (row,) = t.rows
+    assert (sum(row.avoidable.values()), row.avoidable_calls, row.calls) == (50, 10, 100)
+    with af.trace(warn=False) as t:
+        for number in range(100):
+            af.convert([np.ones(3)[::-1], np.ones(3)] if number % 3 else X, "torch")
+    (finding,) = t.findings
+    assert "66 arrays were copied in 66 of 100 calls" in finding.reason
+
+
+def test_a_part_of_an_array_is_another_one():
+    with af.trace(warn=False) as t:
+        y = af.convert(np.arange(6.0).reshape(3, 2), "torch")
+        af.convert(y[0], "numpy")
+        assert t.findings == []
+        af.convert(y.reshape(2, 3), "numpy")
+    assert [finding.kind for finding in t.findings] == ["round trip"]
+    assert "if nothing is written to it" in t.findings[0].remedy
+
+
+ODD = ("caf\udce9.py", "\x1b[31mred.py", "a\nb\tc.py", "ñandú.py", "$x$.py", "")
+
+
+@pytest.mark.parametrize("file", ODD, ids=ascii)
+def test_names_of_files_that_cannot_be_shown(file):
+    mpl = pytest.importorskip("matplotlib")
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    names = {"__name__": "user", "af": af, "X": X}
+    exec(compile("af.convert(X, 'torch')", file, "exec"), names)
+    with af.trace() as t:
+        exec(compile("af.convert(X, 'torch')", file, "exec"), names)
+    for text in (str(t), t._repr_html_(), t.rows[0].place):
+        text.encode()
+        assert not any(odd in text for odd in ("\x1b", "\t", "\udce9", "a\nb"))
+    assert len(str(t).splitlines()) == 4
+    assert t.rows[0].file == file
+    try:
+        t.plot().figure.canvas.draw()
+    finally:
+        pyplot.close("all")
+
+
+def test_a_trace_that_has_not_begun():
+    t = af.trace()
+    af.convert(X, "torch")
+    assert str(t).startswith(
+        "Nothing was counted. A trace counts inside of a block: with arrayferry.trace()"
+    )
+    with t:
+        pass
+    assert str(t) == "No array crossed."
+
+
+@pytest.mark.parametrize("rows", ["trace.png", 0, None])
+def test_a_wrong_picture(rows):
+    with pytest.raises(af.OptionError, match=r"rows=.* from 1 on\. Save the picture by .*savefig"):
+        af.trace().plot(rows)
+
+
+def test_half_made():
+    assert repr(af.Trace.__new__(af.Trace)) == "<Trace, incomplete>"
+
+
 def test_html_is_escaped():
     with af.trace() as t:
         exec(compile("af.convert(X, 'torch')", "<script>alert(1)", "exec"), globals())

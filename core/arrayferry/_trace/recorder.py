@@ -13,6 +13,7 @@ from arrayferry._conversion.conversion import observe_all, restore_all
 from arrayferry._conversion.crossings import ArrayCrossing
 from arrayferry._errors import OptionError, TraceWarning
 from arrayferry._observers import Note, Place, active
+from arrayferry._repr import never_raises
 
 from .rows import TraceFinding, TraceRow, count_reason
 from .trips import RoundTrips
@@ -78,6 +79,7 @@ class Trace:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._depth = 0
+        self._begun = False
         self._rows: dict[tuple[Any, ...], TraceRow] = {}
         self._remedies: dict[str, str] = {}
         self._trips = RoundTrips()
@@ -92,6 +94,7 @@ class Trace:
             self._pid, self._depth = os.getpid(), 0
         with _switching:
             self._depth += 1
+            self._begun = True
             if self._depth == 1:
                 active.append(self)
                 observe_all()
@@ -155,15 +158,10 @@ class Trace:
         Raises:
             OptionError: `rows` or `width` is wrong.
         """
-        for name, number, least in (("rows", rows, 1), ("width", width, 60)):
-            if (type(number) is not int or number < least) and not (
-                name == "width" and number is None
-            ):
-                raise OptionError(
-                    f"{name}={number!r:.80} is not valid",
-                    remedy=f"Pass a whole number from {least} on.",
-                )
-        return Table(self.to_dict(), rows, width)
+        _check("rows", rows, 1)
+        if width is not None:
+            _check("width", width, 60)
+        return Table(self.to_dict(), rows, width, begun=self._begun)
 
     def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
         """Draw the time of the lines that took longest as bars, in colours for what happened to memory.
@@ -176,8 +174,10 @@ class Trace:
             The axes. Save the picture with `t.plot().figure.savefig("trace.png")`.
 
         Raises:
+            OptionError: `rows` is wrong.
             BackendUnavailableError: Matplotlib is not installed.
         """
+        _check("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
         return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,6 +201,7 @@ class Trace:
     def __str__(self) -> str:
         return str(self.table())
 
+    @never_raises
     def __repr__(self) -> str:
         state = "running" if self in active else "stopped"
         return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
@@ -235,6 +236,7 @@ class Trace:
             self.calls += 1
             touched: list[TraceRow] = []
             parts: list[float] = []
+            avoidable: list[TraceRow] = []
             for crossing in crossings:
                 row = self._row(place, crossing)
                 part = seconds * (crossing.nbytes + 4096) / weight
@@ -253,6 +255,9 @@ class Trace:
                 if crossing.avoidable is not None:
                     reason, remedy = crossing.avoidable
                     count_reason(row.avoidable, reason)
+                    if not any(row is other for other in avoidable):
+                        avoidable.append(row)
+                        row.avoidable_calls += 1
                     if len(self._remedies) < MAX_ROWS:
                         self._remedies[reason] = remedy
                 if crossing.nbytes and crossing.after is not None:
@@ -310,12 +315,13 @@ class Trace:
         found = list(self._trips.findings())
         for key, row in list(self._rows.items()):
             reasons = dict(row.avoidable)
-            times = sum(reasons.values())
-            if row.calls < self._hot or times * 2 < row.calls:
+            times, calls = sum(reasons.values()), row.avoidable_calls
+            if row.calls < self._hot or calls * 2 < row.calls:
                 continue
             why = max(reasons, key=lambda reason: reasons[reason])
+            of = f"{calls} of {row.calls}" if calls < row.calls else f"{calls}"
             reason = (
-                f"{times} {'arrays were' if times > 1 else 'array was'} copied in {row.calls} calls from "
+                f"{times} {'arrays were' if times > 1 else 'array was'} copied in {of} calls from "
                 f"{row.source} to {row.target}, which can share memory: {why}"
             )
             remedy = self._remedies.get(why, "")
@@ -331,6 +337,14 @@ class Trace:
                 self._warned.add(key)
                 file = finding.file or "<unknown>"
                 warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
+
+
+def _check(name: str, number: Any, least: int, more: str = "") -> None:
+    if type(number) is not int or number < least:
+        raise OptionError(
+            f"{name}={number!r:.80} is not valid",
+            remedy=f"Pass a whole number from {least} on.{more}",
+        )
 
 
 _switching = threading.RLock()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from arrayferry._conversion.crossings import How
 
-from .view import short_file
+from .view import readable, short_file
 
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
 
@@ -41,6 +41,7 @@ class TraceRow:
         failed: how many conversions raised an error.
         fallbacks: why another way than the best was taken, and how often.
         avoidable: why arrays were copied that could be shared, and how often.
+        avoidable_calls: in how many calls there was such an array.
     """
 
     file: str
@@ -63,6 +64,7 @@ class TraceRow:
     failed: int = 0
     fallbacks: dict[str, int] = dataclasses.field(default_factory=dict)
     avoidable: dict[str, int] = dataclasses.field(default_factory=dict)
+    avoidable_calls: int = 0
 
     @property
     def place(self) -> str:
@@ -107,9 +109,10 @@ class TraceFinding:
 
 def place_text(file: str, line: int, function: str) -> str:
     """Write a line of code in short."""
+    function = readable(function)
     if not file:
         return function or "(unknown)"
-    name = f"{short_file(file)}:{line}"
+    name = f"{readable(short_file(file))}:{line}"
     return name if function in ("", "<module>") else f"{name} in {function}"
 
 

@@ -91,9 +91,7 @@ class RoundTrips:
             way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
             left = "" if out == place else f"; it left at {place_text(*out)}"
             reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
-            remedy = (
-                f"Keep the array that it was made from, or do the work in between in {goal[0]}."
-            )
+            remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {goal[0]}."
             yield (
                 ("round trip", *trip),
                 TraceFinding("round trip", *place, times, reason, remedy),
@@ -101,7 +99,10 @@ class RoundTrips:
 
 
 def _key(x: Any, address: int, device: str) -> Any:
-    return (memory_of(device), address) if address else ("id", id(x))
+    """Return what tells an array from others: a part of it may begin where it does."""
+    if not address:
+        return "id", id(x)
+    return memory_of(device), address, getattr(x, "nbytes", None)
 
 
 def _where(library: str, device: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -11,9 +12,12 @@ from typing import Any
 
 from arrayferry._errors import BackendUnavailableError
 
-__all__ = ["Table", "draw", "short_file"]
+__all__ = ["Table", "draw", "readable", "short_file"]
 
+LEAST_PLACE = 10
+"""Characters that are left for a line of code, and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
+HOW_TO_BEGIN = "A trace counts inside of a block: with arrayferry.trace() as t: ..."
 _ALIGNED = (' style="text-align: left"', ' style="text-align: right"')
 COLOURS = {
     "shared": "#2a9d8f",
@@ -32,9 +36,13 @@ class Table:
         trace: what `Trace.to_dict` returned.
         rows: how many lines at most.
         width: characters in a line, None for the width of the terminal.
+        begun: whether the trace has begun at all.
     """
 
-    def __init__(self, trace: dict[str, Any], rows: int, width: int | None) -> None:
+    def __init__(
+        self, trace: dict[str, Any], rows: int, width: int | None, *, begun: bool = True
+    ) -> None:
+        self._begun = begun
         self._trace = trace
         self._rows = trace["rows"][:rows]
         self._width = width
@@ -47,6 +55,7 @@ class Table:
         rest = width - sum(fixed) - 7
         longest = max(len(line[6]) for line in lines)
         pair = min(max(len(line[5]) for line in lines), max(rest - longest, rest * 3 // 5))
+        pair = max(min(pair, rest - LEAST_PLACE), 1)
         text = []
         for line in lines if self._rows else []:
             cells = [line[c].rjust(fixed[c]) for c in range(4)] + [line[4].ljust(fixed[4])]
@@ -81,7 +90,7 @@ class Table:
     def _summary(self) -> list[str]:
         trace = self._trace
         if not trace["rows"] and not trace["unread"]:
-            return ["No array crossed."]
+            return ["No array crossed." if self._begun else f"Nothing was counted. {HOW_TO_BEGIN}"]
         calls, arrays = trace["calls"], trace["arrays"]
         text = (
             f"{calls} call{'s' * (calls != 1)}, {arrays} array{'s' * (arrays != 1)}, "
@@ -102,7 +111,7 @@ class Table:
         parts = ["<table>", "<tr>", *named, "</tr>"]
         for row in self._rows:
             cells = self._cells(row, [])
-            where = f"{row['file']}:{row['line']}" if row["file"] else ""
+            where = readable(f"{row['file']}:{row['line']}") if row["file"] else ""
             place = f'<span title="{html.escape(where)}">{html.escape(row["place"])}</span>'
             remarks = "<br>".join(map(html.escape, _remarks(row)))
             inside = [*map(html.escape, cells[:6]), html.escape(row["route"]), place, remarks]
@@ -142,7 +151,7 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
         _, ax = pyplot.subplots(figsize=size, layout="constrained")
     longest = max((row["seconds"] for row in shown), default=0.0)
     factor, unit = next(
-        (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if longest * f >= 1 or f == 1e6
+        (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "us")) if longest * f >= 1 or f == 1e6
     )
     for index, row in enumerate(shown):
         ax.barh(index, row["seconds"] * factor, color=COLOURS[row["how"]], height=0.7)
@@ -181,6 +190,14 @@ def short_file(file: str) -> str:
         except Exception:  # not in a notebook, or another version of IPython
             pass
     return os.path.basename(file)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    """Replace characters that would break a line, control a terminal or cannot be written."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _remarks(row: dict[str, Any]) -> list[str]:
@@ -228,7 +245,7 @@ def _clipped_place(place: str, width: int) -> str:
     if len(place) <= width:
         return place
     line = place.partition(" in ")[0]
-    return line if len(line) <= width else f"...{line[-max(width - 3, 1) :]}"
+    return line if len(line) <= width else f"...{line[3 - max(width, 4) :]}"
 
 
 def _time(seconds: float) -> str:
