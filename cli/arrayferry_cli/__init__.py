@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         print(
             f"The command arrayferry needs {missing}, which is not installed. "
-            'Run: pip install "arrayferry[cli]"',
+            'Run: pip install "arrayferry[cli]", or in the folder of its source pip install ".[cli]"',
             file=sys.stderr,
         )
         sys.exit(1)

@@ -180,14 +180,10 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "the shape and the dtype of a numpy.ndarray, made without the plugin",
     )
     lacking = sorted(arrayferry.STANDARD_DTYPES - set(held)) if held else []
-    values["dtypes"] = ""
-    if lacking:
-        names = ", ".join(f'"{name}"' for name in lacking)
-        values["dtypes"] = (
-            "\n    def dtypes(self) -> frozenset[str]:\n"
-            '        """Return the names of the dtypes that its arrays can have."""\n'
-            f"        return af.STANDARD_DTYPES - {{{names}}}\n"
-        )
+    names = ", ".join(f'"{name}"' for name in lacking)
+    values["dtypes"] = f"af.STANDARD_DTYPES - {{{names}}}" if lacking else "af.STANDARD_DTYPES"
+    writes = "    # Write write(self, array, value), too, if arrays are not written to by array[...] = value.\n\n"
+    values["write"] = writes if values["memory"] == "writable" else ""
     paths = {
         "pyproject.toml.txt": "pyproject.toml",
         "README.md.txt": "README.md",

@@ -254,6 +254,7 @@ for _public in [found for found in globals().values() if isinstance(found, type)
 def describe_error(error: BaseException) -> str:
     """Write an error as `Type: text`, also where its text cannot be made."""
     try:
-        return f"{type(error).__name__}: {error}"
+        text = str(error)
     except Exception:
-        return type(error).__name__
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -158,7 +158,11 @@ UNFINISHED = (
         "raised NotImplementedError: Write from_numpy.",
     ),
     ('("toy_plugin.Array",)', '("toy_plugin.Grid",)', "Set array_types"),
-    ("return x.values\n", "return x.values + 1\n", "to_numpy(): 2.0 instead of 1.0"),
+    (
+        "return x.values\n",
+        "return x.values + 1\n",
+        "to_numpy(), for an array of [[1, 0, 1], [0, 1, 0]]: 2.0 instead of 1.0",
+    ),
 )
 
 

@@ -42,7 +42,8 @@ def test_without_the_extra_it_says_how_to_install_it(missing, run_python):
         "except SystemExit as end:\n    print(end.code)"
     )
     expected = f"The command arrayferry needs {missing}, which is not installed. Run: pip install"
-    assert out == f'{expected} "arrayferry[cli]"\n1\n'
+    source = 'or in the folder of its source pip install ".[cli]"'
+    assert out == f'{expected} "arrayferry[cli]", {source}\n1\n'
 
 
 def test_a_fault_of_its_own_is_not_taken_for_a_missing_extra(run_python):

@@ -185,8 +185,8 @@ def test_every_hook_is_documented_and_tested():
 
 
 def test_a_device_is_called_as_the_user_called_it():
-    with pytest.raises(
-        af.DeviceError, match=r"no device 'GPU:7', which is 'cuda:7', here"
-    ) as error:
+    with pytest.raises(af.DeviceError, match=r"no device 'GPU:7', that is 'cuda:7', here") as error:
         af.convert(np.ones(2), "torch", device="GPU:7")
     assert error.value.device == "cuda:7"
+    with pytest.raises(af.DeviceError, match=r"no device 'cuda' here"):
+        af.convert(np.ones(2), "numpy", device="cuda")

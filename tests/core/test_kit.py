@@ -1009,7 +1009,10 @@ class Settable(Array):
 
 @pytest.mark.parametrize(
     ("array", "says", "remedy"),
-    [(Array, "writable", "set it to 'immutable'"), (Settable, "immutable", "set it to 'writable'")],
+    [
+        (Array, "writable", "or set memory to 'immutable' if arrays never change"),
+        (Settable, "immutable", "set it to 'writable'"),
+    ],
 )
 def test_a_wrong_memory_is_caught(array, says, remedy):
     class Backend(Correct):

@@ -23,11 +23,12 @@ from .samples import SIZES
 
 __all__ = ["FIX_DEVICE", "OWED", "BackendTests", "as_numpy", "convert", "converter", "usable"]
 
+_DTYPES = "def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}"
 OWED = {
     "to_numpy": "Return from to_numpy(x) a numpy.ndarray with the values, the shape and the dtype of x, or leave the dtype "
-    "out of dtypes().",
+    f"out of dtypes(): {_DTYPES}.",
     "from_numpy": "Return from from_numpy(x) an array of the library with the values, the shape and the dtype of x, or "
-    "leave the dtype out of dtypes().",
+    f"leave the dtype out of dtypes(): {_DTYPES}.",
     "copy": "Return from copy(x) an array of equal values in memory of its own.",
     "device_of": "Return from device_of(x) the name of its device, spelled as in devices().",
     "is_sparse": "Return True or False from is_sparse(x).",

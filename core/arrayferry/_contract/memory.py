@@ -135,8 +135,8 @@ class MemoryTests(BackendTests):
         written = self.read(array).tolist() != before.tolist()
         if memory == "writable":
             assert written, (
-                f"memory is 'writable', but an array could not be written to{failure}: set it to "
-                "'immutable', or write write(self, array, value) in the test"
+                f"memory is 'writable', but an array could not be written to{failure}: write "
+                "write(self, array, value) in the test, or set memory to 'immutable' if arrays never change"
             )
         else:
             assert not written, (

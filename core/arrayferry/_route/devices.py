@@ -111,8 +111,9 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
             name = spell_device(name)
     if own or name in known:
         return name, device if own else name
-    meant = f", which is {name!r}," if isinstance(device, str) and device != name else ""
-    asked = device if meant else name
+    asked = device if isinstance(device, str) else name
+    other = device_kind(asked.strip().lower()) != device_kind(name)
+    meant = f", that is {name!r}," if other else ""
     raise DeviceError(
         f"{target.name} has no device {asked!r}{meant} here",
         remedy=f"It has {', '.join(map(repr, known))}.",

@@ -15,6 +15,7 @@ from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import is_built_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,10 +222,11 @@ def _lost(x: Any, narrowed: Any, dtype: np.dtype[Any], xp: Any) -> str | None:
 
 
 def _does_not_fit(number: str, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
+    as_it_does = f", as {target.name} does" if is_built_in(target) else ""
     return NarrowingError(
         f"{target.name} has no {dtype} here, and {number} does not fit {narrowed}",
         remedy="Scale the numbers down, or pass "
-        f'narrowing="allow" to convert them anyway, as {target.name} does.' + _hint(target, dtype),
+        f'narrowing="allow" to convert them anyway{as_it_does}.' + _hint(target, dtype),
         dtype=dtype,
         narrowed=narrowed,
     )
