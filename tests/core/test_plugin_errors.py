@@ -346,7 +346,8 @@ def test_a_direct_converter_that_returns_something_else_is_not_used(register, me
     conversion = af.converter("torch")
     value = [Box(X), {"b": Box(X)}]
     with pytest.warns(
-        af.PluginWarning, match="boxes -> torch> .* which is no array of torch, so it is not used"
+        af.PluginWarning,
+        match="boxes -> torch> .* which is no array of the target, so it is not used",
     ):
         assert conversion(value)[1]["b"].tolist() == [0, 1, 2]
     for _ in range(5):
@@ -354,6 +355,53 @@ def test_a_direct_converter_that_returns_something_else_is_not_used(register, me
         assert isinstance(found[0], torch.Tensor)
         assert found[1]["b"].tolist() == [0, 1, 2]
         assert conversion(Box(X)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("method", ["convert", "bind", "bind_many", "inline"])
+def test_a_direct_converter_that_is_right_first(register, method):
+    """Code that was written while it was right does not use it any more."""
+    calls = []
+
+    def odd(x):
+        calls.append(x)
+        return x.values if x.values[0] == 7 else torch.from_numpy(x.values.copy())
+
+    methods = {
+        "convert": lambda self, x, device=None, copy=None: odd(x),
+        "bind": lambda self, options: odd,
+        "bind_many": lambda self, options: lambda xs: [odd(x) for x in xs],
+        "inline": lambda self, options: af.Inline("", "{odd}({x})", {"odd": odd}),
+    }
+    register(BoxBackend())
+    register(type("Direct", (DirectToTorch,), {method: methods[method]})())
+    conversion = af.converter("torch")
+    seven = Box(np.full(3, 7, np.float32))
+    for _ in range(5):
+        assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+        assert conversion(Box(X)).tolist() == [0, 1, 2]
+    assert calls
+    with pytest.warns(af.PluginWarning, match="which is no array of the target, so it is not used"):
+        assert conversion([Box(X), seven])[1].tolist() == [7, 7, 7]
+    count = len(calls)
+    for _ in range(5):
+        assert conversion([Box(X), seven])[1].tolist() == [7, 7, 7]
+        assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
+        assert conversion(seven).tolist() == [7, 7, 7]
+    assert len(calls) == count
+
+
+def test_a_step_of_a_route_that_returns_something_else(register):
+    class Wrong(af.Converter):
+        source, target, cost = "numpy", "boxes", "share"
+
+        def convert(self, x, device=None, copy=None):
+            return [1]
+
+    register(BoxBackend())
+    register(Wrong())
+    for _ in range(3):
+        assert af.convert(torch.from_numpy(X), "boxes").values.tolist() == [0, 1, 2]
+        assert af.convert([jnp.asarray(X)], "boxes")[0].values.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("source", ["numpy", "torch", "boxes"])
@@ -382,10 +430,13 @@ def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
         def address(self, x):
             return x.values.ctypes.data
 
+    calls = []
+
     class Shares(af.Converter):
         source, target, cost = *pair, "copy"
 
         def convert(self, x, device=None, copy=None):
+            calls.append(x)
             values = x.values if isinstance(x, Box) else np.asarray(x)
             return {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}[pair[1]](values)
 
@@ -396,6 +447,7 @@ def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
     conversion = af.converter(pair[1], copy=True)
     with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
         found = [conversion([x])[0] for _ in range(4)]
+    assert len(calls) < 3
     memory[:] = -1
     for y in found:
         assert np.asarray(y.values if isinstance(y, Box) else y).tolist() == [0, 1, 2]

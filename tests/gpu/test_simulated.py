@@ -505,7 +505,7 @@ def test_a_converter_that_ignores_the_device(machine, register, result):
         conversion = af.converter("writing", device="cuda:1")
         with pytest.warns(  # noqa: PT031
             af.PluginWarning,
-            match="(not put arrays on cuda:1|is no array of writing), so it is not used",
+            match="(not put arrays on cuda:1|is no array of the target), so it is not used",
         ):
             for _ in range(4):
                 y = conversion(value)

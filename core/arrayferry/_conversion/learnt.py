@@ -73,6 +73,12 @@ class Learnt:
         """All plans."""
         return [plan for plans in self._plans.values() for plan in plans]
 
+    def forget_plans(self) -> None:
+        """Write all code anew, since a converter that is part of it is not used any more."""
+        self._plans.clear()
+        self._counts.clear()
+        self.run = self.miss
+
     def miss(self, value: Any) -> Any:
         """Convert a value that the last plan does not handle: by another plan, or without one."""
         try:
@@ -175,6 +181,7 @@ class Learnt:
                 self.options,
                 self._kind_of,
                 self.convert_computed,
+                self.forget_plans,
             )
         return found
 

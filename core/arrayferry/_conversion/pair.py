@@ -54,6 +54,10 @@ class Ways:
         self.many = many
 
 
+class _WrongResultError(Exception):
+    """A direct converter returned something else than an array of the target."""
+
+
 class _Direct:
     """A direct converter, bound to the options.
 
@@ -61,31 +65,74 @@ class _Direct:
         converter: the converter.
         options: the options.
         there: the device on which results must be, None if that need not be checked.
+        is_result: tells whether an object is an array of the target.
+        forget: called when the converter is not used any more.
 
     Attributes:
         converter: as given.
         there: as given.
+        trusted: whether it is a built-in one, whose results are not checked.
+        wrong: whether it is not used any more.
         one: converts one array, None if the converter does not support these options.
         many: converts several, if there is a function for that.
         inline: expressions that convert one array, if there are any.
     """
 
-    def __init__(self, converter: Converter, options: Options, there: str | None) -> None:
+    def __init__(
+        self,
+        converter: Converter,
+        options: Options,
+        there: str | None,
+        is_result: Callable[[Any], bool],
+        forget: Callable[[], None],
+    ) -> None:
         self.converter = converter
         self.there = there
+        self.trusted = is_built_in(converter)
+        self.wrong = False
         self.one = _bound(converter, "bind", options)
         self.many = _bound(converter, "bind_many", options) if self.one is not None else None
         self.inline = _bound(converter, "inline", options)
+        self._is_result = is_result
+        self._forget = forget
+        self._right: set[type] = set()
         self._taken: dict[type, bool] = {}
+        if not self.trusted:
+            self._check_results()
+
+    def _check_results(self) -> None:
+        """Check what the converter returns, in whatever way it is called."""
+        one, many, inline, checked = self.one, self.many, self.inline, self._checked
+        if one is not None:
+            self.one = lambda x: checked(one(x))
+        if many is not None:
+            self.many = lambda xs: [checked(y) for y in many(xs)]
+        if inline is not None:
+            result = f"{{checked}}({inline.result})"
+            self.inline = Inline(inline.test, result, {**inline.names, "checked": checked})
+
+    def _checked(self, y: Any) -> Any:
+        cls = type(y)
+        if cls in self._right or y is NotImplemented:
+            return y
+        if not self._is_result(y):
+            self.give_up(f"returned {describe_array(y)}, which is no array of the target")
+            raise _WrongResultError
+        if len(self._right) < MAX_TYPES:
+            self._right.add(cls)
+        return y
 
     def give_up(self, why: str) -> None:
         """Use it no more."""
-        _warn(self.converter, f"{why}, so it is not used")
-        self.one = self.many = self.inline = None
-        self._taken.clear()
+        if not self.wrong:
+            self.wrong = True
+            _warn(self.converter, f"{why}, so it is not used")
+            self._forget()
 
     def takes(self, cls: type) -> bool:
         """Tell whether it converts arrays of exactly this type."""
+        if self.wrong:
+            return False
         taken = self._taken.get(cls)
         if taken is None:
             if len(self._taken) >= MAX_TYPES:
@@ -132,6 +179,7 @@ class Pair:
         options: the options.
         kind_of: tells what a value is.
         convert_computed: converts what something was computed to, given its place in the tree.
+        forget: called when code that was written with this pair must not be used any more.
     """
 
     def __init__(
@@ -142,10 +190,12 @@ class Pair:
         options: Options,
         kind_of: Callable[[Any], Kind],
         convert_computed: Callable[[Any, str], Any],
+        forget: Callable[[], None],
     ) -> None:
         self.catalog = catalog
         self._kind_of = kind_of
         self._convert_computed = convert_computed
+        self._forget = forget
         self.source = source
         self.target = target
         self.options = options
@@ -177,7 +227,11 @@ class Pair:
             return None
         elsewhere = device_kind(there) != "cpu" and self.options.device is not None
         return _Direct(
-            converter, self.options._replace(device=device), there if elsewhere else None
+            converter,
+            self.options._replace(device=device),
+            there if elsewhere else None,
+            self._is_of_target,
+            self._forget,
         )
 
     def one(self, x: Any) -> Any:
@@ -189,22 +243,19 @@ class Pair:
             except Exception as error:
                 self._set_aside(error)
                 y = NotImplemented
-            if y is not NotImplemented and self._is_right(x, y):
+            if y is not NotImplemented and self._follows_options(x, y):
                 return y
         return self.fallback(x)
 
-    def _is_right(self, x: Any, y: Any) -> bool:
-        """Check that a direct converter made an array of the target, copied if asked to, and on the GPU if asked to."""
+    def _follows_options(self, x: Any, y: Any) -> bool:
+        """Check that a direct converter did copy, and put the array on a GPU, if that was asked for."""
         direct: Any = self._direct
-        if not self._is_of_target(y):
-            direct.give_up(f"returned {describe_array(y)}, which is no array of {self.target.name}")
-            return False
         if direct.there is not None and device_if_known(self.target, y) != direct.there:
-            _warn(direct.converter, f"does not put arrays on {direct.there}, so it is not used")
+            direct.give_up(f"does not put arrays on {direct.there}")
             return False
         if not self.options.copy or not share_memory(x, self.source, y, self.target):
             return True
-        _warn(direct.converter, "ignores copy=True, so it is not used")
+        direct.give_up("ignores copy=True")
         return False
 
     def many(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
@@ -236,7 +287,7 @@ class Pair:
         if len(ys) != len(xs):
             return None
         for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._is_right(x, y):
+            if y is not NotImplemented and not self._follows_options(x, y):
                 return None
         return ys
 
@@ -426,14 +477,19 @@ class Pair:
         """Check that a result is an array of the target."""
         if self._is_of_target(y):
             return y
-        target = self.target
-        within = "copy()" if self.options.device is None else "copy() or to_device()"
-        method = within if self._same else "from_numpy()"
+        target, method = self.target, self._last_method()
         raise ConversionError(
             f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
             f"array_types {target.array_types}",
             remedy=f"{method} is wrong, or they are misspelt. Report this to the author of the plugin.",
         )
+
+    def _last_method(self) -> str:
+        """Name the method that makes results, as far as it is known."""
+        if self._same:
+            return "copy()" if self.options.device is None else "copy() or to_device()"
+        route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
+        return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _raise_out_of_memory(self, error: Exception) -> None:
         if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
@@ -489,16 +545,11 @@ class Pair:
         return Ways(direct.inline or _inline_call(direct.one), direct.many)
 
     def _is_checked(self) -> bool:
-        """Tell whether each array is checked: on a GPU that was named, and if it costs little to see that it was copied."""
+        """Tell whether each result is checked: on a GPU that was named, and for `copy=True` of a plugin."""
         direct = self._direct
-        if direct is None or not self.options.copy:
-            return direct is not None and direct.there is not None
-        trusted = is_built_in(direct.converter)
-        return direct.there is not None or all(
-            type(backend).address is not Backend.address
-            or (backend.name == "numpy" and not trusted)
-            for backend in (self.source, self.target)
-        )
+        if direct is None:
+            return False
+        return direct.there is not None or (bool(self.options.copy) and not direct.trusted)
 
     def _sturdy(self) -> Callable[[Any], Any]:
         """Return `one` for arrays of a type that the direct converter takes."""

@@ -22,6 +22,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
+from arrayferry._registry.discovery import is_built_in
 
 from .devices import device_of, resolve_device
 from .dtypes import narrow_on_device, target_dtype
@@ -264,6 +265,7 @@ class _Run:
         self.target = executor.target
         self.options = executor.options
         self.known = executor.catalog.backends
+        self.kind_of = executor.catalog.kind
         self.route = route
         self.x = x
         self.here = here
@@ -334,6 +336,10 @@ class _Run:
             value = NotImplemented
         if value is NotImplemented or (copy and share_memory(held.value, before, value, after)):
             raise _NotHandledError(converter)
+        if not is_built_in(converter):
+            kind = self.kind_of(value)
+            if not kind.is_array or (kind.backend is not None and kind.backend.name != after.name):
+                raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 
     def _by_dlpack(

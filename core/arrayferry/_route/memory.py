@@ -39,7 +39,7 @@ def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]
 def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
     """Tell whether an array of one backend uses the memory of one of another, as far as can be seen."""
     try:
-        at = _address(x, source), _address(y, target)
+        at = source.address(x), target.address(y)
         if None not in at:
             return at[0] == at[1] != 0
         if not (source.to_numpy_shares and target.to_numpy_shares):
@@ -48,12 +48,6 @@ def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
         return a.size > 0 and overlap(a, b)
     except Exception:  # it is only a check
         return False
-
-
-def _address(x: Any, origin: Origin) -> int | None:
-    if origin.name == "numpy":
-        return int(x.__array_interface__["data"][0]) if x.size else 0
-    return origin.address(x)
 
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
