@@ -10,6 +10,8 @@ It needs the extra `cli`: `pip install "arrayferry[cli]"`.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,4 +40,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(1)
-    sys.exit(run(arguments))
+    if arguments is None:
+        _own_process()
+    status = run(arguments)
+    if arguments is None and status:
+        _drop_output()
+    sys.exit(status)
+
+
+def _own_process() -> None:
+    """End this process in order where it is asked to end, so that the processes that it has started end too."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+def _drop_output() -> None:
+    """Drop what cannot be written, or Python would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

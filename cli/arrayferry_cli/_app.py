@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +14,7 @@ import arrayferry
 
 from . import _check, _doctor, _new_plugin, _routes
 from ._ask import NoAnswerError
-from ._screen import Screen
+from ._screen import OutputError, Screen, writing
 
 __all__ = ["run"]
 
@@ -143,10 +143,9 @@ def _attempt(screen: Screen, work: Callable[[], dict[str, Any]]) -> dict[str, An
         _fail(screen, str(error), 2)
     except NoAnswerError as error:
         _fail(screen, f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)
-    raise AssertionError
 
 
-def _fail(screen: Screen, text: str, status: int) -> None:
+def _fail(screen: Screen, text: str, status: int) -> NoReturn:
     screen.fail(text)
     raise typer.Exit(status)
 
@@ -158,11 +157,8 @@ def run(arguments: Sequence[str] | None) -> int:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
         return _run(arguments)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        print(f"Error: the output cannot be written: {error.strerror}.", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try again at its end
+    except OutputError as error:
+        print(f"Error: the output cannot be written: {error}.", file=sys.stderr)
         return 1
 
 
@@ -172,5 +168,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         app(args=None if arguments is None else list(arguments), prog_name="arrayferry")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    sys.stdout.flush()
+    with writing():
+        sys.stdout.flush()
     return status

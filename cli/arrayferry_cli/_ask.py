@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
+
+from arrayferry._repr import printable
 
 __all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
 
@@ -114,7 +117,6 @@ def _absolute(path: list[str]) -> list[str]:
         return [place for place in path if os.path.isabs(place)]
 
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_TEXT = 2_000
 """Characters of one text in an answer."""
 
@@ -124,7 +126,7 @@ def _readable(answer: Any) -> Any:
     if isinstance(answer, str):
         text = without_paths(answer[: MAX_TEXT * 2])
         text = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
-        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        return "\n".join(map(printable, text.split("\n")))
     if isinstance(answer, list):
         return [_readable(part) for part in answer]
     if isinstance(answer, dict):
@@ -134,8 +136,11 @@ def _readable(answer: Any) -> Any:
 
 def _end_with(process: subprocess.Popen[bytes]) -> None:
     """End what a process has started as soon as it ends itself, since that may hold its output open."""
+    if hasattr(os, "waitid"):  # while it is not reaped, its number belongs to nobody else
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        _kill(process)
     process.wait()
-    _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -152,7 +157,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is not None:
         process.stdout.close()
-    _kill(process)
+    if process.returncode is None:
+        _kill(process)
     process.wait()
 
 

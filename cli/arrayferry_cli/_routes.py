@@ -52,10 +52,11 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         return ""
 
     failures = dict(zip(names, in_parallel(attempt, names), strict=True))
+    loaded = environment["ARRAYFERRY_PLUGINS"].split(",") if environment else []
     failing = {name: why for name, why in failures.items() if why}
     report = _find(source, target, timeout, environment, failing)
     for plugin in found["plugins"]:
-        if plugin["status"] == "broken" and "loading it failed" in plugin["problem"]:
+        if environment and plugin["status"] == "broken" and plugin["name"] not in loaded:
             why = f"the plugin {plugin['name']} is left out: {plugin['problem']}"
             known = {"name": plugin["name"], "installed": True, "problem": why}
             report.setdefault("unusable", []).append(known)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["Screen"]
+__all__ = ["OutputError", "Screen", "writing"]
 
 UNLIMITED = 100_000
 
@@ -33,6 +33,25 @@ STYLES = {
     "not loaded": "dim",
 }
 """How words are shown where they are the whole text of a cell."""
+
+
+class OutputError(Exception):
+    """The output cannot be written. The text says why."""
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Make another error of one that standard output raises, unless its reader has gone.
+
+    Raises:
+        OutputError: it cannot be written to.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(error.strerror or str(error)) from error
 
 
 class Screen:
@@ -76,7 +95,8 @@ class Screen:
         for number, line in enumerate(lines):
             line.rstrip()
             before = " " * (indent + (hang if number else 0)) if line else ""
-            self.console.print(Text(before) + line, soft_wrap=True)
+            with writing():
+                self.console.print(Text(before) + line, soft_wrap=True)
 
     def fail(self, text: str) -> None:
         """Print why nothing else is printed, on standard error."""
@@ -107,7 +127,8 @@ class Screen:
                 line.append(cell, style="dim" if header else STYLES.get(cell, ""))
                 line.append(" " * (width - len(cell) + 2))
             line.rstrip()
-            self.console.print(line, soft_wrap=True)
+            with writing():
+                self.console.print(line, soft_wrap=True)
 
     def _records(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> None:
         for row in rows:
@@ -120,7 +141,8 @@ class Screen:
 
     def data(self, value: Any) -> None:
         """Print JSON."""
-        sys.stdout.write(json.dumps(value, indent=2) + "\n")
+        with writing():
+            sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
     @contextmanager
     def working(self, text: str) -> Iterator[Any]:

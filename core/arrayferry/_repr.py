@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["MOST", "given", "never_raises", "shown"]
+__all__ = ["MOST", "given", "never_raises", "often", "printable", "shown"]
 
 MOST = 200
 """Characters of what is written of a tree."""
@@ -22,6 +23,19 @@ def shown(value: Any, most: int = 40) -> str:
         return f"<int of {value.bit_length()} bits>"
     text = repr(value[:most] if isinstance(value, (str, bytes)) else value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace characters that would break a line, control a terminal or cannot be written."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def often(count: int) -> str:
+    """Write how often something happened."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def given(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

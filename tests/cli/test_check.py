@@ -208,3 +208,14 @@ def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
     status, _, err = run("check", "mine")
     assert status == 2
     assert "pip install -e arrayferry-mine." in err
+
+
+def test_a_library_that_has_the_functions_of_numpy(run, only, installed):
+    only("numpy", "toy")
+    code = plugin("toy").replace(
+        "import numpy as np", "import numpy as np\nfrom numpy import array, asarray"
+    )
+    write_distribution(installed, "toy", code)
+    status, out, _ = run("check", "toy")
+    assert status == 0, out
+    assert "arrays were made by from_numpy() of the plugin" in out

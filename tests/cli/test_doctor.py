@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -186,7 +190,8 @@ def test_a_few_numbers_are_tried(run, only, installed, name):
     assert line in plugin(name)
     write_distribution(installed, name, plugin(name).replace(line, instead))
     only("numpy", name)
-    found = by_name(report(run, "--timeout", "8"), "libraries")[name]
+    limit = ("--timeout", "8") if name == "hangs" else ()
+    found = by_name(report(run, *limit), "libraries")[name]
     assert found["status"] == "not usable"
     assert words in found["problem"]
     assert f"Change Toy in {name}_plugin, or report it to its authors." in found["remedy"]
@@ -226,20 +231,58 @@ def test_a_name_of_a_built_in_one(run, only, installed):
     assert plugins["taken"]["remedy"].endswith("or uninstall arrayferry-taken.")
 
 
-START = "import subprocess, os\nsubprocess.Popen(['sleep', '654.5'])\n"
+START = """
+import os, subprocess
+started = subprocess.Popen(["sleep", "600"])
+with open(FILE, "a") as file:
+    print(started.pid, file=file)
+"""
 
 
 @pytest.mark.parametrize("name", ["aborts", "forks"])
-def test_no_process_is_left_behind(run, only, installed, name):
+def test_no_process_is_left_behind(run, only, installed, tmp_path, name):
     end = "os.abort()" if name == "aborts" else "os.fork()\n" + plugin(name)
-    write_distribution(installed, name, START + end)
+    write_distribution(installed, name, START.replace("FILE", repr(str(tmp_path / "pids"))) + end)
     only("numpy", name)
     status, out, _ = run("doctor")
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    assert "sleep 654.5" not in listed
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        wait_for_the_end_of(pid)
     if name == "aborts":
         assert "loading it failed: it crashed with SIGABRT" in out
         assert status == 1
+
+
+def wait_for_the_end_of(pid):
+    """Wait until a process that was killed has ended. It may stay a zombie, if nobody reaps it."""
+    state = Path(f"/proc/{pid}/stat")
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            if state.read_text().rpartition(") ")[2].startswith("Z"):
+                return
+        except FileNotFoundError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} still runs")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="there is no SIGTERM")
+def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
+    pids = tmp_path / "pids"
+    code = f"import os\nwith open({str(pids)!r}, 'a') as file:\n    print(os.getpid(), file=file)\n{HANG}"
+    write_distribution(installed, "hanging", code)
+    path = os.pathsep.join([str(installed), *sys.path])
+    env = {**os.environ, "ARRAYFERRY_PLUGINS": "hanging", "PYTHONPATH": path}
+    command = [sys.executable, "-m", "arrayferry", "doctor"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (pids.exists() and pids.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    for pid in map(int, pids.read_text().split()):
+        wait_for_the_end_of(pid)
 
 
 def test_nothing_is_left_in_this_folder(run, only, installed, tmp_path, monkeypatch):

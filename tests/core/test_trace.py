@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import decimal
 import gc
 import json
 import pickle
@@ -255,7 +254,6 @@ class Calling(af.Container):
 
 
 def test_a_conversion_within_another_one_is_not_timed_twice(register, monkeypatch):
-    import time
 
     register(Calling())
     clock = iter(range(100))
@@ -826,25 +824,25 @@ def test_the_table_in_a_notebook(shown):
     assert "<li>Round trip at" in text
 
 
-def test_the_call_that_took_longest(register):
-    class Slow(af.Backend):
-        name, package, array_types = "slow", "decimal", ("decimal.Decimal",)
+def test_the_call_that_took_longest(monkeypatch):
+    ticks = iter(range(10_000))
+    took = [0.05, *[0.001] * 9]
 
-        def to_numpy(self, x):
-            raise NotImplementedError
+    def clock():  # each call asks at its start and at its end
+        tick = next(ticks)
+        return tick + (took[tick // 2] if tick % 2 else 1.0)
 
-        def from_numpy(self, x, device=None):
-            if x[0] == 0:
-                time.sleep(0.05)
-            return decimal.Decimal(1)
-
-    register(Slow())
+    conversion = af.converter("torch")
+    value = {"x": np.ones(3), "y": np.ones(2)}
     with af.trace() as t:
-        for number in range(5):
-            af.convert({"x": np.full(3, number), "y": np.full(2, 1)}, "slow")
+        monkeypatch.setattr("arrayferry._conversion.observed.time.perf_counter", clock)
+        for _ in took:
+            conversion(value)
+        monkeypatch.undo()
     (row,) = t.rows
-    assert 0.05 <= row.slowest <= row.seconds
-    assert "one call took 5" in str(t.table())
+    assert row.slowest == pytest.approx(0.05)
+    assert row.seconds == pytest.approx(sum(took))
+    assert "one call took 50.0 ms" in str(t.table())
     assert t.to_dict()["rows"][0]["slowest"] == row.slowest
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import datetime
+import pathlib
 import pickle
 import types
 
@@ -76,6 +78,15 @@ def test_what_could_not_be_an_array_is_returned(value, unknown):
         assert to_torch([value, VALUES])[0] is value
 
 
+@pytest.mark.parametrize(
+    "base", [str, int, float, set, frozenset, datetime.date, ValueError, pathlib.PurePosixPath]
+)
+def test_kinds_of_data_of_python_are_not_refused(base):
+    made = type("Mine", (base,), {})
+    value = made(2020, 1, 1) if base is datetime.date else made()
+    assert af.convert(value, "torch", unknown="raise") is value
+
+
 def test_a_whole_value_that_is_no_array_can_be_refused():
     class Grid:
         shape = (2,)
@@ -92,7 +103,7 @@ def test_a_whole_value_that_is_no_array_can_be_refused():
                     af.NotAnArrayError, match="has this type among its array_types"
                 ) as info:
                     refuses(value)
-                assert ("Grid is not an array of a known" in str(info.value)) is own
+                assert ("Grid is no array of a known" in str(info.value)) is own
             assert refuses({"a": value, "x": VALUES})["a"] is value
             assert refuses(VALUES).tolist() == VALUES.tolist()
 

@@ -103,11 +103,11 @@ def _outline(module: ModuleType, package: str) -> dict[str, Any]:
 
 
 def _memory(array: Any) -> str:
-    """Tell whether an array can be written to."""
+    """Tell whether an array can be written to, "unknown" if not in the usual way."""
     try:
         array[...] = 0
     except Exception:
-        return "immutable"
+        return "unknown"
     return "writable"
 
 

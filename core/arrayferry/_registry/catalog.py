@@ -7,6 +7,7 @@ catalog, so that a conversion running in another thread never sees half of a cha
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
-from .discovery import LeftOut, is_built_in
+from .discovery import DISABLE, LeftOut, is_built_in
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
 
@@ -269,8 +270,10 @@ class Catalog:
         """Return the error for a name that nothing has."""
         import difflib
 
-        nearest = tuple(difflib.get_close_matches(name.lower(), self._names, n=3))
-        known = ", ".join(sorted(self._backends)) or "none, since no plugin is loaded"
+        names = [*self._names, *(part.name for part in self.left_out)]
+        nearest = tuple(difflib.get_close_matches(name.lower(), names, n=3))
+        disabled = f", since {DISABLE} is set" if DISABLE in os.environ else ""
+        known = ", ".join(sorted(self._backends)) or f"none: no plugin is loaded{disabled}"
         reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
         own = next((part for part in self.left_out if part.name == name), None)
         if own is not None:
@@ -288,8 +291,8 @@ class Catalog:
         names = list(dict.fromkeys(part.name for part in parts))
         if not names:
             return ""
-        more = f" and {len(names) - 3} others" if len(names) > 3 else ""
-        return f" Plugins that are left out: {', '.join(names[:3])}{more}."
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f" Left out are: {', '.join(names[:3])}{more}."
 
     def _remedy(self, to: Any) -> str:
         """Say what to write instead of an array or its class as a target."""

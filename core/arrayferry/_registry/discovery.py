@@ -26,6 +26,7 @@ from arrayferry._plugin.origin import Source
 from .checks import check_part
 
 __all__ = [
+    "DISABLE",
     "GROUP",
     "HOOKS",
     "LeftOut",
@@ -38,6 +39,7 @@ __all__ = [
 
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins"
+DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
 HOOKS: dict[str, type[Any]] = {
     "arrayferry_backends": Backend,
@@ -128,7 +130,7 @@ def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
             raise PluginError(
                 f"{hook} returned {item!r:.80}, where a {expected.__name__} is expected",
                 remedy=f"Return an instance, {item.__name__}()."
-                if isinstance(item, type)
+                if isinstance(item, type) and issubclass(item, expected)
                 else f"Return an instance of a subclass of arrayferry.{expected.__name__}.",
             )
         check_part(item)
@@ -161,13 +163,12 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
     Returns:
         The plugins that are installed but were not loaded.
     """
-    left_out = []
+    if os.environ.get(DISABLE, "") not in ("", "0"):
+        return []
+    left_out: list[LeftOut] = []
     points = sorted(
         set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
     )
-    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
-        why = "the plugin of that name is installed, but ARRAYFERRY_DISABLE_AUTOLOAD is set"
-        return [LeftOut(point.name, why, Plugin(point), False) for point in points]
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -197,7 +198,7 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
     """Say why a plugin was not loaded, and in which line of it."""
     if isinstance(error, PluginError):
-        return str(error)
+        return str(error).rstrip(".")
     top = point.module.partition(".")[0]
     frames = [
         (frame.f_code.co_filename, line)
@@ -205,7 +206,7 @@ def describe_failure(error: BaseException, point: EntryPoint) -> str:
         if str(frame.f_globals.get("__name__")).partition(".")[0] == top
     ]
     where = f", at {os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
-    return f"{describe_error(error)}{where}"
+    return f"{' '.join(describe_error(error).split()).rstrip(' .')}{where}"
 
 
 def _built_in(point: EntryPoint) -> bool:

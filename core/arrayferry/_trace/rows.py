@@ -6,8 +6,9 @@ import dataclasses
 from typing import Literal
 
 from arrayferry._conversion.crossings import How
+from arrayferry._repr import printable
 
-from .view import readable, short_file
+from .view import short_file
 
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
 
@@ -109,10 +110,10 @@ class TraceFinding:
 
 def place_text(file: str, line: int, function: str) -> str:
     """Write a line of code in short."""
-    function = readable(function)
+    function = printable(function)
     if not file:
         return function or "(unknown)"
-    name = f"{readable(short_file(file))}:{line}"
+    name = f"{printable(short_file(file))}:{line}"
     return name if function in ("", "<module>") else f"{name} in {function}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry._conversion.crossings import ArrayCrossing
 from arrayferry._observers import Place
+from arrayferry._repr import often
 from arrayferry._route.devices import memory_of
 
 from .rows import TraceFinding, place_text
@@ -90,7 +91,7 @@ class RoundTrips:
             goal, between, start = trip[6:]
             way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
             left = "" if out == place else f"; it left at {place_text(*out)}"
-            reason = f"an array came back to where it was, {way}, {_times(times)}{left}"
+            reason = f"an array came back to where it was, {way}, {often(times)}{left}"
             remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {goal[0]}."
             yield (
                 ("round trip", *trip),
@@ -107,7 +108,3 @@ def _key(x: Any, address: int, device: str) -> Any:
 
 def _where(library: str, device: str) -> str:
     return library if device in ("cpu", "") else f"{library} ({device})"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

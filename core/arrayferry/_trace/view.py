@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import shutil
 import sys
 import textwrap
 from typing import Any
 
 from arrayferry._errors import BackendUnavailableError
+from arrayferry._repr import often, printable
 
-__all__ = ["Table", "draw", "readable", "short_file"]
+__all__ = ["Table", "draw", "short_file"]
 
 LEAST_PLACE = 10
 """Characters that are left for a line of code, and its mark."""
@@ -111,7 +111,7 @@ class Table:
         parts = ["<table>", "<tr>", *named, "</tr>"]
         for row in self._rows:
             cells = self._cells(row, [])
-            where = readable(f"{row['file']}:{row['line']}") if row["file"] else ""
+            where = printable(f"{row['file']}:{row['line']}") if row["file"] else ""
             place = f'<span title="{html.escape(where)}">{html.escape(row["place"])}</span>'
             remarks = "<br>".join(map(html.escape, _remarks(row)))
             inside = [*map(html.escape, cells[:6]), html.escape(row["route"]), place, remarks]
@@ -192,14 +192,6 @@ def short_file(file: str) -> str:
     return os.path.basename(file)
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def readable(text: str) -> str:
-    """Replace characters that would break a line, control a terminal or cannot be written."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def _remarks(row: dict[str, Any]) -> list[str]:
     found = []
     if row["how"] == "mixed":
@@ -211,12 +203,8 @@ def _remarks(row: dict[str, Any]) -> list[str]:
         found.append(f"{row['failed']} failed")
     if row["route"].count(" -> ") > 1:
         found.append(f"by {row['route']}")
-    found += [f"{reason}, {_often(count)}" for reason, count in row["fallbacks"].items()]
+    found += [f"{reason}, {often(count)}" for reason, count in row["fallbacks"].items()]
     return found
-
-
-def _often(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _pair(row: dict[str, Any]) -> str:

@@ -7,9 +7,12 @@ such an object is the whole value, returning it unchanged would be a surprise, s
 from __future__ import annotations
 
 import array
+import datetime
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
+from numbers import Number
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +38,10 @@ _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
 _PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
 _BUFFERS = (memoryview, array.array)
 _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
+_PYTHONS = (
+    *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
+)  # fmt: skip
+"""Types whose subclasses nobody takes for arrays either."""
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 _UNITS = ("unit", "units")
 
@@ -53,7 +60,7 @@ def is_foreign(value: Any) -> bool:
 def is_plain(value: Any) -> bool:
     """Tell whether an object is data of Python or NumPy, such as text or a date, which nobody takes for an array."""
     cls = type(value)
-    return issubclass(cls, _PLAIN) or cls.__module__.partition(".")[0] in _HOMES
+    return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
 
 
 def has_own_attributes(value: Any) -> bool:
@@ -89,7 +96,7 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 def refuse_object(value: Any) -> NotAnArrayError:
     """Return the error for a whole value that is no array, and cannot become one."""
     return NotAnArrayError(
-        f"a value of type {_type_name(value)} is not an array of a known library, and holds none",
+        f"a value of type {_type_name(value)} is no array of a known library, nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
     )
 
