@@ -77,7 +77,7 @@ if TYPE_CHECKING:  # what is known of the result; read by type checkers only
 
     @overload
     def convert(
-        value: Unclear, to: Target | None = None, *, like: Any = None, device: Any = None,
+        value: Unclear, to: Target, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
     ) -> Any: ...  # fmt: skip
@@ -312,10 +312,16 @@ if TYPE_CHECKING:  # what is known of the result; read by type checkers only
         value: tuple[X, ...], to: ToDask, **options: Unpack[Plain]
     ) -> tuple[DaskArray, ...]: ...
     @overload
-    def convert(value: Leaf, to: Target | None = None, **options: Unpack[Keeping]) -> Leaf: ...
+    def convert(value: Leaf, to: Target, **options: Unpack[Keeping]) -> Leaf: ...
     @overload
     def convert(
-        value: V, to: Target | None = None, *, like: Any = None, device: Any = None,
+        value: V, to: Target, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Any: ...  # fmt: skip
+    @overload
+    def convert(
+        value: V, to: Target | None = None, *, like: Any, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
     ) -> Any: ...  # fmt: skip
@@ -451,7 +457,13 @@ if TYPE_CHECKING:
     def converter(to: ToDask, **options: Unpack[Plain]) -> Conversion[DaskArray]: ...
     @overload
     def converter(
-        to: Target | None = None, *, like: Any = None, device: Any = None,
+        to: Target, *, like: Any = None, device: Any = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+    ) -> Conversion[Any]: ...  # fmt: skip
+    @overload
+    def converter(
+        to: Target | None = None, *, like: Any, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
     ) -> Conversion[Any]: ...  # fmt: skip

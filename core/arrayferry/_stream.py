@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     @overload
     def stream(
-        value: Unclear, to: Target | None = None, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        value: Unclear, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse | None = None,
@@ -181,7 +181,14 @@ if TYPE_CHECKING:
     ) -> Stream[list[DaskArray]]: ...
     @overload
     def stream(
-        value: V, to: Target | None = None, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        value: V, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
+        block: int | None = None, client: Any = None, timeout: float | None = None,
+        copy: bool | None = None, narrowing: Narrowing = "checked",
+        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+    ) -> Stream[Any]: ...  # fmt: skip
+    @overload
+    def stream(
+        value: V, to: Target | None = None, *, like: Any, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse | None = None,

@@ -193,6 +193,11 @@ def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
 
 
 def mistakes(x: torch.Tensor, name: str) -> None:
+    af.convert(x)  # wrong
+    af.converter()  # wrong
+    af.stream(x)  # wrong
+    af.convert(x, like=x), af.converter(like=x), af.stream(x, like=x)
+    af.convert({"x": "text"})  # wrong
     af.covert(x, "jax")  # wrong
     arrayferry_gym.NumpyToJax(CartPoleEnv())  # wrong
     vector.NumpyToJax(CartPoleEnv())  # wrong
