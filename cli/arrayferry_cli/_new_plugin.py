@@ -182,7 +182,7 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
     lacking = sorted(arrayferry.STANDARD_DTYPES - set(held)) if held else []
     names = ", ".join(f'"{name}"' for name in lacking)
     values["dtypes"] = f"af.STANDARD_DTYPES - {{{names}}}" if lacking else "af.STANDARD_DTYPES"
-    writes = "    # Write write(self, array, value), too, if arrays are not written to by array[...] = value.\n\n"
+    writes = "    # Define write(self, array, value), too, if arrays are not written to by array[...] = value.\n\n"
     values["write"] = writes if values["memory"] == "writable" else ""
     paths = {
         "pyproject.toml.txt": "pyproject.toml",

@@ -135,7 +135,7 @@ class MemoryTests(BackendTests):
         written = self.read(array).tolist() != before.tolist()
         if memory == "writable":
             assert written, (
-                f"memory is 'writable', but an array could not be written to{failure}: write "
+                f"memory is 'writable', but an array could not be written to{failure}: define "
                 "write(self, array, value) in the test, or set memory to 'immutable' if arrays never change"
             )
         else:
