@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -388,6 +389,16 @@ def test_a_direct_converter_that_is_right_first(register, method):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
         assert conversion(seven).tolist() == [7, 7, 7]
     assert len(calls) == count
+
+
+def test_a_warning_that_is_an_error_changes_nothing(register):
+    register(BoxBackend())
+    register(type("Direct", (DirectToTorch,), {"convert": lambda *args: None})())
+    conversion = af.converter("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(4):
+            assert conversion([Box(X)])[0].tolist() == [0, 1, 2]
 
 
 def test_a_step_of_a_route_that_returns_something_else(register):

@@ -9,7 +9,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from arrayferry._errors import ArrayFerryError
-from arrayferry._registry.discovery import GROUP, Plugin, contributions, describe_failure
+from arrayferry._registry.discovery import (
+    GROUP,
+    Plugin,
+    contributions,
+    describe_failure,
+    is_disabled,
+)
 from arrayferry._registry.registry import default_registry
 
 __all__ = ["answer", "describe_point"]
@@ -22,7 +28,7 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
         names: the entry points to load; None for those that the environment allows.
     """
     chosen = os.environ.get("ARRAYFERRY_PLUGINS")
-    if os.environ.get("ARRAYFERRY_DISABLE_AUTOLOAD", "") not in ("", "0"):
+    if is_disabled():
         names = []
     elif names is None and chosen is not None:
         names = [name.strip() for name in chosen.split(",")]

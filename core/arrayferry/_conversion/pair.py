@@ -126,8 +126,8 @@ class _Direct:
         """Use it no more."""
         if not self.wrong:
             self.wrong = True
-            _warn(self.converter, f"{why}, so it is not used")
             self._forget()
+            _warn(self.converter, f"{why}, so it is not used")
 
     def takes(self, cls: type) -> bool:
         """Tell whether it converts arrays of exactly this type."""

@@ -7,7 +7,6 @@ catalog, so that a conversion running in another thread never sees half of a cha
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
-from .discovery import DISABLE, LeftOut, is_built_in
+from .discovery import DISABLE, LeftOut, is_built_in, is_disabled
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
 
@@ -272,7 +271,7 @@ class Catalog:
 
         names = [*self._names, *(part.name for part in self.left_out)]
         nearest = tuple(difflib.get_close_matches(name.lower(), names, n=3))
-        disabled = f", since {DISABLE} is set" if DISABLE in os.environ else ""
+        disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self._backends)) or f"none: no plugin is loaded{disabled}"
         reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
         own = next((part for part in self.left_out if part.name == name), None)

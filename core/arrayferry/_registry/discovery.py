@@ -35,6 +35,7 @@ __all__ = [
     "describe_failure",
     "discover",
     "is_built_in",
+    "is_disabled",
 ]
 
 GROUP = "arrayferry"
@@ -153,6 +154,11 @@ class LeftOut(NamedTuple):
     broken: bool
 
 
+def is_disabled() -> bool:
+    """Tell whether the environment says that no installed plugin is loaded."""
+    return os.environ.get(DISABLE, "") not in ("", "0")
+
+
 def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOut]:
     """Load the plugins of the entry-point group.
 
@@ -163,7 +169,7 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
     Returns:
         The plugins that are installed but were not loaded.
     """
-    if os.environ.get(DISABLE, "") not in ("", "0"):
+    if is_disabled():
         return []
     left_out: list[LeftOut] = []
     points = sorted(
