@@ -101,7 +101,9 @@ def _answers(
         try:
             message = _readable(json.loads(line))
         except ValueError:
-            raise NoAnswerError("it wrote to files that it had not opened") from None
+            message = None
+        if not isinstance(message, dict):
+            raise NoAnswerError("it wrote to files that it had not opened")
         if "end" in message:
             return
         if "failed" in message:
@@ -139,7 +141,9 @@ def _end_with(process: subprocess.Popen[bytes]) -> None:
     if hasattr(os, "waitid"):  # while it is not reaped, its number belongs to nobody else
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        _kill(process)
+    else:
+        process.wait()
+    _kill(process)
     process.wait()
 
 

@@ -285,6 +285,16 @@ def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
         wait_for_the_end_of(pid)
 
 
+@pytest.mark.parametrize("noise", [b"noise\\n", b"5\\n", b"[]\\n"])
+def test_a_library_that_writes_to_files_of_others(run, only, installed, noise):
+    code = f"import os\nfor number in range(3, 12):\n    try:\n        os.write(number, b'{noise.decode()}')\n    except OSError:\n        pass"
+    (installed / "rude_library.py").write_text(code)
+    write_distribution(installed, "rude", plugin("rude", "rude_library"))
+    only("numpy", "rude")
+    problem = by_name(report(run), "libraries")["rude"]["problem"]
+    assert problem == "importing rude_library failed: it wrote to files that it had not opened"
+
+
 def test_nothing_is_left_in_this_folder(run, only, installed, tmp_path, monkeypatch):
     writes = "open('LEFT', 'w').close()\n        return x.values"
     write_distribution(installed, "toy", plugin("toy").replace("return x.values", writes, 1))
