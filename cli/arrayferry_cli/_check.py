@@ -203,7 +203,7 @@ def show(report: dict[str, Any], screen: Screen) -> None:
             left = [test["name"] for test in each["tests"] if test["outcome"] == "not run"]
             among = ", test_to_numpy among them" if "test_to_numpy" in left else ""
             screen.say(
-                f"{len(left)} tests were not run{among}: they need arrays that go in, are recognised, and come out. Mend "
+                f"{len(left)} tests were not run{among}: they need arrays that go in, are recognised, and come out. Fix "
                 "that first.",
                 style="yellow",
                 indent=2,

@@ -110,9 +110,7 @@ def survey(timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
         failure = failures.get(point.name)
         if failure is not None:
             plugin = describe_point(point)
-            remedy = (
-                f"Mend {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
-            )
+            remedy = f"Fix {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
             plugin.update(status="broken", problem=failure, remedy=remedy)
             kept.append(plugin)
     return {**found, "plugins": sorted(kept, key=lambda plugin: plugin["name"])}, environment

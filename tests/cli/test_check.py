@@ -131,7 +131,7 @@ def test_a_plugin_that_is_left_out(run, installed):
     assert status == 1
     assert "ModuleNotFoundError: No module named 'not_there'" in out
     assert "not_there', at broken_plugin.py:1" in out
-    assert "Mend broken_plugin, or update or uninstall arrayferry-broken." in out
+    assert "Fix broken_plugin, or update or uninstall arrayferry-broken." in out
 
 
 def test_a_library_that_is_not_installed(run, installed):

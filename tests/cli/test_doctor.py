@@ -352,7 +352,7 @@ def test_plugins_that_fail(run, only, installed):
         assert words in line
         assert lines[lines.index(line) + 1].endswith("."), out  # what to do
     assert "arrayferry-working 1.0, entry point, loaded: working" in lines
-    assert "Mend failing_plugin, or update or uninstall arrayferry-failing." in lines
+    assert "Fix failing_plugin, or update or uninstall arrayferry-failing." in lines
     assert "\x1b" not in out
 
 
@@ -404,3 +404,12 @@ def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert run("doctor")[0] == 0
+
+
+def test_the_remedy_is_that_of_the_plugin(run, only, installed):
+    checks = "    def check(self):\n        return 'there is no licence'\n\n    def copy"
+    write_distribution(installed, "toy", plugin("toy").replace("    def copy", checks))
+    only("numpy", "toy")
+    toy = by_name(report(run), "libraries")["toy"]
+    assert "there is no licence" in toy["problem"]
+    assert toy["remedy"] is None

@@ -42,6 +42,7 @@ def _look(backend: Backend, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"importing {package}", f"Update or reinstall {package.partition('.')[0]}."
     problem = backend.problem()
     if problem is not None:
+        facts["remedy"] = None  # it has its own, if there is one
         raise problem
     top = importlib.import_module(package.partition(".")[0])
     facts["version"] = getattr(top, "__version__", None)

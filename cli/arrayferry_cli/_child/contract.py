@@ -27,12 +27,12 @@ DIRECT = "test_direct_converters_match_the_general_path"
 def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterator[dict[str, Any]]:
     """Yield the names of the tests, what is to be known, and the beginning and the outcome of each test.
 
-    The tests are run if three numbers go in and come out, since most would fail for the same reason if not.
+    The tests are run if a few numbers go in and come out, since most would fail for the same reason if not.
 
     Args:
         name: the name of a backend.
         done: tests to leave out.
-        tried: whether three numbers are known to go in and come out.
+        tried: whether a few numbers are known to go in and come out.
         only_direct: whether only direct converters are tested.
     """
     if importlib.util.find_spec("pytest") is None:
@@ -122,7 +122,7 @@ def _contract(tested: Backend) -> Any:
             case = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
             return self._call("from_numpy", values.copy(), what=case)
 
-        # The same tests, with three numbers.
+        # The same tests, with a few numbers.
 
         def try_array_types_exist(self) -> None:
             self.test_array_types_exist()

@@ -83,7 +83,7 @@ def _load(point: EntryPoint) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        remedy = f"Mend {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
+        remedy = f"Fix {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
         plugin.update(status="broken", problem=describe_failure(error, point), remedy=remedy)
         if isinstance(error, ArrayFerryError):
             plugin.update(problem=error.reason, remedy=error.remedy or remedy)
