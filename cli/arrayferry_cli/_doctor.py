@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, packages_dist
 from typing import Any
 
 from ._ask import NoAnswerError, ask, in_parallel
-from ._child.survey import describe_point
+from ._child.survey import describe_point, how_to_fix
 from ._screen import Screen
 
 __all__ = ["examine", "show", "survey"]
@@ -110,8 +110,7 @@ def survey(timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
         failure = failures.get(point.name)
         if failure is not None:
             plugin = describe_point(point)
-            remedy = f"Fix {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
-            plugin.update(status="broken", problem=failure, remedy=remedy)
+            plugin.update(status="broken", problem=failure, remedy=how_to_fix(plugin))
             kept.append(plugin)
     return {**found, "plugins": sorted(kept, key=lambda plugin: plugin["name"])}, environment
 

@@ -330,6 +330,7 @@ WRONG = {
     "a list": lambda x: [1.0],
     "an array of another library": lambda x: x.values,
     "its argument": lambda x: x,
+    "a number of NumPy": lambda x: x.values[0],
 }
 
 
@@ -416,7 +417,9 @@ def test_a_step_of_a_route_that_returns_something_else(register):
 
 
 @pytest.mark.parametrize("source", ["numpy", "torch", "boxes"])
-@pytest.mark.parametrize("made", [lambda x: x.copy(), lambda x: None, torch.from_numpy])
+@pytest.mark.parametrize(
+    "made", [lambda x: x.copy(), lambda x: None, lambda x: x[0], torch.from_numpy]
+)
 def test_a_backend_that_makes_something_else(register, source, made):
     register(
         backend(

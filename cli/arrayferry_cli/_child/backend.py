@@ -67,8 +67,7 @@ def _try_out(backend: Backend, dtypes: Any, change: str) -> Iterator[tuple[str, 
     values = np.array([[1, 0, 1], [0, 1, 0]], known[0])
     yield "from_numpy() of its plugin", change
     array = backend.from_numpy(values.copy())
-    kind = registry.kind(array)
-    if kind.backend is None or kind.backend.name != backend.name:
+    if not registry.kind(array).is_array_of(backend):
         raise ArrayFerryError(
             f"from_numpy() of its plugin returned {describe_value(array)}, which is none of its array_types, "
             f"{backend.array_types}, so its arrays are not recognised",

@@ -18,7 +18,7 @@ from arrayferry._registry.discovery import (
 )
 from arrayferry._registry.registry import default_registry
 
-__all__ = ["answer", "describe_point"]
+__all__ = ["answer", "describe_point", "how_to_fix"]
 
 
 def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -76,6 +76,12 @@ def describe_point(point: EntryPoint) -> dict[str, Any]:
     }
 
 
+def how_to_fix(plugin: dict[str, Any]) -> str:
+    """Say what to do about a plugin that cannot be loaded."""
+    module = plugin["module"].partition(":")[0]
+    return f"Fix {module}, or update or uninstall {plugin['distribution'] or 'it'}."
+
+
 def _load(point: EntryPoint) -> dict[str, Any]:
     plugin = describe_point(point)
     try:
@@ -83,7 +89,7 @@ def _load(point: EntryPoint) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        remedy = f"Fix {point.module}, or update or uninstall {plugin['distribution'] or 'it'}."
+        remedy = how_to_fix(plugin)
         plugin.update(status="broken", problem=describe_failure(error, point), remedy=remedy)
         if isinstance(error, ArrayFerryError):
             plugin.update(problem=error.reason, remedy=error.remedy or remedy)

@@ -21,7 +21,16 @@ from .alone import find_backend, only_plugins
 from .same import describe_type, describe_value
 from .samples import SIZES
 
-__all__ = ["FIX_DEVICE", "OWED", "BackendTests", "as_numpy", "convert", "converter", "usable"]
+__all__ = [
+    "FIX_DEVICE",
+    "OWED",
+    "BackendTests",
+    "as_numpy",
+    "convert",
+    "converter",
+    "library_of",
+    "usable",
+]
 
 _DTYPES = "def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}"
 OWED = {
@@ -90,6 +99,14 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
             f"paths of the array types of the library, such as ({name!r},)"
         )
     return found
+
+
+def library_of(array: Any) -> str:
+    """Return the name of the backend that an array is recognised as one of."""
+    try:
+        return backend_of(array).name
+    except NotAnArrayError:
+        return "no known library"
 
 
 def as_numpy(value: Any) -> Any:
@@ -213,11 +230,7 @@ class BackendTests:
 
     def _recognised(self, array: Any, who: str) -> None:
         """Check that an array is recognised as one of the backend."""
-        mine = self._backend
-        try:
-            found = backend_of(array).name
-        except NotAnArrayError:
-            found = "no known library"
+        mine, found = self._backend, library_of(array)
         if found == mine.name:
             return
         text = f"{who} returned {describe_value(array)}, which is recognised as an array of {found}, not of {mine.name}"

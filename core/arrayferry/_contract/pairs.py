@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from arrayferry._agnostic import agnostic
-from arrayferry._api import backend_of
-from arrayferry._errors import NotAnArrayError, describe_error
+from arrayferry._errors import describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.autodiff import Flat
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.converter import Converter
 from arrayferry._registry.registry import default_registry
 
-from .base import OWED, BackendTests, as_numpy, convert, converter
+from .base import OWED, BackendTests, as_numpy, convert, converter, library_of
 from .same import describe_type, describe_value, same
 from .samples import SHAPES, sample
 
@@ -130,10 +129,7 @@ class PairTests(BackendTests):
     def _check_result(
         self, what: str, x: Any, y: Any, source: Backend, target: Backend, copy: bool | None
     ) -> None:
-        try:
-            found = backend_of(y).name
-        except NotAnArrayError:
-            found = "no known library"
+        found = library_of(y)
         assert found == target.name, (
             f"{what}, returned a {describe_type(y)}, an array of {found}. Return one of {target.name}, or NotImplemented"
         )
@@ -174,7 +170,7 @@ class PairTests(BackendTests):
         for other in self._others():
             there = convert({"x": [self.make(values), "text"]}, other)
             fix = "Change to_numpy(), or the converter of the plugin that returned it"
-            found = backend_of(there["x"][0]).name
+            found = library_of(there["x"][0])
             assert found == other.name, f"an array to {other.name} became one of {found}. {fix}"
             assert there["x"][1] == "text", f"the text beside it became {there['x'][1]!r}. {fix}"
             back = convert(there, self._backend)

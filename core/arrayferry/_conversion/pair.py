@@ -470,8 +470,7 @@ class Pair:
         )
 
     def _is_of_target(self, y: Any) -> bool:
-        kind = self._kind_of(y)
-        return kind.is_array and (kind.backend is None or kind.backend.name == self.target.name)
+        return self._kind_of(y).is_array_of(self.target)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""

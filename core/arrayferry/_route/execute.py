@@ -336,10 +336,8 @@ class _Run:
             value = NotImplemented
         if value is NotImplemented or (copy and share_memory(held.value, before, value, after)):
             raise _NotHandledError(converter)
-        if not is_built_in(converter):
-            kind = self.kind_of(value)
-            if not kind.is_array or (kind.backend is not None and kind.backend.name != after.name):
-                raise _NotHandledError(converter)
+        if not is_built_in(converter) and not self.kind_of(value).is_array_of(after):
+            raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 
     def _by_dlpack(

@@ -234,40 +234,36 @@ class Trace:
             if not self._depth:  # it has ended since the conversion began
                 return
             self.calls += 1
-            touched: list[TraceRow] = []
-            parts: list[float] = []
-            avoidable: list[TraceRow] = []
+            touched: dict[int, TraceRow] = {}
+            spent: dict[int, float] = {}
+            avoidable = set()
             for crossing in crossings:
                 row = self._row(place, crossing)
+                touched[id(row)] = row
                 part = seconds * (crossing.nbytes + 4096) / weight
-                for index, other in enumerate(touched):
-                    if row is other:
-                        parts[index] += part
-                        break
-                else:
-                    touched.append(row)
-                    parts.append(part)
-                    row.calls += 1
+                spent[id(row)] = spent.get(id(row), 0.0) + part
                 row.arrays += 1
                 row.bytes += crossing.nbytes
-                row.seconds += part
                 setattr(row, crossing.how, getattr(row, crossing.how) + 1)
                 if crossing.avoidable is not None:
                     reason, remedy = crossing.avoidable
                     count_reason(row.avoidable, reason)
-                    if not any(row is other for other in avoidable):
-                        avoidable.append(row)
-                        row.avoidable_calls += 1
+                    avoidable.add(id(row))
                     if len(self._remedies) < MAX_ROWS:
                         self._remedies[reason] = remedy
                 if crossing.nbytes and crossing.after is not None:
                     self._trips.follow(place, crossing)
-            for row, part in zip(touched, parts, strict=True):
-                row.slowest = max(row.slowest, part)
+            for number, row in touched.items():
+                row.calls += 1
+                row.seconds += spent[number]
+                row.slowest = max(row.slowest, spent[number])
+                row.avoidable_calls += number in avoidable
+            rows = list(touched.values())
             for note in notes:
-                pair = (note.source, note.target)
-                about = [row for row in touched if (row.source, row.target) == pair]
-                count_reason((about or touched)[0].fallbacks, note.reason)
+                about = [
+                    row for row in rows if (row.source, row.target) == (note.source, note.target)
+                ]
+                count_reason((about or rows)[0].fallbacks, note.reason)
 
     def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
         """Count a conversion that raised an error. Conversions call it.

@@ -48,3 +48,8 @@ class Kind:
     def is_array(self) -> bool:
         """Whether it is an array, or a number of NumPy's."""
         return self.what in ("array", "objects", "scalar")
+
+    def is_array_of(self, backend: Backend) -> bool:
+        """Whether it is an array of a backend, or a number of NumPy's where that is NumPy."""
+        own = "numpy" if self.backend is None else self.backend.name
+        return self.is_array and own == backend.name
