@@ -164,8 +164,6 @@ class DaskBackend(Backend):
         return _on_host(found)
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
-        import numpy as np
-
         futures = [x for x in xs if is_future(x)]
         waiting = [x for x in xs if not is_future(x)]
         failed = [_failure(x) for x in xs]
@@ -173,15 +171,17 @@ class DaskBackend(Backend):
             return failed
         computed, gathered = iter(_compute(waiting)), iter(_gather(futures))
         values = [next(gathered) if is_future(x) else next(computed) for x in xs]
+        seen: set[int] = set()  # Dask computes equal arrays to one object
         for index, x in enumerate(xs):
             if registry.kind(x).is_array:
+                again = id(values[index]) in seen
+                seen.add(id(values[index]))
                 try:
                     found = _read(values[index])
+                    fresh = found is values[index] and not again and _is_finished(x, found)
+                    values[index] = _owned(found, fresh=fresh)
                 except ConversionError as error:
-                    found = error
-                else:  # what is persisted is in the graph too
-                    found = np.array(found) if isinstance(found, np.ndarray) else _owned(found, x)
-                values[index] = found
+                    values[index] = error
         return values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -408,16 +408,51 @@ def _read(values: Any) -> Any:
     return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
 
 
-def _owned(values: Any, x: Any) -> Any:
-    """Return what an array was computed to, on a GPU perhaps, in memory that no graph holds."""
+def _is_finished(x: Any, values: Any) -> bool:
+    """Tell whether Dask itself put the values of an array into memory that no graph and no worker holds."""
+    import numpy as np
+    from dask.array import Array
+
+    if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
+        return False
+    if x.npartitions > 1 or not isinstance(values, np.ndarray):
+        return bool(x.npartitions > 1)
+    finish, arguments = x.__dask_postcompute__()  # older versions return an only block as it is
+    block = np.empty(1)
+    return not np.shares_memory(finish([block], *arguments), block)
+
+
+def _owned(values: Any, *, fresh: bool) -> Any:
+    """Return what an array was computed to in memory that nobody else holds, on a GPU perhaps.
+
+    Args:
+        values: the result.
+        fresh: whether it is already.
+    """
+    import numpy as np
+
+    if isinstance(values, np.ndarray):
+        return values if fresh and _is_alone(values) else np.array(values)
     backend = backend_of(values)
     if backend.name == "cupy":
         import cupy
 
         # blocks are computed on streams of other threads
         cupy.cuda.Device(values.device.id).synchronize()
-    alone = x.npartitions == 1 and backend.memory == "writable"
-    return _written(backend.copy(values)) if alone else values
+    alone = fresh or backend.memory != "writable"
+    return values if alone else _written(backend.copy(values))
+
+
+def _is_alone(values: Any) -> bool:
+    """Tell whether an array may be written to, and keeps no more alive than itself, as a message of a worker."""
+    import numpy as np
+
+    whole = values if values.base is None else values.base
+    return (
+        type(whole) is np.ndarray
+        and bool(whole.flags.owndata and values.flags.writeable)
+        and whole.nbytes <= values.nbytes + values.nbytes // 8
+    )
 
 
 def _on_host(values: Any, sparse: Any = None) -> Any:
@@ -575,9 +610,7 @@ class DaskToCupy(Converter):
         (values,) = _compute([x])
         if not isinstance(values, cupy.ndarray):  # whatever its meta says
             return convert(_read(values), "cupy", device=device, copy=True)
-        with cupy.cuda.Device(values.device.id) as gpu:
-            gpu.synchronize()
-            return _written(values.copy())
+        return _owned(values, fresh=_is_finished(x, values))
 
 
 class CupyToDask(Converter):

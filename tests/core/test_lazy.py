@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 import time
+import tracemalloc
 
 import dask
 import dask.array as da
@@ -722,3 +724,154 @@ def test_what_is_persisted_is_not_shared():
     y = af.convert(kept, "torch")
     y.fill_(7)
     assert af.convert(kept, "torch").tolist() == [1, 1, 1, 1]
+
+
+# Memory.
+
+
+def most_memory(function):
+    """Return how much memory NumPy and Python take at most while a function runs, and its result."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        result = function()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+LARGE = np.zeros(2**20)
+NEW_DASK = dask.__version__ >= "2025"
+"""Dask itself copies an array of one block when it is computed."""
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}], ids=["copy=None", "copy=True"])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    "chunks", [2**17, pytest.param(-1, marks=pytest.mark.skipif(not NEW_DASK, reason="it copies"))]
+)
+@pytest.mark.parametrize("kind", ["source", "persisted"])
+def test_computing_takes_no_more_memory_than_by_hand(kind, chunks, to, options):
+    x = da.from_array(LARGE, chunks=chunks)
+    with dask.config.set(scheduler="synchronous"):  # threads may keep a result for a moment
+        x = x.persist() if kind == "persisted" else x
+        by_hand, _ = most_memory(x.compute)
+        for value in (x, {"k": [x]}):
+            taken, found = most_memory(lambda value=value: af.convert(value, to, **options))
+            assert taken < by_hand + LARGE.nbytes / 2
+            del found
+
+
+def held_by_hand():
+    """Return arrays whose blocks somebody holds, and what is held."""
+    for chunks in (4, 2):
+        memory = np.zeros(4)
+        yield da.from_array(memory, chunks=chunks, name=False), memory
+        blocks = np.zeros(4)
+        graph = {("held", n): blocks[n * chunks : (n + 1) * chunks] for n in range(4 // chunks)}
+        yield da.Array(graph, "held", ((chunks,) * (4 // chunks),), meta=blocks), blocks
+        cached = np.zeros(4)
+
+        def same(block, info, cached=cached, chunks=chunks):
+            at = info[0]["chunk-location"][0] * chunks
+            return cached[at : at + chunks]
+
+        yield (
+            da.ones(4, chunks=chunks).map_blocks(
+                lambda block, block_info=None, same=same: same(block, block_info), dtype=float
+            ),
+            cached,
+        )
+
+
+@pytest.mark.parametrize("blocks", [None, "torch"])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+def test_what_is_computed_is_held_by_nobody(to, scheduler, blocks):
+    for x, memory in held_by_hand():
+        if blocks is not None:
+            x = to_dask(x, blocks=blocks)
+        with dask.config.set(scheduler=scheduler):
+            for value in (x, x.persist()):
+                found = af.convert([value, value[:], value.copy(), value], to)
+                for number, y in enumerate(found):
+                    y += 1 + number
+                assert [float(y[0]) for y in found] == [1, 2, 3, 4]
+                assert not memory.any()
+                assert not np.asarray(value.compute()).any()
+
+
+def test_a_cache_of_dask_does_not_see_what_is_written():
+    class Keeping(dask.callbacks.Callback):
+        def __init__(self):
+            super().__init__(posttask=lambda key, value, *_: kept.update({key: value}))
+
+    kept = {}
+    for chunks in (4, 2):
+        x = da.zeros(4, chunks=chunks) + 0
+        for _ in range(2):
+            with Keeping():
+                y = af.convert(x, "torch")
+            assert not y.any()
+            y += 1
+
+
+def test_a_subclass_of_dask_may_keep_what_it_finishes():
+    class Keeping(da.Array):
+        def __dask_postcompute__(self):
+            return (lambda blocks: held), ()
+
+    held = np.zeros(4)
+    plain = da.zeros(4, chunks=2)
+    x = Keeping(plain.dask, plain.name, plain.chunks, meta=held)
+    af.convert(x, "torch").fill_(7)
+    assert not held.any()
+
+
+def test_a_small_part_of_a_message_keeps_nothing_else_alive(clients):
+    large, small = af.convert([da.zeros(2**16, chunks=2**15), da.zeros(8, chunks=4)], "numpy")
+    for y in (large, small):
+        whole = y if y.base is None else y.base
+        assert whole.nbytes <= 1.2 * y.nbytes
+        y += 1
+
+
+def test_on_workers_in_this_process_nothing_is_shared():
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for blocks in (None, "torch"):
+            for chunks in (4, 2):
+                x = da.zeros(4, chunks=chunks) + 0
+                kept = client.persist(x if blocks is None else to_dask(x, blocks=blocks))
+                future = client.compute(kept)
+                lazy = dask.delayed(lambda y: y)(kept)
+                first = af.convert([kept, future, lazy, kept], "torch")
+                for y in first:
+                    y += 1
+                assert [y.tolist() for y in first] == [[1] * 4] * 4
+                again = af.convert([kept, future, lazy], "numpy")
+                assert not any(y.any() for y in again)
+
+
+def test_a_plugin_that_keeps_what_it_computes_is_not_written_through(register):
+    class Held:
+        dtype, shape = np.dtype("float32"), (3,)
+
+    class Keeping(Promises):
+        name = "keeping"
+        array_types = (f"{__name__}.Held",)
+        deferred_types = ()
+
+        def compute(self, xs):
+            return [held for _ in xs]
+
+    held = torch.zeros(3)
+    globals()["Held"] = Held
+    Held.__module__, Held.__qualname__ = __name__, "Held"
+    register(Keeping())
+    af.convert([Held()], "torch")[0].fill_(7)
+    assert not held.any()

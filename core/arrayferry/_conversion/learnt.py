@@ -141,20 +141,24 @@ class Learnt:
         """Tell whether a value is deferred, and stays so within its library."""
         return kind.what == "deferred" and kind.backend is self.target
 
-    def convert_computed(self, value: Any, path: str) -> Any:
+    def convert_computed(self, value: Any, path: str, fresh: bool) -> Any:
         """Convert what a lazy array or a deferred value was computed to, into memory that nobody else holds.
 
         Args:
             value: the result.
             path: its place in the tree.
+            fresh: whether nobody else holds its memory. If not, whoever computed it may have kept it.
         """
-        if self._computed is None:  # whoever computed it may have kept it
-            options = self.options._replace(copy=True)
-            self._computed = Learnt(self.catalog, self.target, options, self._kind_of)
-            self._computed._computed = self._computed
+        learnt = self
+        if not fresh:
+            if self._computed is None:
+                options = self.options._replace(copy=True)
+                self._computed = Learnt(self.catalog, self.target, options, self._kind_of)
+                self._computed._computed = self._computed
+            learnt = self._computed
         try:
             tree = Tree(value, self._kind_of, self.options, whole=not path)
-            return tree.build(self._computed._convert_arrays(tree))
+            return tree.build(learnt._convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
             raise

@@ -178,7 +178,8 @@ class Pair:
         target: the backend of the results.
         options: the options.
         kind_of: tells what a value is.
-        convert_computed: converts what something was computed to, given its place in the tree.
+        convert_computed: converts what something was computed to, given its place in the tree, and whether nobody
+            else holds it.
         forget: called when code that was written with this pair must not be used any more.
     """
 
@@ -189,7 +190,7 @@ class Pair:
         target: Backend,
         options: Options,
         kind_of: Callable[[Any], Kind],
-        convert_computed: Callable[[Any, str], Any],
+        convert_computed: Callable[[Any, str, bool], Any],
         forget: Callable[[], None],
     ) -> None:
         self.catalog = catalog
@@ -296,16 +297,19 @@ class Pair:
         results = list(xs)
         together, others = self.check(xs, path_of)
         converted: dict[int, Any] = {}  # what is deferred and in two places stays one
+        seen: set[int] = set()  # and what is an array has memory of its own in each
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             if value is _KEPT:
                 continue
             x = xs[index]
             if self._is_deferred(x):
                 if id(x) not in converted:
-                    converted[id(x)] = self._convert_computed(value, path_of(index))
+                    converted[id(x)] = self._convert_computed(value, path_of(index), False)
                 results[index] = converted[id(x)]
             elif self._computes and _is_no_numpy_array(value) and self._kind_of(value).is_array:
-                results[index] = self._convert_computed(value, path_of(index))
+                fresh = id(value) not in seen and self._is_fresh(value)
+                seen.add(id(value))
+                results[index] = self._convert_computed(value, path_of(index), fresh)
             else:
                 convert = functools.partial(self.fallback, values=value)
                 results[index] = self._located(convert, x, index, path_of)
@@ -348,6 +352,11 @@ class Pair:
         if self._is_sparse(x):
             return False
         return self._executor.check(x) or self._computes
+
+    def _is_fresh(self, value: Any) -> bool:
+        """Tell whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
+        backend = self._kind_of(value).backend
+        return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 
     def _is_deferred(self, x: Any) -> bool:
         return self._kind_of(x).what == "deferred"
