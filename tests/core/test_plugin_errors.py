@@ -737,3 +737,129 @@ def test_quantities_are_refused():
         assert af.convert(x, "numpy") is x
     for kept in (np.asmatrix(X), X.view(np.recarray), X.view(type("Own", (np.ndarray,), {}))):
         assert af.convert(kept, "torch").ravel().tolist() == [0, 1, 2]
+
+
+CALLS = {
+    "alone": lambda: af.convert(X, "boxes"),
+    "in a tree": lambda: af.convert({"a": [X]}, "boxes"),
+    "copied": lambda: af.convert(X, "boxes", copy=True),
+    "on a device": lambda: af.convert(X, "boxes", device="cpu"),
+    "like": lambda: af.convert(X, like=Box(X)),
+    "a number": lambda: af.convert(3, "boxes", scalars="convert"),
+    "a number of NumPy": lambda: af.convert(np.float32(3), "boxes"),
+    "a subclass": lambda: af.convert(X.view(np.recarray), "boxes"),
+    "an argument": lambda: af.agnostic("boxes")(lambda x: x)(X),
+    "a stream": lambda: list(af.stream(X, "boxes", block=2)),
+}
+
+
+@pytest.mark.parametrize("shares", [False, None, True])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_backend_that_returns_its_argument(register, call, shares):
+    """The NumPy array is no array of the library, although nothing was done to it."""
+    register(backend(from_numpy=lambda self, x, device=None: x, from_numpy_shares=shares))
+    for _ in range(3):
+        with pytest.raises(
+            af.ConversionError,
+            match=r"from_numpy\(\) of the backend 'boxes' returned a numpy\..*array of .*, which is an array of numpy",
+        ):
+            CALLS[call]()
+
+
+def test_a_converter_keeps_saying_that_an_argument_was_returned(register):
+    register(backend(from_numpy=lambda self, x, device=None: x, from_numpy_shares=False))
+    conversion = af.converter("boxes")
+    for _ in range(5):
+        with pytest.raises(af.ConversionError, match=r"from_numpy\(\) of the backend 'boxes'"):
+            conversion([X, {"b": X}])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "U3", "M8[s]"])
+@pytest.mark.parametrize("options", [{}, {"narrowing": "allow"}, {"narrowing": "forbid"}])
+def test_a_misspelt_dtype(register, dtype, options):
+    register(backend(dtypes=lambda self: {"flaot32", "int32"}))
+    x = np.zeros(2, dtype)
+    for value in (x, [x]):
+        with pytest.raises(
+            af.UnsupportedDtypeError,
+            match=r"dtypes\(\) of the backend 'boxes' names 'flaot32', which no dtype has",
+        ):
+            af.convert(value, "boxes", **options)
+        assert af.convert(value, "boxes", unsupported="keep", **options) is not None
+    assert af.convert(np.ones(2, "int32"), "boxes").values.dtype == np.int32
+
+
+def test_a_dtype_that_is_narrowed_because_it_is_misspelt(register):
+    register(backend(dtypes=lambda self: {"float32", "flaot64"}, name="boxes2"))
+    with pytest.warns(
+        af.PluginWarning,
+        match=r"dtypes\(\) of the backend 'boxes2' names 'flaot64', .* so float64 counts as missing",
+    ):
+        assert af.convert(np.ones(2), "boxes2").values.dtype == np.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert af.convert(np.ones(3), "boxes2").values.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "names", [{"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"}]
+)
+def test_dtypes_that_numpy_does_not_have_are_no_fault(register, names):
+    sys.modules["boxlib"].quint8 = object()
+    register(backend(dtypes=lambda self: names))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert af.convert(np.ones(2), "boxes").values.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np.float32, ["float32"], ("float32",), {"float32": 1}, "float32", [np.float32, np.int8]],
+)
+def test_dtypes_in_whatever_way(register, held):
+    held = [held] if isinstance(held, type) else held
+    register(backend(dtypes=lambda self: held))
+    assert af.convert(np.ones(2), "boxes").values.dtype == np.float32
+
+
+def test_dtypes_that_are_no_names(register):
+    register(backend(dtypes=lambda self: 3))
+    with pytest.raises(
+        af.ConversionError, match=r"dtypes\(\) of the backend 'boxes' returned a int"
+    ):
+        af.convert(X, "boxes")
+
+
+def native_only(self, x, device=None):
+    torch.from_numpy(x)  # which refuses other byte orders
+    return Box(x)
+
+
+@pytest.mark.parametrize("options", [{"copy": True}, {"device": "cpu", "copy": True}])
+def test_values_in_another_byte_order(register, options):
+    """What `to_numpy` returned is made ready for `from_numpy`, also within the library."""
+    register(backend(to_numpy=lambda self, x: x.values.astype(">f4"), from_numpy=native_only))
+    for target in ("boxes", "torch", "jax"):
+        found = af.convert([Box(X)], target, **options)[0]
+        assert np.asarray(found.values if target == "boxes" else found).tolist() == [0, 1, 2]
+
+
+def test_moving_values_in_another_byte_order(register):
+    class Moves(BoxBackend):
+        def to_numpy(self, x):
+            return x.values.astype(">f4")
+
+        def from_numpy(self, x, device=None):
+            made = native_only(self, x)
+            made.device = device or "cpu"
+            return made
+
+        def devices(self):
+            return ("cpu", "box:1")
+
+        def device_of(self, x):
+            return getattr(x, "device", "cpu")
+
+    register(Moves())
+    found = af.convert(Box(X), "boxes", device="box:1")
+    assert (found.device, found.values.tolist()) == ("box:1", [0, 1, 2])

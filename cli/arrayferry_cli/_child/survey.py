@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from arrayferry import Container, Converter
 from arrayferry._errors import ArrayFerryError
 from arrayferry._registry.discovery import (
     GROUP,
@@ -47,7 +48,7 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
         for plugin in plugins:
             if plugin["status"] == "loaded" and _is(plugin, part.who):
                 home = plugin["distribution"] or plugin["module"]
-                remedy = f"Give it other names, or list the other backend in its `replaces`, or uninstall {home}."
+                remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=part.why, remedy=remedy)
     plugins += _registered(plugins, list(backends), [source.name for source in sources])
     yield {
@@ -85,7 +86,7 @@ def how_to_fix(plugin: dict[str, Any]) -> str:
 def _load(point: EntryPoint) -> dict[str, Any]:
     plugin = describe_point(point)
     try:
-        given = contributions(point.load(), point.name)
+        answers = contributions(point.load(), point.name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -95,11 +96,16 @@ def _load(point: EntryPoint) -> dict[str, Any]:
             plugin.update(problem=error.reason, remedy=error.remedy or remedy)
         return plugin
     plugin["status"] = "loaded"
-    plugin["backends"] = [part.name for part in given["arrayferry_backends"]]
-    plugin["converters"] = [f"{c.source} -> {c.target}" for c in given["arrayferry_converters"]]
-    plugin["containers"] = [type(part).__qualname__ for part in given["arrayferry_containers"]]
-    plugin["sources"] = [part.name for part in given["arrayferry_sources"]]
+    for answer in answers:
+        key = answer.hook.removeprefix("arrayferry_")
+        plugin[key] += [_name(part) for part in answer.parts]
     return plugin
+
+
+def _name(part: Any) -> str:
+    if isinstance(part, Converter):
+        return f"{part.source} -> {part.target}"
+    return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
 
 
 def _is(plugin: dict[str, Any], who: object) -> bool:

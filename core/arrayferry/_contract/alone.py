@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from arrayferry._errors import PluginWarning
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
-from arrayferry._registry.discovery import GROUP, HOME
+from arrayferry._registry.discovery import GROUP, is_ours
 from arrayferry._registry.registry import default_registry
 
 __all__ = ["find_backend", "only_plugins"]
@@ -44,12 +44,12 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     parts = (tested, *map(find_backend, others))
     wanted = {_top(type(part).__module__) for part in parts}
     homes = {_home(p) for p in points if _top(p.module) in wanted}
-    kept = [p for p in points if _top(p.module) in wanted | {HOME} or _home(p) in homes]
+    ours = is_ours()
     before = os.environ.get(_VARIABLE)
     if before is not None:
         chosen = [name.strip() for name in before.split(",")]
         points = [point for point in points if point.name in chosen]
-    kept = [p for p in points if _top(p.module) in wanted | {HOME} or _home(p) in homes]
+    kept = [p for p in points if ours(p) or _top(p.module) in wanted or _home(p) in homes]
     if len(kept) == len(points):
         yield
         return

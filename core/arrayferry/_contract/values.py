@@ -10,7 +10,7 @@ import numpy as np
 
 from arrayferry import _api
 from arrayferry._errors import ConversionError, UnsupportedDtypeError, describe_error
-from arrayferry._route.dtypes import dtype_named, kind_of
+from arrayferry._route.dtypes import dtype_named, kind_of, unknown_dtypes
 
 from .base import OWED, BackendTests, convert
 from .classes import any_exists, array_classes
@@ -60,12 +60,8 @@ class ValueTests(BackendTests):
         assert not isinstance(supported, str), (
             f"dtypes() returned the text {supported!r}. Return a set of names, such as {{'float32'}}"
         )
-        unknown = sorted(
-            str(name)
-            for name in supported
-            if not isinstance(name, str)
-            or (dtype_named(name) is None and not _is_of_ml_dtypes(name))
-        )
+        unknown = unknown_dtypes([n for n in supported if isinstance(n, str)])
+        unknown += [str(name) for name in supported if not isinstance(name, str)]
         assert not unknown, (
             f"dtypes() names {', '.join(unknown)}, which neither NumPy nor ml_dtypes has. Return names as "
             "numpy.dtype(x).name spells them, such as 'float32'"
@@ -288,10 +284,3 @@ class ValueTests(BackendTests):
             raise AssertionError(f"text became a {describe_type(found)}. {fix}")
         kept = convert(text, self._backend, unsupported="keep")
         assert kept is text, f'unsupported="keep" made a {describe_type(kept)} of text. {fix}'
-
-
-def _is_of_ml_dtypes(name: str) -> bool:
-    """Tell whether a name can be that of a dtype of ml_dtypes, which may not be installed."""
-    return name.startswith(
-        ("bfloat", "float8", "float6", "float4", "int2", "int4", "uint2", "uint4")
-    )

@@ -446,7 +446,7 @@ class Pair:
             if values is None and self._is_sparse(x):
                 return self._from_dense(x)
             y = self._executor.run(x, without=self._without, values=values)
-            return y if y is x else self._recognised(y)
+            return y if self._same and y is x else self._recognised(y)
         except UnsupportedDtypeError:
             if self.options.unsupported == "keep":
                 return x
@@ -486,6 +486,13 @@ class Pair:
         if self._is_of_target(y):
             return y
         target, method = self.target, self._last_method()
+        backend = self._kind_of(y).backend
+        if backend is not None:
+            raise ConversionError(
+                f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
+                f"{backend.name}",
+                remedy=f"{method} is wrong. Report this to the author of the plugin.",
+            )
         raise ConversionError(
             f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
             f"array_types {target.array_types}",

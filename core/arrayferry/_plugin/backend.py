@@ -61,7 +61,7 @@ class Backend(Origin):
         dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be exchanged by DLPack.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
-        replaces: names of backends that this one replaces, if both are installed.
+        replaces: names of backends and sources that this one replaces, if both are installed.
         deferred_types: dotted paths of types of values that are no arrays, but computed to something that
             may be or hold some, such as Dask's `Delayed`. They are computed together with its arrays.
         autodiff: how the library differentiates, None if gradients cannot cross.
@@ -87,7 +87,6 @@ class Backend(Origin):
     aliases: tuple[str, ...] = ()
     from_numpy_shares: bool | None = None
     item_types: tuple[str, ...] = ()
-    replaces: tuple[str, ...] = ()
     deferred_types: tuple[str, ...] = ()
     autodiff: Autodiff | None = None
 
@@ -158,7 +157,7 @@ class Backend(Origin):
 
     def to_device(self, x: Any, device: Any) -> Any:
         """Move an array to another device of the same library. The default goes through the host."""
-        return self.from_numpy(self.to_numpy(x), device)
+        return self.from_numpy(_native(self.to_numpy(x)), device)
 
     def fence(self, x: Any) -> Callable[[], bool] | None:
         """Return a function that tells whether the work that was queued for an array up to now is done.
@@ -193,7 +192,7 @@ class Backend(Origin):
         """Return an array of equal values in memory that nobody else holds, on the same device."""
         import numpy
 
-        return self.from_numpy(numpy.array(self.to_numpy(x)), self.device_of(x))
+        return self.from_numpy(_native(numpy.array(self.to_numpy(x))), self.device_of(x))
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
@@ -268,6 +267,14 @@ class Backend(Origin):
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that a compiler of the library does not look into, but calls as it is."""
         return function
+
+
+def _native(x: Any) -> Any:
+    """Return a NumPy array in native byte order, as `from_numpy` takes it."""
+    import numpy
+
+    x = numpy.asarray(x)
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 Target = str | ModuleType | Backend

@@ -30,6 +30,7 @@ class Origin(ABC):
     memory: Memory = "writable"
     to_numpy_shares: bool | None = None
     dlpack_devices: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
 
     @abstractmethod
     def to_numpy(self, x: Any) -> Any:
@@ -180,6 +181,7 @@ class Source(Origin):
             they are read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
             memory that nobody else holds (False), or it depends (None).
+        replaces: names of sources that this one replaces, if both are installed.
 
     Example:
         >>> import arrayferry as af

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType, ModuleType, NoneType
+from types import ModuleType, NoneType
 from typing import Any
 
 from arrayferry._errors import PluginWarning, UnknownBackendError, describe_error
@@ -20,11 +20,12 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin, Source
 from arrayferry._plugin.types import resolve_type, resolve_types
-from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
+from .backends import Backends
+from .claims import Claims
 from .discovery import DISABLE, LeftOut, is_built_in, is_disabled
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
@@ -58,82 +59,35 @@ class _Types:
         self.missing: set[str] = set()
         self.pytrees = pytrees_are_known()
 
-    def add(self, entry: Any, parts: dict[type, Any], part: Any) -> None:
-        """Note which part handles a type, if that has been imported and is not handled by an earlier one."""
+    def add(self, entry: Any, parts: dict[type, Any], part: Any) -> Any:
+        """Note which part handles a type, if that has been imported. Return the earlier one that does already."""
         found = resolve_type(entry)
         if found is None:
             self.missing.add(entry)
-        else:
-            parts.setdefault(found, part)
-
-
-class Backends(Mapping[str, Backend]):
-    """Backends by name. It cannot be changed."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, held: Mapping[str, Backend]) -> None:
-        self._held = MappingProxyType(held)
-
-    def __getitem__(self, name: str) -> Backend:
-        return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self._held)
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self, **other}
-
-    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**other, **self}
-
-    def copy(self) -> dict[str, Backend]:
-        """Return them as a dict."""
-        return dict(self._held)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._held)
-
-    @never_raises
-    def __repr__(self) -> str:
-        known = [
-            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
-        ]
-        return f"<Backends: {', '.join(known) or 'none'}>"
-
-
-def _installed(backend: Backend) -> bool:
-    try:
-        return backend.installed
-    except Exception:
-        return False
+            return None
+        holder = parts.setdefault(found, part)
+        return None if holder is part else holder
 
 
 class Catalog:
-    """The backends, converters and containers that are registered at one moment.
+    """The backends, converters, containers and sources that are registered at one moment.
 
     Attributes:
-        left_out: plugins that are installed but not used, and backends.
+        left_out: plugins that are installed but not used, and backends and sources of them.
         kinds: what types are to a conversion.
         routes: the routes that were found.
     """
 
     def __init__(self) -> None:
         self._backends: dict[str, Backend] = {}
-        self._names: dict[str, str] = {}
-        self._owners: dict[str, object] = {}
-        self._paths: dict[str, str] = {}
+        self._claims = Claims()
+        self._ranks: dict[int, int] = {}  # by the id of the part
         self._converters: tuple[Converter, ...] = ()
         self._containers: tuple[Container, ...] = ()
         self._sources: tuple[Source, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
         self._types: _Types | None = None
+        self._told: set[tuple[int, str]] = set()
         self.left_out: list[LeftOut] = []
         self.kinds: dict[type, Kind] = {}
         self.routes: dict[Any, Any] = {}
@@ -142,9 +96,9 @@ class Catalog:
         """Return a catalog with the same content and without any cached answer."""
         new = Catalog()
         new._backends = dict(self._backends)
-        new._names = dict(self._names)
-        new._owners = dict(self._owners)
-        new._paths = dict(self._paths)
+        new._claims = self._claims.copy()
+        new._ranks = dict(self._ranks)
+        new._told = self._told
         new._converters = self._converters
         new._containers = self._containers
         new._sources = self._sources
@@ -154,50 +108,55 @@ class Catalog:
 
     # Filling.
 
-    def conflict(self, backend: Backend) -> str:
-        """Return what a backend claims that belongs to another backend, "" if nothing."""
-        for name in (backend.name, backend.namespace, *backend.aliases):
-            holder = self._names.get(name)
-            if name and holder is not None and holder not in backend.replaces:
-                return f"the name {name!r} is taken by the backend {holder!r} of {self._owners[holder]}"
-        for path in backend.array_types:
-            holder = self._paths.get(path)
-            if holder is not None and holder not in backend.replaces:
-                return f"the array type {path} is taken by the backend {holder!r} of {self._owners[holder]}"
-        return ""
+    def conflict(self, part: Origin, who: object = None) -> str:
+        """Return what a backend or a source claims that belongs to another one, "" if nothing.
 
-    def add_backend(self, backend: Backend, who: object) -> None:
-        """Add a backend, and remove those that it replaces."""
-        for replaced in backend.replaces:
-            if self._backends.pop(replaced, None) is not None:
-                self._names = {
-                    name: backend.name if holder == replaced else holder
-                    for name, holder in self._names.items()
-                }
-                self._paths = {
-                    path: backend.name if holder == replaced else holder
-                    for path, holder in self._paths.items()
-                }
-        self._backends[backend.name] = backend
-        self._owners[backend.name] = who
-        for name in (backend.name, backend.namespace, *backend.aliases):
-            if name:
-                self._names[name] = backend.name
-        self._names.setdefault(backend.package, backend.name)
-        for path in backend.array_types:
-            self._paths[path] = backend.name
+        Args:
+            part: the backend or source.
+            who: the plugin that it is part of. Its sources may have one name.
+        """
+        return self._claims.conflict(part, who)
 
-    def add_converters(self, converters: list[Converter]) -> None:
-        """Add direct converters; of equal ones, the first is used."""
-        self._converters += tuple(converters)
+    def replacement(self, part: Origin) -> str:
+        """Name the backend or source that says that it replaces this one, "" if none does; it gets what this claims."""
+        holder = self._claims.replacement(part)
+        if holder is None:
+            return ""
+        self._claims.give(part, holder)
+        return self._claims.describe(holder)
 
-    def add_containers(self, containers: list[Container]) -> None:
-        """Add containers; of several that fit a value, the first is used, a built-in one last."""
-        self._containers = _built_in_last((*self._containers, *containers))
+    def add_origin(self, part: Origin, who: object) -> None:
+        """Add a backend or a source, and remove those that it replaces."""
+        for old in self._claims.add(part, who):
+            if isinstance(old, Backend):
+                self._backends.pop(old.name, None)
+            else:
+                self._sources = tuple(each for each in self._sources if each is not old)
+        if isinstance(part, Backend):
+            self._backends[part.name] = part
+        elif isinstance(part, Source):
+            self._sources = self._in_order((*self._sources, part), built_in_last=True)
 
-    def add_sources(self, sources: list[Source]) -> None:
-        """Add sources; of several for one type, the first is used, a built-in one last."""
-        self._sources = _built_in_last((*self._sources, *sources))
+    def add_converters(self, converters: list[Converter], rank: int = 0) -> None:
+        """Add direct converters; of equal ones, the first is used.
+
+        Args:
+            converters: the converters.
+            rank: those of a lower rank come first.
+        """
+        self._ranks.update((id(part), rank) for part in converters)
+        self._converters = self._in_order((*self._converters, *converters))
+
+    def add_containers(self, containers: list[Container], rank: int = 0) -> None:
+        """Add containers; of several that fit a value, the first is used, of equal rank a built-in one last."""
+        self._ranks.update((id(part), rank) for part in containers)
+        self._containers = self._in_order((*self._containers, *containers), built_in_last=True)
+
+    def _in_order(self, parts: tuple[Any, ...], *, built_in_last: bool = False) -> tuple[Any, ...]:
+        ranks = self._ranks
+        return tuple(
+            sorted(parts, key=lambda p: (ranks.get(id(p), 0), built_in_last and is_built_in(p)))
+        )
 
     def unknown_end(self, converter: Converter) -> str:
         """Return the name of an end of a converter that is not a backend, "" if both are."""
@@ -269,7 +228,7 @@ class Catalog:
         """Return the error for a name that nothing has."""
         import difflib
 
-        names = [*self._names, *(part.name for part in self.left_out)]
+        names = [*self._claims.names, *(part.name for part in self.left_out)]
         nearest = tuple(difflib.get_close_matches(name.lower(), names, n=3))
         disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self._backends)) or f"none: no plugin is loaded{disabled}"
@@ -306,9 +265,9 @@ class Catalog:
 
     def _named(self, name: str) -> Backend | None:
         for spelled in (name, name.lower(), name.removeprefix("array_api_compat.")):
-            found = self._names.get(spelled)
+            found = self._claims.names.get(spelled)
             if found is not None:
-                return self._backends[found]
+                return found
         return None
 
     def _generic_of(self, namespace: ModuleType) -> Backend:
@@ -341,18 +300,25 @@ class Catalog:
 
     def _find_types(self) -> _Types:
         types = _Types()
-        for path, name in self._paths.items():
-            types.add(path, types.arrays, self._backends[name])
+        order = {id(source): place for place, source in enumerate(self._sources, 1)}
+        paths = sorted(self._claims.paths.items(), key=lambda item: order.get(id(item[1]), 0))
+        twice = [(path, part, types.add(path, types.arrays, part)) for path, part in paths]
         for backend in self._backends.values():
             for path in backend.deferred_types:
                 types.add(path, types.deferred, backend)
-        for source in self._sources:
-            for path in source.array_types:
-                types.add(path, types.arrays, source)
         for container in self._containers:
             for entry in container.types:
                 types.add(entry, types.containers, container)
         self._types = types
+        for path, part, holder in twice:
+            if holder is not None and (id(part), path) not in self._told:
+                self._told.add((id(part), path))
+                warnings.warn(
+                    f"arrayferry does not use {self._claims.describe(part)} for {path}: that type is taken by "
+                    f"{self._claims.describe(holder)} under another path",
+                    PluginWarning,
+                    stacklevel=2,
+                )
         return types
 
     def _classify(self, value: Any, types: _Types) -> Kind:
@@ -414,10 +380,6 @@ class Catalog:
             types.pytrees != pytrees_are_known()
             or any(resolve_type(path) is not None for path in types.missing)
         )
-
-
-def _built_in_last(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(sorted(parts, key=is_built_in))
 
 
 def _origin_of(cls: type, arrays: dict[type, Origin]) -> Origin | None:

@@ -53,13 +53,13 @@ _RULES: dict[type, tuple[_Rule, ...]] = {
             '"writable", "immutable", "lazy" or "unknown"',
         ),
         ("to_numpy_shares", _one_of(True, False, None), "True, False or None"),
+        ("replaces", _all(_is_text), _NAMES),
     ),
     Backend: (
         ("namespace", lambda value: isinstance(value, str), "a string"),
         ("item_types", _all(_is_path), _PATHS),
         ("deferred_types", _all(_is_path), _PATHS),
         ("aliases", _all(_is_text), _NAMES),
-        ("replaces", _all(_is_text), _NAMES),
         ("from_numpy_shares", _one_of(True, False, None), "True, False or None"),
         (
             "autodiff",

@@ -2,12 +2,17 @@
 
 If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out, with a
 `PluginWarning` that names its entry point, its distribution and the cause.
+
+What the plugins of this distribution bring is built in. That is recorded here, and follows from nothing that
+a plugin says of itself, such as the names of its classes and modules.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
@@ -29,6 +34,7 @@ __all__ = [
     "DISABLE",
     "GROUP",
     "HOOKS",
+    "Answer",
     "LeftOut",
     "Plugin",
     "contributions",
@@ -36,9 +42,11 @@ __all__ = [
     "discover",
     "is_built_in",
     "is_disabled",
+    "is_ours",
 ]
 
 GROUP = "arrayferry"
+DISTRIBUTION = "arrayferry"
 HOME = "arrayferry_plugins"
 DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
@@ -57,6 +65,11 @@ class _PluginManager(pluggy.PluginManager):
     def __init__(self) -> None:
         super().__init__(hookspecs.PROJECT)
         self.add_hookspecs(hookspecs)
+        self._registering: str | None = None
+
+    def register(self, plugin: object, name: str | None = None) -> str | None:
+        self._registering = name
+        return super().register(plugin, name)
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         if isinstance(plugin, ModuleType) and not name.startswith("arrayferry_"):
@@ -69,7 +82,7 @@ class _PluginManager(pluggy.PluginManager):
         if options is None and name.startswith("arrayferry_"):
             found = getattr(plugin, name, None)
             if callable(found) and not isinstance(found, type):
-                return pluggy.HookimplOpts(
+                options = pluggy.HookimplOpts(
                     wrapper=False,
                     hookwrapper=False,
                     optionalhook=False,
@@ -77,18 +90,40 @@ class _PluginManager(pluggy.PluginManager):
                     trylast=False,
                     specname=None,
                 )
+        if options is not None and (options["wrapper"] or options["hookwrapper"]):
+            wrapper = "wrapper" if options["wrapper"] else "hookwrapper"
+            raise PluginError(
+                f"{name}() of the plugin {self._registering!r} is marked with {wrapper}=True, but the hooks of each "
+                "plugin are called by themselves, so there is nothing to wrap",
+                remedy=f"Take {wrapper}=True out of its hookimpl, and return what the plugin brings.",
+            )
         return options
 
 
-def contributions(
-    plugin: object, name: str, manager: _PluginManager | None = None
-) -> dict[str, list[Any]]:
+class Answer(NamedTuple):
+    """What one implementation of a hook returned.
+
+    Attributes:
+        hook: the name of the hook.
+        parts: the backends, converters, containers or sources.
+        rank: -1 if the implementation is marked with `tryfirst`, 1 if with `trylast`, else 0.
+    """
+
+    hook: str
+    parts: list[Any]
+    rank: int = 0
+
+
+def contributions(plugin: object, name: str, manager: _PluginManager | None = None) -> list[Answer]:
     """Call the hooks of one plugin and check what they return.
 
     Args:
         plugin: the plugin.
         name: how messages refer to it.
         manager: one that no plugin is registered with. If this raises, do not use it again.
+
+    Returns:
+        What they return, in order of their ranks.
 
     Raises:
         PluginError: it implements no hook, an unknown one, or one that returns something wrong.
@@ -102,23 +137,22 @@ def contributions(
         raise PluginError(
             f"it does not fit the hooks: {message}", remedy=f"The hooks are {', '.join(HOOKS)}."
         ) from error
-    given: dict[str, list[Any]] = {}
+    answers = []
     implemented = False
     for hook, expected in HOOKS.items():
-        answers: list[Any] = []
         for implementation in getattr(manager.hook, hook).get_hookimpls():
             implemented = True
             answer = implementation.function()
             if answer is not None:
-                answers.extend(_checked(answer, hook, expected))
-        given[hook] = answers
+                rank = implementation.trylast - implementation.tryfirst
+                answers.append(Answer(hook, list(_checked(answer, hook, expected)), rank))
     if not implemented:
         raise PluginError(
             f"{plugin!r:.80} is no Backend, Converter, Container or Source, and implements no hook",
             remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
         )
     manager.unregister(plugin)
-    return given
+    return sorted(answers, key=lambda answer: answer.rank)
 
 
 def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
@@ -139,10 +173,10 @@ def _checked(answer: object, hook: str, expected: type[Any]) -> Iterator[Any]:
 
 
 class LeftOut(NamedTuple):
-    """A plugin that is installed but not used, or a backend of one.
+    """A plugin that is installed but not used, or a backend or source of one.
 
     Attributes:
-        name: the name of the plugin or of the backend.
+        name: the name of the plugin or of the part.
         why: the reason.
         who: the plugin; what it was registered as, if that was at run time.
         broken: whether that is a fault, and not a choice of the user.
@@ -159,12 +193,12 @@ def is_disabled() -> bool:
     return os.environ.get(DISABLE, "") not in ("", "0")
 
 
-def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOut]:
+def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
     """Load the plugins of the entry-point group.
 
     Args:
-        add: called for each plugin with what its hooks return and an object that names it in messages,
-            the built-in ones first, then by name.
+        add: called with what each of their hooks returns and an object that names the plugin in messages: in
+            order of the ranks, among equals the built-in ones first, then by name.
 
     Returns:
         The plugins that are installed but were not loaded.
@@ -172,9 +206,8 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
     if is_disabled():
         return []
     left_out: list[LeftOut] = []
-    points = sorted(
-        set(entry_points(group=GROUP)), key=lambda point: (not _built_in(point), point.name)
-    )
+    ours = is_ours()
+    points = sorted(set(entry_points(group=GROUP)), key=lambda point: (not ours(point), point.name))
     wanted = os.environ.get("ARRAYFERRY_PLUGINS")
     if wanted is not None:
         names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -185,10 +218,11 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
         left_out = [LeftOut(point.name, why, Plugin(point), False) for point in others]
         points = [point for point in points if point.name in names]
     manager = _PluginManager()  # to make one takes a while
+    found: list[tuple[Answer, Plugin]] = []
     for point in points:
         who = Plugin(point)
         try:
-            given = contributions(point.load(), point.name, manager)
+            answers = contributions(point.load(), point.name, manager)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -197,7 +231,13 @@ def discover(add: Callable[[dict[str, list[Any]], object], None]) -> list[LeftOu
             left_out.append(LeftOut(point.name, why, who, True))
             warnings.warn(why, PluginWarning, stacklevel=2)
             continue
-        add(given, who)
+        if ours(point):
+            for answer in answers:
+                for part in answer.parts:
+                    _trust(part)
+        found += [(answer, who) for answer in answers]
+    for answer, who in sorted(found, key=lambda each: each[0].rank):
+        add(answer, who)
     return left_out
 
 
@@ -215,13 +255,38 @@ def describe_failure(error: BaseException, point: EntryPoint) -> str:
     return f"{' '.join(describe_error(error).split()).rstrip(' .')}{where}"
 
 
-def _built_in(point: EntryPoint) -> bool:
-    return point.module.partition(".")[0] == HOME
+_built_in: dict[int, weakref.ref[Any]] = {}
+"""The parts of built-in plugins, by id: whether two of them are equal, they may say themselves."""
+
+
+def _trust(part: object) -> None:
+    """Record that a built-in plugin brought a part."""
+    key = id(part)
+    _built_in[key] = weakref.ref(part, lambda _: _built_in.pop(key, None))
 
 
 def is_built_in(part: object) -> bool:
-    """Tell whether a part belongs to a plugin that comes with arrayferry."""
-    return type(part).__module__.partition(".")[0] == HOME
+    """Tell whether a part was brought by a plugin that comes with arrayferry."""
+    known = _built_in.get(id(part))
+    return known is not None and known() is part
+
+
+def is_ours() -> Callable[[EntryPoint], bool]:
+    """Return a function that tells whether an entry point is of the distribution of arrayferry itself.
+
+    It reads the metadata of few distributions, each once, since that takes a while.
+    """
+    known: dict[int, bool] = {}
+
+    def ours(point: EntryPoint) -> bool:
+        dist = point.dist
+        if dist is None or point.module.partition(".")[0] != HOME:
+            return False
+        if id(dist) not in known:
+            known[id(dist)] = re.sub(r"[-_.]+", "-", str(dist.name)).lower() == DISTRIBUTION
+        return known[id(dist)]
+
+    return ours
 
 
 class Plugin:

@@ -20,7 +20,7 @@ from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
 from .checks import check_part
-from .discovery import HOOKS, LeftOut, contributions, discover
+from .discovery import HOOKS, Answer, LeftOut, contributions, discover
 
 __all__ = ["Registry", "default_registry", "registries"]
 
@@ -35,7 +35,7 @@ class Watcher(Protocol):
 
 
 class Registry:
-    """The backends, converters and containers that conversions choose from.
+    """The backends, converters, containers and sources that conversions choose from.
 
     Args:
         autoload: whether to look for installed plugins at first use. If not, it starts empty.
@@ -50,7 +50,7 @@ class Registry:
         self._autoload = autoload
         self._lock = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
-        self._at_run_time: list[tuple[object, str, dict[str, list[Any]]]] = []
+        self._at_run_time: list[tuple[object, AtRunTime, list[Answer]]] = []
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
         _registries.add(self)
@@ -69,13 +69,14 @@ class Registry:
     def _gather(self) -> Catalog:
         catalog = Catalog()
 
-        def add(given: dict[str, list[Any]], who: object) -> None:
-            _add(catalog, given, who)
+        def add(answer: Answer, who: object) -> None:
+            _add(catalog, answer, who)
 
         if self._autoload:
             catalog.left_out += discover(add)
-        for _, who, given in self._at_run_time:
-            add(given, who)
+        for _, who, answers in self._at_run_time:
+            for answer in answers:
+                add(answer, who)
         return catalog
 
     def _replace(self, catalog: Catalog) -> None:
@@ -142,26 +143,17 @@ class Registry:
                 f"the class {part.__qualname__} was given instead of an instance",
                 remedy=f"Register {part.__qualname__}().",
             )
-        who = name or getattr(part, "__name__", None) or type(part).__qualname__
-        given: dict[str, list[Any]] = {
-            hook: [part] if isinstance(part, expected) else [] for hook, expected in HOOKS.items()
-        }
-        if any(given.values()):
+        who = AtRunTime(name or getattr(part, "__name__", None) or type(part).__qualname__)
+        answers = [Answer(hook, [part]) for hook, kind in HOOKS.items() if isinstance(part, kind)]
+        if answers:
             check_part(part)
         else:
-            given = contributions(part, who)
+            answers = contributions(part, str(who))
         with self._lock:
             catalog = self.catalog.copy()
-            for backend in given["arrayferry_backends"]:
-                conflict = catalog.conflict(backend)
-                if conflict:
-                    raise PluginError(
-                        f"the backend {backend.name!r} of {who} cannot be registered: {conflict}",
-                        remedy="Give it another name, or list the other one in its `replaces`.",
-                    )
-                catalog.add_backend(backend, who)
-            _add(catalog, {**given, "arrayferry_backends": []}, who)
-            self._at_run_time.append((part, who, given))
+            for answer in answers:
+                _add(catalog, answer, who, refuse=True)
+            self._at_run_time.append((part, who, answers))
             self._replace(catalog)
 
     def unregister(self, part: object) -> None:
@@ -232,19 +224,52 @@ class Registry:
             self._notify()  # that thread may have been about to do so
 
 
-def _add(catalog: Catalog, given: dict[str, list[Any]], who: object) -> None:
-    """Add the parts of a plugin, except backends that claim what belongs to others."""
-    for backend in given["arrayferry_backends"]:
-        conflict = catalog.conflict(backend)
-        if conflict:
-            text = f"arrayferry left out the backend {backend.name!r} of {who}: {conflict}"
-            catalog.left_out.append(LeftOut(backend.name, text, who, True))
+class AtRunTime:
+    """What a plugin was registered as at run time, for messages."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return self._name
+
+
+def _add(catalog: Catalog, answer: Answer, who: object, *, refuse: bool = False) -> None:
+    """Add what a hook returned, except backends and sources that claim what belongs to others.
+
+    Args:
+        catalog: where it is added.
+        answer: what the hook returned.
+        who: the plugin.
+        refuse: whether such a claim is an error; if not, the part is left out with a warning.
+
+    Raises:
+        PluginError: a part claims what belongs to another one.
+    """
+    if answer.hook == "arrayferry_converters":
+        catalog.add_converters(answer.parts, answer.rank)
+        return
+    if answer.hook == "arrayferry_containers":
+        catalog.add_containers(answer.parts, answer.rank)
+        return
+    for part in answer.parts:
+        what = f"the {part.role.lower()} {part.name!r} of {who}"
+        replacement = "" if refuse else catalog.replacement(part)
+        conflict = "" if replacement else catalog.conflict(part, who)
+        if refuse and conflict:
+            raise PluginError(
+                f"{what} cannot be registered: {conflict}",
+                remedy="Give it another name, or list the other one in its `replaces`.",
+            )
+        if replacement:
+            text = f"{what} is replaced by {replacement}"
+            catalog.left_out.append(LeftOut(part.name, text, who, False))
+        elif conflict:
+            text = f"arrayferry left out {what}: {conflict}"
+            catalog.left_out.append(LeftOut(part.name, text, who, True))
             warnings.warn(text, PluginWarning, stacklevel=2)
         else:
-            catalog.add_backend(backend, who)
-    catalog.add_converters(given["arrayferry_converters"])
-    catalog.add_containers(given["arrayferry_containers"])
-    catalog.add_sources(given["arrayferry_sources"])
+            catalog.add_origin(part, who)
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()

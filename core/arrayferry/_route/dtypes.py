@@ -8,9 +8,17 @@ widest dtype of the kind is used, and with "checked" the values are checked.
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._errors import NarrowingError, UnsupportedDtypeError
+from arrayferry._errors import (
+    ConversionError,
+    NarrowingError,
+    PluginWarning,
+    UnsupportedDtypeError,
+)
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
@@ -29,6 +37,7 @@ __all__ = [
     "narrow_on_device",
     "number_array",
     "target_dtype",
+    "unknown_dtypes",
 ]
 
 _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
@@ -68,6 +77,14 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
         return found
     except (ImportError, AttributeError, TypeError):
         return None
+
+
+def unknown_dtypes(names: Collection[Any]) -> list[str]:
+    """Return the names that no dtype of NumPy or `ml_dtypes` has, which need not be installed."""
+    own = ("bfloat", "float8", "float6", "float4", "int2", "int4", "uint2", "uint4")
+    return sorted(
+        str(name) for name in names if not str(name).startswith(own) and dtype_named(name) is None
+    )
 
 
 def limits_of(dtype: np.dtype[Any]) -> Any:
@@ -115,7 +132,7 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
     kind = kind_of(dtype)
     same = [
         found
-        for found in map(dtype_named, sorted(held))
+        for found in map(dtype_named, sorted(held, key=str))
         if found is not None and kind and kind_of(found) == kind
     ]
     if not same:
@@ -308,9 +325,13 @@ def target_dtype(
     held = call_backend(target, "dtypes")
     if held is None:
         return dtype, True
-    chosen, whole = _choose(dtype, held if type(held) is frozenset else frozenset(held))
+    if type(held) is not frozenset:
+        held = _names(held, target)
+    chosen, whole = _choose(dtype, held)
     if chosen is None:
-        raise _unsupported(dtype, target)
+        raise _unsupported(dtype, target, held)
+    if chosen is not dtype:
+        _tell_misspelt(dtype, target, held)
     if narrowing == "forbid" and chosen != dtype:
         raise NarrowingError(
             f"{target.name} has no {dtype.name} here, and narrowing to {chosen.name} is forbidden",
@@ -322,7 +343,60 @@ def target_dtype(
     return chosen, whole
 
 
-def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError:
+def _names(held: Any, target: Backend) -> frozenset[str]:
+    """Return the names of dtypes that a backend gives in whatever way."""
+    try:
+        return frozenset((held,) if isinstance(held, str) else held)
+    except TypeError as error:
+        raise ConversionError(
+            f"dtypes() of the backend {target.name!r} returned a {type(held).__name__}",
+            remedy='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s. Report this to the '
+            "author of the plugin.",
+        ) from error
+
+
+def _misspelt(target: Backend, held: frozenset[str]) -> list[str]:
+    """Return the names among the dtypes of a backend that neither NumPy, `ml_dtypes` nor its library has."""
+    library = sys.modules.get(target.namespace or target.package)
+    return [name for name in unknown_dtypes(held) if not hasattr(library, name)]
+
+
+@functools.lru_cache(maxsize=256)
+def _told(target: str, name: str, misspelt: str) -> None:
+    warnings.warn(
+        f"dtypes() of the backend {target!r} names {misspelt!r}, which no dtype has, so {name} counts as missing",
+        PluginWarning,
+        stacklevel=2,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _nearest(name: str, held: frozenset[str]) -> str:
+    """Return the name of no dtype that is most like the name of one, "" if none is."""
+    import difflib
+
+    near = difflib.get_close_matches(name, unknown_dtypes(held), n=1, cutoff=0.8)
+    return near[0] if near else ""
+
+
+def _tell_misspelt(dtype: np.dtype[Any], target: Backend, held: frozenset[str]) -> None:
+    """Warn once if a dtype is narrowed for no other reason than that its name is misspelt."""
+    near = _nearest(dtype.name, held)
+    if near and near in _misspelt(target, held):
+        _told(target.name, dtype.name, near)
+
+
+def _unsupported(
+    dtype: np.dtype[Any], target: Backend, held: frozenset[str]
+) -> UnsupportedDtypeError:
+    misspelt = _misspelt(target, held)
+    if misspelt:
+        return UnsupportedDtypeError(
+            f"dtypes() of the backend {target.name!r} names {', '.join(map(repr, misspelt[:3]))}, which no dtype has, "
+            f"and nothing that an array of dtype {dtype} could become",
+            remedy='Report this to the author of the plugin, or pass unsupported="keep" to leave such arrays unchanged.',
+            dtype=str(dtype),
+        )
     what = _WHAT.get(dtype.kind, "numbers of that kind")
     if dtype.type.__module__ == "ml_dtypes":
         what = f"{dtype.name} or anything that can represent it"

@@ -1,0 +1,60 @@
+"""`Backends`: what `arrayferry.backends()` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from arrayferry._plugin.backend import Backend
+from arrayferry._repr import never_raises
+
+__all__ = ["Backends"]
+
+
+class Backends(Mapping[str, Backend]):
+    """Backends by name. It cannot be changed."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Mapping[str, Backend]) -> None:
+        self._held = MappingProxyType(held)
+
+    def __getitem__(self, name: str) -> Backend:
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._held)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def copy(self) -> dict[str, Backend]:
+        """Return them as a dict."""
+        return dict(self._held)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._held)
+
+    @never_raises
+    def __repr__(self) -> str:
+        known = [
+            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+        ]
+        return f"<Backends: {', '.join(known) or 'none'}>"
+
+
+def _installed(backend: Backend) -> bool:
+    try:
+        return backend.installed
+    except Exception:
+        return False

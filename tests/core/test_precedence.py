@@ -1,0 +1,520 @@
+"""Which plugin is used where several claim the same, in which order they come, and which of them are trusted."""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+
+import pytest
+from distributions import write_distribution
+
+import arrayferry as af
+from arrayferry._registry.discovery import is_built_in
+
+
+class Column:
+    """What a source reads."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Cell(Column):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    module = types.ModuleType("columnlib")
+    module.Column = module.Alias = Column
+    module.Cell = Cell
+    monkeypatch.setitem(sys.modules, "columnlib", module)
+
+
+def source(name="columns", *array_types, **attributes):
+    class Columns(af.Source):
+        package = "columnlib"
+
+        def to_numpy(self, x):
+            return x.values
+
+    made = Columns()
+    made.name, made.array_types = name, array_types or ("columnlib.Column",)
+    vars(made).update(attributes)
+    return made
+
+
+def backend(name="columns", *array_types, **attributes):
+    class Columns(af.Backend):
+        package = "columnlib"
+
+        def to_numpy(self, x):
+            return x.values
+
+        def from_numpy(self, x, device=None):
+            return Column(x)
+
+    made = Columns()
+    made.name, made.array_types = name, array_types or ("columnlib.Column",)
+    vars(made).update(attributes)
+    return made
+
+
+def plugin(**hooks):
+    return types.SimpleNamespace(
+        **{f"arrayferry_{hook}": (lambda parts=parts: parts) for hook, parts in hooks.items()}
+    )
+
+
+CLASHES = {
+    "name of a source": (source("a"), source("a", "columnlib.Cell"), "the name 'a' .* source 'a'"),
+    "name of a backend": (backend("a"), source("a", "columnlib.Cell"), "the name 'a' .* backend"),
+    "alias of a backend": (backend(aliases=("a",)), source("a", "columnlib.Cell"), "the name 'a'"),
+    "namespace of a backend": (backend(namespace="a"), source("a", "columnlib.Cell"), "the name"),
+    "name, by a backend": (source("a"), backend("a", "columnlib.Cell"), "the name 'a' .* source"),
+    "name, by an alias": (source("a"), backend("b", "columnlib.Cell", aliases=("a",)), "the name"),
+    "type of a source": (source("a"), source("b"), r"the array type columnlib\.Column .* source"),
+    "type of a backend": (backend("a"), source("b"), r"the array type columnlib\.Column .* back"),
+    "type, by a backend": (source("a"), backend("b"), r"the array type columnlib\.Column .* sou"),
+    "one of several types": (
+        source("a"), source("b", "columnlib.Cell", "columnlib.Column"), r"columnlib\.Column is taken",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("clash", CLASHES)
+def test_a_clash_at_run_time_is_refused(registry, clash):
+    first, second, words = CLASHES[clash]
+    registry.register(first, "one")
+    before = registry.catalog
+    for part in (second, plugin(**{f"{second.role.lower()}s": [second]})):
+        with pytest.raises(af.PluginError, match=rf"{words}.* of one\..*`replaces`"):
+            registry.register(part, "two")
+    assert registry.catalog is before
+    registry.refresh()
+    assert second not in [*registry.sources(), *registry.backends().values()]
+
+
+@pytest.mark.parametrize("name", ["pandas", "h5py", "torch"])
+def test_the_names_of_built_in_plugins_are_taken(registry, name):
+    with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by the .* '{name}' of"):
+        registry.register(source(name))
+    with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by the .* '{name}' of"):
+        registry.register(backend(name))
+
+
+def test_sources_of_one_plugin_may_have_one_name(registry):
+    """That of their library, as those of pyarrow have."""
+    parts = [source("a"), source("a", "columnlib.Cell")]
+    registry.register(plugin(sources=parts))
+    assert [each for each in registry.sources() if each.name == "a"] == parts
+    assert len([each for each in registry.sources() if each.name == "pyarrow"]) == 2
+    with pytest.raises(af.PluginError, match="the name 'a' is taken"):
+        registry.register(source("a", "columnlib.Other"))
+    registry.refresh()
+    assert [each for each in registry.sources() if each.name == "a"] == parts
+
+
+def test_a_source_may_be_named_as_the_package_of_a_backend(registry):
+    registry.register(backend("arrays", package="columnlib"))
+    part = source("columnlib", "columnlib.Cell")
+    registry.register(part)
+    assert registry.kind(Cell(1)).source is part
+
+
+def test_a_type_under_two_paths_is_told_once(registry):
+    first = source("a")
+    registry.register(first)
+    registry.register(source("b", "columnlib.Alias"))
+    words = r"the source 'b' of .* for columnlib\.Alias: that type is taken by the source 'a'"
+    with pytest.warns(af.PluginWarning, match=words):
+        assert registry.kind(Column(1)).source is first
+    registry.register(source("c", "columnlib.Cell"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert registry.kind(Column(1)).source is first
+
+
+def test_a_source_replaces_a_source(registry):
+    old = [source("old"), source("old", "columnlib.Cell")]
+    registry.register(plugin(sources=old))
+    new = source("new", replaces=("old",))
+    registry.register(new)
+    assert registry.kind(Column(1)).source is registry.kind(Cell(1)).source is new
+    assert not set(old) & set(registry.sources())
+    own = source("pandas", "pandas.Series", replaces=("pandas",))
+    registry.register(own)
+    assert [each for each in registry.sources() if each.name == "pandas"] == [own]
+
+
+def test_a_backend_replaces_a_source(registry):
+    old, new = source("a"), backend("a", replaces=("a",))
+    registry.register(old)
+    registry.register(new)
+    assert registry.kind(Column(1)).backend is new
+    assert registry.backend("a") is new
+    assert old not in registry.sources()
+
+
+def test_a_source_replaces_no_backend(registry):
+    registry.register(backend("a"))
+    with pytest.raises(af.PluginError, match="the name 'a' is taken by the backend 'a'"):
+        registry.register(source("a", replaces=("a",)))
+
+
+@pytest.mark.parametrize("wrong", ["pandas", ["pandas"], ("",), (3,)])
+def test_what_a_source_replaces_is_checked(registry, wrong):
+    with pytest.raises(af.PluginError, match=r"Source .*Columns has .*replaces\. Set replaces to"):
+        registry.register(source(replaces=wrong))
+
+
+# Installed plugins.
+
+PART = """
+class {cls}(af.{kind}):
+    name, package, array_types, replaces = "{name}", "columnlib", {types}, {replaces}
+    def to_numpy(self, x):
+        return x.values
+    def from_numpy(self, x, device=None):
+        return x
+"""
+
+
+def installed_part(kind, name, *types, replaces=(), hook=""):
+    """Return the code of a plugin with one part."""
+    types = tuple(f"columnlib.{each}" for each in types)
+    code = PART.format(cls="Part", kind=kind, name=name, types=types, replaces=replaces)
+    return f"import arrayferry as af\n{code}\n{hook}\ndef arrayferry_{kind.lower()}s():\n    return [Part()]\n"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Write distributions with plugins, by their names and code, and return a registry with them and the messages."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(**codes):
+        for name, code in codes.items():
+            write_distribution(tmp_path, name, code)
+        found = af.Registry()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _ = found.catalog
+        for name in codes:
+            sys.modules.pop(f"{name}_plugin", None)
+        return found, [str(each.message) for each in caught]
+
+    return make
+
+
+@pytest.mark.parametrize("kinds", ["Source Source", "Source Backend", "Backend Source"])
+@pytest.mark.parametrize("what", ["name", "type"])
+def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what):
+    first, second = kinds.split()
+    types = ("Column", "Cell") if what == "name" else ("Column", "Column")
+    names = ("same", "same") if what == "name" else ("one", "two")
+    registry, messages = install(
+        zebra=installed_part(second, names[1], types[1]),
+        apple=installed_part(first, names[0], types[0]),
+    )
+    (message,) = messages
+    assert f"the {second.lower()} {names[1]!r} of the plugin 'zebra'" in message
+    assert f"is taken by the {first.lower()} {names[0]!r} of the plugin 'apple'" in message
+    kind = registry.kind(Column(1))
+    used = kind.source if first == "Source" else kind.backend
+    assert type(used).__module__ == "apple_plugin"
+    (left_out,) = (part for part in registry.catalog.left_out if part.broken)
+    assert left_out.name == names[1]
+
+
+def test_a_built_in_source_stays(install):
+    registry, messages = install(
+        aaa=installed_part("Source", "pandas", "Column"),
+        bbb=installed_part("Backend", "other").replace("()", "('pandas.Series',)", 1),
+    )
+    assert len(messages) == 2
+    assert "the source 'pandas' of the plugin 'aaa'" in messages[0]
+    assert (
+        "is taken by the source 'pandas' of the plugin 'pandas' of the distribution" in messages[0]
+    )
+    assert "the array type pandas.Series is taken by the source 'pandas'" in messages[1]
+    assert all(is_built_in(each) for each in registry.sources() if each.name == "pandas")
+
+
+@pytest.mark.parametrize("names", [("apple", "zebra"), ("zebra", "apple")])
+@pytest.mark.parametrize("kinds", ["Source Source", "Backend Backend", "Source Backend"])
+def test_replacing_does_not_depend_on_the_order(install, names, kinds):
+    old, new = kinds.split()
+    registry, messages = install(
+        **{
+            names[0]: installed_part(old, "old", "Column", "Cell"),
+            names[1]: installed_part(new, "new", "Column", replaces=("old",)),
+        }
+    )
+    assert messages == []
+    for value in (Column(1), Cell(1)):
+        kind = registry.kind(value)
+        assert type(kind.source or kind.backend).__module__ == f"{names[1]}_plugin"
+    held = [*registry.sources(), *registry.backends().values()]
+    assert "old" not in [part.name for part in held]
+    if new == "Backend":
+        assert registry.backend("old").name == "new"
+
+
+# The options of pluggy.
+
+ORDERED = """
+import arrayferry as af
+
+class {name}(af.Converter):
+    source, target, cost = "numpy", "torch", "copy"
+    def convert(self, x, device=None, copy=None):
+        return NotImplemented
+
+@af.hookimpl({options})
+def arrayferry_converters():
+    return [{name}()]
+"""
+
+
+def ordered(name, options=""):
+    return ORDERED.format(name=name, options=options)
+
+
+def test_tryfirst_and_trylast_come_before_the_usual_order(install):
+    registry, messages = install(
+        a=ordered("A", "trylast=True"),
+        b=ordered("B"),
+        c=ordered("C", "tryfirst=True"),
+        d=ordered("D", "tryfirst=True"),
+        e=ordered("E", "trylast=True"),
+    )
+    assert messages == []
+    order = [type(each).__name__ for each in registry.catalog.converters]
+    assert [*order[:2], *order[-3:]] == ["C", "D", "B", "A", "E"]
+    assert all(is_built_in(each) for each in registry.catalog.converters[2:-3])
+    assert len(order) > 10
+
+
+def test_the_first_of_equal_routes_is_that_of_tryfirst(install):
+    from arrayferry._route.route import describe_route
+
+    registry, _ = install(
+        late=ordered("Late", "tryfirst=True").replace('"copy"', '"share"'),
+        soon=ordered("Soon").replace('"copy"', '"share"'),
+    )
+    route = describe_route(
+        registry.catalog, registry.backend("numpy"), registry.backend("torch"), None, "cpu"
+    )
+    assert type(route.steps[0].converter).__name__ == "Late"
+
+
+@pytest.mark.parametrize("kind", ["Source", "Backend"])
+def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind):
+    mark = "@af.hookimpl(%s=True)"
+    for number, (first, last) in enumerate([("", mark % "tryfirst"), (mark % "trylast", "")]):
+        one, two = f"a{number}", f"b{number}"
+        registry, messages = install(
+            **{
+                one: installed_part(kind, f"same{number}", f"One{number}", hook=first),
+                two: installed_part(kind, f"same{number}", f"Two{number}", hook=last),
+            }
+        )
+        part = next(
+            each
+            for each in (*registry.sources(), *registry.backends().values())
+            if each.name == f"same{number}"
+        )
+        assert type(part).__module__ == f"{two}_plugin"
+        assert f"of the plugin {one!r}" in messages[-1]
+
+
+def test_several_implementations_in_one_plugin(install):
+    extra = ordered("A") + ordered("B", 'specname="arrayferry_converters", tryfirst=True').replace(
+        "def arrayferry_converters", "def others"
+    )
+    registry, messages = install(several=extra)
+    assert messages == []
+    order = [type(each).__name__ for each in registry.catalog.converters]
+    assert (order[0], order[-1]) == ("B", "A")
+
+
+class Takes(af.Container):
+    types = (Column,)
+
+    def children(self, value):
+        return [value.values]
+
+    def rebuild(self, value, children):
+        return Column(*children)
+
+
+def container(rank=None):
+    part = Takes()
+
+    class Plugin:
+        @af.hookimpl(**({rank: True} if rank else {}))
+        def arrayferry_containers(self):
+            return [part]
+
+    return part, Plugin()
+
+
+def test_containers_in_order(registry):
+    parts = {}
+    for rank in ("trylast", None, "tryfirst"):
+        parts[rank], plugged = container(rank)
+        registry.register(plugged)
+    order = registry.catalog.containers
+    assert order[0] is parts["tryfirst"]
+    assert order[1] is parts[None]
+    assert order[-1] is parts["trylast"]
+    assert all(map(is_built_in, order[2:-1]))
+    registry.refresh()
+    assert len(registry.catalog.containers) == len(order)
+    assert registry.catalog.containers[0] is parts["tryfirst"]
+    assert registry.catalog.containers[-1] is parts["trylast"]
+
+
+def test_what_cannot_be_honoured_is_refused(install):
+    codes = {
+        f"w{number}": ordered(f"W{number}", f"{option}=True").replace(
+            "\n    return", f"\n    {how}"
+        )
+        for number, (option, how) in enumerate(
+            [("wrapper", "yield"), ("hookwrapper", "yield"), ("wrapper", "return")]
+        )
+    }
+    registry, messages = install(**codes, good=ordered("Good"))
+    assert len(messages) == 3
+    for number, (message, option) in enumerate(
+        zip(messages, ("wrapper", "hookwrapper", "wrapper"), strict=True)
+    ):
+        assert f"arrayferry left out the plugin 'w{number}' of the distribution" in message
+        assert (
+            f"arrayferry_converters() of the plugin 'w{number}' is marked with {option}=True"
+            in message
+        )
+        assert f"Take {option}=True out" in message
+    assert "Good" in [type(each).__name__ for each in registry.catalog.converters]
+
+
+@pytest.mark.parametrize("option", ["wrapper", "hookwrapper"])
+def test_a_wrapper_is_refused_at_run_time(registry, option):
+    class Plugin:
+        @af.hookimpl(**{option: True})
+        def arrayferry_sources(self):
+            yield
+
+    with pytest.raises(
+        af.PluginError, match=rf"arrayferry_sources\(\) of the plugin 'mine'.*{option}="
+    ):
+        registry.register(Plugin(), "mine")
+
+
+def test_a_hook_that_fails_is_left_out_whatever_its_rank(install):
+    registry, messages = install(
+        bad=ordered("Bad", "tryfirst=True")
+        .replace("return [", "raise SystemExit(3, ")
+        .replace("()]", ")"),
+        good=ordered("Good", "tryfirst=True"),
+    )
+    assert len(messages) == 1
+    assert "the plugin 'bad'" in messages[0]
+    assert type(registry.catalog.converters[0]).__name__ == "Good"
+
+
+# Trust.
+
+
+def test_what_is_built_in(registry):
+    for part in (
+        *registry.backends().values(),
+        *registry.sources(),
+        *registry.catalog.converters,
+        *registry.catalog.containers,
+    ):
+        outside = type(part).__module__.partition(".")[0] != "arrayferry_plugins"
+        assert is_built_in(part) is not outside, part
+
+
+def test_names_earn_no_trust(registry):
+    from arrayferry_plugins.torch_ import TorchBackend
+
+    derived = type("Derived", (TorchBackend,), {"name": "derived", "aliases": (), "namespace": ""})
+    derived.array_types, derived.replaces = ("columnlib.Column",), ()
+    renamed = type("Renamed", (af.Converter,), {"__module__": "arrayferry_plugins.renamed"})
+    renamed.source, renamed.target, renamed.convert = "numpy", "torch", lambda *args: None
+    renamed.__abstractmethods__ = frozenset()
+    for part in (derived(), renamed(), TorchBackend()):
+        assert not is_built_in(part)
+    registry.register(derived())
+    assert not is_built_in(registry.backends()["derived"])
+
+    class Equal(af.Converter):
+        source, target = "numpy", "torch"
+
+        def convert(self, x, device=None, copy=None):
+            return x
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return hash(next(iter(registry.catalog.converters)))
+
+    assert not is_built_in(Equal())
+
+
+WRONG = """
+import arrayferry as af
+from arrayferry_plugins.torch_ import TorchBackend
+
+class Wrong(af.Converter):
+    source, target, cost = "numpy", "jax", "share"
+    def convert(self, x, device=None, copy=None):
+        return [1]
+
+@af.hookimpl(tryfirst=True)
+def arrayferry_converters():
+    return [Wrong()]
+
+Wrong.__module__ = "arrayferry_plugins.wrong"
+"""
+
+
+def test_a_stranger_under_our_name_is_checked(tmp_path, run_python):
+    """A module of another distribution within our package, whose converter returns nonsense."""
+    write_distribution(tmp_path, "wrong", WRONG)
+    (tmp_path / "wrong_plugin.py").rename(tmp_path / "wrong.py")
+    points = tmp_path / "arrayferry_wrong-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[arrayferry]\nwrong = arrayferry_plugins.wrong\n")
+    script = f"""
+import sys, warnings
+sys.path.insert(0, {str(tmp_path)!r})
+import arrayferry_plugins
+arrayferry_plugins.__path__.append({str(tmp_path)!r})
+import numpy as np, arrayferry as af
+from arrayferry._registry.discovery import is_built_in
+part = af.registry.catalog.converters[0]
+print(type(part).__name__, is_built_in(part))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(af.convert([np.ones(2, np.float32)], "jax"))
+print(caught[0].message)
+"""
+    lines = run_python(script).splitlines()
+    assert lines[:2] == ["Wrong False", "[Array([1., 1.], dtype=float32)]"]
+    assert "which is no array of the target, so it is not used" in lines[2]
+
+
+def test_trust_lasts_as_long_as_the_part(registry):
+    """What was trusted before a refresh is trusted after it, and nothing is kept alive for that."""
+    import gc
+    import weakref
+
+    old = weakref.ref(registry.backends()["numpy"])
+    registry.refresh()
+    gc.collect()
+    assert old() is None
+    assert is_built_in(registry.backends()["numpy"])
