@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import create_empty_array, create_shared_memory
+from gymnasium.vector.utils import create_empty_array, create_shared_memory, iterate
 
 import arrayferry as af
 
@@ -51,7 +51,18 @@ def converted_space(original: Space[Any], libraries: Libraries, *, observed: boo
 
 @functools.cache
 def _converted_class(cls: type) -> type:
-    return type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
+    new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
+    for function in _BY_CLASS:
+        if cls in function.registry:
+            function.register(new, function.registry[cls])
+    return new
+
+
+_BY_CLASS: tuple[Any, ...] = (iterate,)
+"""Gymnasium's single-dispatch functions that a converted class is registered with as its original is.
+
+To inherit is not enough: for the parts of a Tuple, `iterate` looks for their very class.
+"""
 
 
 class Converted:

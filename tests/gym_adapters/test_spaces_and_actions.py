@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, JaxToTorch, NumpyToTorch, vector
+from arrayferry_gym._libraries import Libraries
+from arrayferry_gym._spaces import converted_space
+from arrayferry_gym.functional import CartPole
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")
 
@@ -263,3 +267,62 @@ def test_vector_actions():
     with pytest.raises(af.ConversionError, match="MultiDiscrete"):
         envs.step(torch.full((3,), 0.5))
     envs.close()
+
+
+class Registered(spaces.Tuple):
+    """A class of its own, that Gymnasium's `iterate` knows."""
+
+
+iterate.register(Registered, iterate.registry[spaces.Tuple])
+
+BATCHED = {
+    **SPACES,
+    "nested": spaces.Tuple([SPACES["Dict"], spaces.Tuple([spaces.Discrete(3), SPACES["Tuple"]])]),
+    "Tuple in Dict": spaces.Dict(a=SPACES["Tuple"], b=spaces.Discrete(2)),
+    "Tuple of Text": spaces.Tuple([spaces.Text(4), spaces.Discrete(3)]),
+}
+
+
+def listed(value):
+    """Numbers of any library as Python has them."""
+    if isinstance(value, dict):
+        return {key: listed(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [listed(part) for part in value]
+    return np.asarray(value, np.float32).tolist() if hasattr(value, "dtype") else value
+
+
+@pytest.mark.parametrize("agent", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_is_iterated_by_environments(agent, name):
+    original = batch_space(BATCHED[name], 4)
+    if name == "Tuple in Dict":
+        original = spaces.Tuple([original, Registered([batch_space(spaces.Discrete(9), 4)])])
+    original.seed(1)
+    sample = original.sample()
+    libraries = Libraries({}, "numpy", agent, None, None)
+    space = converted_space(original, libraries)
+    wanted = [listed(one) for one in iterate(original, sample)]
+    assert len(wanted) == 4
+    for own in (space, copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        found = [*iterate(own, libraries.to_agent(sample))]
+        assert [listed(af.convert(one, "numpy")) for one in found] == wanted
+        leaves = af.flatten(found)[0]
+        assert all(af.backend_of(leaf).name == agent for leaf in leaves)
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
+    class Pair(CartPole):
+        observation_space = spaces.Tuple([spaces.Box(-9, 9, (4,)), spaces.MultiBinary(4)])
+
+        def observe(self, xp, state, params):
+            x = super().observe(xp, state, params)
+            return x, xp.astype(x > 0, xp.int8)
+
+    envs = Pair().make_vec(3, xp=xp)
+    observation, _ = envs.reset(seed=0)
+    rows = [*iterate(envs.observation_space, observation)]
+    assert [[part.tolist() for part in row] for row in rows] == [
+        [part[index].tolist() for part in observation] for index in range(3)
+    ]
