@@ -305,6 +305,31 @@ def test_flags_of_jax(flag):
             assert np.array_equal(lengths, again)
 
 
+@pytest.mark.parametrize(
+    "env", [CartPole(), Pendulum(), MountainCar(), MountainCarContinuous(), Acrobot()], ids=repr
+)
+def test_strict_promotion_of_dtypes(env):
+    """With 64 environments: from there on, resets of few and of many are compiled apart."""
+    n, key = 64, jax.random.key(0)
+    discrete = isinstance(env.action_space, spaces.Discrete)
+
+    def policy(params, observation, key):
+        if discrete:
+            return jax.random.randint(key, (n,), 0, env.action_space.n), None
+        return jax.random.uniform(key, (n, *env.action_space.shape), minval=-3, maxval=3), None
+
+    with jax.numpy_dtype_promotion("strict"):
+        _, found = rollout(env, policy, None, key, 3, n, max_episode_steps=2)
+        assert found.truncated[1].all()
+        assert (episode(env, policy, None, key, n, max_episode_steps=2).length == 2).all()
+        envs = env.make_vec(n, xp="jax", max_episode_steps=2)
+        envs.reset(seed=0)
+        for dtype in (np.int64, np.int32, np.uint8) if discrete else (np.float64, np.float32):
+            action = np.ones((n, *env.action_space.shape), dtype)
+            envs.step(action)
+        assert envs.reset(options={"reset_mask": np.arange(n) % 2 == 0})[0].shape[0] == n
+
+
 def test_vmap_over_policies():
     def run(bias, key):
         def policy(params, observation, key):

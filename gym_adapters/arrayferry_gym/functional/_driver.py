@@ -18,6 +18,7 @@ from ._actions import Actions
 from ._base import FunctionalEnv, check_functional
 from ._bound import Bound, portable
 from ._engine import Engine, make_engine
+from ._errors import traced_env
 from ._limits import limit_of
 from ._params import Params, prepare
 
@@ -115,8 +116,12 @@ class Driver:
                 f"reset() has no option {next(iter(options))!r}",
                 remedy='The options are "params" and "reset_mask".',
             )
+        engine.refuse_traced("reset()", (seed, mask, given))
         if mask is not None:
-            mask = self._mask(mask)
+            try:
+                mask = self._mask(mask)
+            except af.TracedValueError:
+                raise traced_env(type(self._env).__name__, "reset()") from None
         seed = _seed(seed, self._n)
         if given is not None:
             self._set_params(given, mask)
@@ -151,7 +156,11 @@ class Driver:
         """Take a step in all environments."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
-        result = self.engine.step(self._actions(actions), self.params)
+        try:
+            actions = self._actions(actions)
+        except af.TracedValueError:
+            raise traced_env(type(self._env).__name__, "step()") from None
+        result = self.engine.step(actions, self.params)
         return result if self._out is None else self._out(result)
 
     def reset_one(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -196,6 +205,7 @@ class Driver:
     def state(self, state: Any) -> None:
         if self.engine.running is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
+        self.engine.refuse_traced("setting the state", state)
         bound = self.engine.bound
         state = af.convert(state, bound.backend, device=self._device, copy=True)
         bound.check(state)

@@ -87,6 +87,9 @@ class Engine:
         """Start the random numbers anew."""
         self.rng = self.bound.backend.random(seed, self.bound.device)
 
+    def refuse_traced(self, what: str, given: Any = ()) -> None:
+        """Refuse what would leave values in the environment that end with a function, as JAX traces it."""
+
     def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in a mask. Return observations and infos."""
         raise NotImplementedError

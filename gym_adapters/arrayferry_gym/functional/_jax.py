@@ -17,8 +17,10 @@ from ._actions import Actions
 from ._base import FunctionalEnv, check_functional
 from ._bound import Bound, select
 from ._engine import Engine, Outcome, Running, advance, masked, restart, served
+from ._errors import traced_env
 from ._limits import UNSET, limit_of, mode_of
 from ._params import Frame, Params, prepare
+from ._tracing import has_tracers, stages, trace_here
 
 __all__ = ["Functions", "JaxEngine", "Packed"]
 
@@ -73,7 +75,7 @@ class _Renewal:
 
         count = mask.sum()
         if self._few:
-            chosen = (count > 0).astype(int) + (count > self._few)
+            chosen = (count > 0).astype(int) + (count > self._few).astype(int)
             result = jax.lax.switch(chosen, [keep, renew_few, renew_any], self.key)
         else:
             result = jax.lax.cond(count > 0, renew_any, keep, self.key)
@@ -103,6 +105,8 @@ class JaxEngine(Engine):
         self._programs: dict[Any, tuple[Any, Any, Any]] = {}
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
+        self._made_in = trace_here()
+        self._donates = True
 
     def seed(self, seed: Any) -> None:
         """Start the random numbers anew."""
@@ -115,7 +119,9 @@ class JaxEngine(Engine):
         Arrays enter compiled code faster than numbers.
         """
         if self._current is None or self._current[0] is not params:
-            values = tuple(map(jnp.asarray, params.values))
+            with jax.ensure_compile_time_eval():  # they are kept
+                values = tuple(map(jnp.asarray, params.values))
+            self._donates = self._donates and not has_tracers(values)
             if self.bound.device is not None:
                 values = af.convert(values, "jax", device=self.bound.device)
             static = params.frame, params.any_batched
@@ -140,13 +146,25 @@ class JaxEngine(Engine):
                 "Call reset(): the step before failed, and the states are lost."
             )
         values, (_, _, program) = self._prepared(params)
+        if has_tracers(action):
+            self.refuse_traced("step()", action)
+            self._donates = False  # gradients need the states
+        run = program if self._donates else program.__wrapped__
         try:
-            self._leaves, self._keys, result = program(self._leaves, self._keys, action, values)
+            leaves, keys, result = run(self._leaves, self._keys, action, values)
         except BaseException:
             if any(leaf.is_deleted() for leaf in self._leaves):  # they were donated to what failed
                 self._leaves = ()
             raise
+        if isinstance(leaves[-2], jax.core.Tracer):
+            self.refuse_traced("step()", leaves)
+        self._leaves, self._keys = leaves, keys
         return result  # type: ignore[no-any-return]
+
+    def refuse_traced(self, what: str, given: Any = ()) -> None:
+        """Refuse what would leave traced values in the environment, unless it was made in that very function."""
+        if trace_here() != self._made_in and (has_tracers(given) or stages()):
+            raise traced_env(self.bound.name, what)
 
     @property
     def running(self) -> Any:
@@ -174,7 +192,13 @@ class JaxEngine(Engine):
         return _first(tree)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_programs": {}, "_current": None}
+        state = {**self.__dict__, "_programs": {}, "_current": None}
+        del state["_made_in"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._made_in = trace_here()
 
 
 _first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))

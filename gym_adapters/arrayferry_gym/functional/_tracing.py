@@ -1,0 +1,34 @@
+"""What JAX traces: its values end with the traced function, so that no environment may keep them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+
+try:
+    from jax.extend.core import get_opaque_trace_state
+except ImportError:  # it moved after JAX 0.6
+    from jax.core import get_opaque_trace_state
+
+__all__ = ["has_tracers", "stages", "trace_here"]
+
+
+def trace_here() -> Any:
+    """Return what stands for the innermost function that is traced here. It can be compared."""
+    return get_opaque_trace_state(convention="flax")
+
+
+def stages() -> bool:
+    """Tell whether all that is computed here is recorded, as inside `jit` and `scan`, but not `vmap` and `grad`."""
+    return isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
+def has_tracers(tree: Any) -> bool:
+    """Tell whether a tree holds traced values."""
+    if isinstance(tree, jax.Array):
+        return isinstance(tree, jax.core.Tracer)
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in af.flatten(tree)[0])

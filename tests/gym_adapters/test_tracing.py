@@ -1,0 +1,268 @@
+"""Served environments inside functions that JAX traces: what would leave traced values in them is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym.functional import CartPole, FunctionalEnv, Functions, Pendulum
+
+N = 2
+ACTION = np.full((N, 1), 0.5, np.float32)
+LIBRARIES = {
+    "jax": {"xp": "jax"},
+    "jax, differentiable": {"xp": "jax", "differentiable": True},
+    "torch": {"xp": "torch"},
+    "torch itself": {"xp": "torch", "differentiable": True},
+    "numpy": {"xp": "numpy"},
+}
+
+
+class Vector:
+    """Vector environments."""
+
+    action = ACTION
+
+    def make(self, library):
+        return Pendulum().make_vec(N, autoreset_mode="SameStep", **LIBRARIES[library])
+
+    def mask(self, x):
+        return {"reset_mask": x}
+
+
+class Single:
+    """Single environments."""
+
+    action = ACTION[0]
+
+    def make(self, library):
+        return Pendulum().make(**LIBRARIES[library])
+
+
+def traced_action(envs, action):
+    return [
+        lambda: jax.jit(lambda x: envs.step(x)[0])(action),
+        lambda: jax.jit(lambda x: envs.step(x)[0])(jnp.asarray(action)),
+        lambda: jax.jit(lambda x: jnp.zeros(3) + jnp.asarray(envs.step(x)[1]))(action),
+        lambda: jax.vmap(lambda x: envs.step(x)[0])(jnp.stack([action] * 3)),
+        lambda: jax.grad(lambda x: envs.step(x)[1].sum())(jnp.asarray(action)),
+        lambda: jax.jvp(lambda x: envs.step(x)[1], [jnp.asarray(action)], [jnp.asarray(action)]),
+        lambda: jax.lax.scan(lambda c, x: (c, envs.step(x)[1]), 0, jnp.stack([action] * 3)),
+        lambda: jax.eval_shape(lambda x: envs.step(x)[0], action),
+        lambda: jax.make_jaxpr(lambda x: envs.step(x)[0])(action),
+    ]
+
+
+def staged(envs, action):
+    """Nothing that is passed is traced, but what is computed is."""
+    return [
+        lambda: jax.jit(lambda: envs.step(action)[0])(),
+        lambda: jax.jit(lambda: envs.step(jnp.asarray(action))[0])(),
+        lambda: jax.jit(lambda: envs.reset()[0])(),
+        lambda: jax.jit(lambda: envs.reset(seed=3)[0])(),
+        lambda: jax.jit(lambda: envs.reset(options={"params": {"gravity": 3.0}})[0])(),
+        lambda: jax.jit(lambda x: jax.vmap(lambda y: y + envs.step(action)[0])(x))(
+            jnp.ones((4, 1))
+        ),
+        lambda: jax.lax.cond(True, lambda: envs.reset(seed=3)[0], lambda: envs.reset(seed=4)[0]),
+        lambda: jax.jit(lambda: setattr(envs, "state", envs.state))(),
+        lambda: jax.jit(lambda: envs.step(envs.action_space.sample())[0])(),
+    ]
+
+
+def traced_resets(envs):
+    def gravity(x):
+        return envs.reset(options={"params": {"gravity": x}})[0]
+
+    return [
+        lambda: jax.jit(gravity)(3.0),
+        lambda: jax.vmap(gravity)(jnp.ones(3)),
+        lambda: jax.grad(lambda x: gravity(x).sum())(3.0),
+        lambda: jax.jit(lambda x: envs.reset(seed=x)[0])(3),
+        lambda: jax.vmap(lambda x: envs.reset(seed=x)[0])(jnp.arange(3)),
+    ]
+
+
+def masked_resets(envs):
+    mask = jnp.array([True, False])
+    return [
+        lambda: jax.jit(lambda x: envs.reset(options={"reset_mask": x})[0])(mask),
+        lambda: jax.vmap(lambda x: envs.reset(options={"reset_mask": x})[0])(mask[None]),
+        lambda: jax.jit(lambda: envs.reset(options={"reset_mask": [True, False]})[0])(),
+    ]
+
+
+def seen(envs, action):
+    """What an agent sees from now on."""
+    found = [envs.step(action) for _ in range(3)]
+    found.append(envs.reset())
+    found.append(envs.step(action))
+    return [np.asarray(x).tolist() for x in af.flatten(af.convert(found, "numpy"))[0]]
+
+
+@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_is_refused_changes_nothing(library, kind):
+    envs, twin = kind.make(library), kind.make(library)
+    for each in (envs, twin):
+        each.reset(seed=0)
+        each.step(kind.action)
+    refused = traced_action(envs, kind.action) + traced_resets(envs)
+    if envs.xp == "jax":
+        refused += staged(envs, kind.action)
+    if isinstance(kind, Vector):
+        refused += masked_resets(envs)[: 3 if envs.xp == "jax" else 2]
+    for attempt in refused:
+        with pytest.raises((af.TracedValueError, af.OptionError, gym.error.Error)):
+            attempt()
+    assert seen(envs, kind.action) == seen(twin, kind.action)
+
+
+@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_answer_names_what_to_use(library, kind):
+    envs = kind.make(library)
+    envs.reset(seed=0)
+    with pytest.raises(
+        af.TracedValueError, match=r"step\(\) of the served Pendulum.*jit.*rollout.*Functions"
+    ):
+        jax.jit(lambda x: envs.step(x)[0])(kind.action)
+    if envs.xp == "jax":
+        for attempt in (lambda: envs.reset(seed=1), lambda: setattr(envs, "state", envs.state)):
+            with pytest.raises(af.TracedValueError, match=r"Pendulum.*rollout.*Functions"):
+                jax.jit(attempt)()
+
+
+@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
+    envs, twin = kind.make(library), kind.make(library)
+    action = kind.action
+
+    def reward(each):
+        return jnp.asarray(np.asarray(af.convert(each.step(action)[1], "numpy", scalars="convert")))
+
+    for each in (envs, twin):
+        each.reset(seed=0)
+    found = [
+        jax.vmap(lambda x: x + reward(envs))(jnp.zeros(3))[0],
+        jax.grad(lambda x: (x * reward(envs)).sum())(1.0),
+        jax.jvp(lambda x: x * reward(envs), [1.0], [1.0])[0],
+    ]
+    jax.grad(lambda x: (x * jnp.asarray(np.asarray(envs.reset()[0]))).sum())(1.0)
+    own = [reward(twin) for _ in range(3)]
+    twin.reset()
+    assert np.allclose(found[0], own[0])
+    assert np.allclose(found[1], own[1].sum())
+    assert np.allclose(found[2], own[2])
+    assert seen(envs, action) == seen(twin, action)
+
+
+def test_an_environment_that_is_made_in_the_traced_function_is_served_there():
+    def total(torque):
+        envs = Pendulum().make_vec(N, xp="jax")
+        envs.reset(seed=0)
+        envs.step(ACTION)
+        return envs.step(jnp.full((N, 1), torque))[1].sum()
+
+    def of_a_copy(torque):
+        return copy.deepcopy(outer).step(jnp.full((N, 1), torque))[1].sum()
+
+    outer = Pendulum().make_vec(N, xp="jax")
+    outer.reset(seed=0)
+    outer.step(ACTION)
+    twin = pickle.loads(pickle.dumps(outer))
+
+    def by_gravity(gravity):
+        envs = Pendulum().make_vec(N, xp="jax", params={"gravity": gravity})
+        envs.reset(seed=0)
+        envs.step(ACTION)
+        envs.step(ACTION)
+        return envs.step(ACTION)[1].sum()
+
+    for function in (total, of_a_copy, by_gravity):
+        usual = function(0.5)
+        if function is not of_a_copy:  # JAX cannot copy keys inside jit
+            assert np.isclose(jax.jit(function)(0.5), usual, rtol=1e-5)
+        value, gradient = jax.value_and_grad(function)(0.5)
+        assert np.isclose(value, usual, rtol=1e-5)
+        step = 1e-2
+        by_hand = (function(0.5 + step) - function(0.5 - step)) / (2 * step)
+        assert np.isclose(gradient, by_hand, rtol=5e-2, atol=2e-3)
+    assert seen(outer, ACTION) == seen(twin, ACTION)
+
+
+def test_the_first_step_after_unpickling_may_be_refused():
+    """Parameters are brought into JAX by the first step: they must not be traced either."""
+    envs = CartPole().make_vec(N, xp="jax")
+    envs.reset(seed=0)
+    other = pickle.loads(pickle.dumps(envs))
+    with pytest.raises(af.TracedValueError):
+        jax.jit(lambda: other.step(np.zeros(N, int))[0])()
+    action = np.zeros(N, int)
+    assert seen(other, action) == seen(envs, action)
+
+
+class Parts(FunctionalEnv):
+    """Actions in a dict."""
+
+    observation_space = spaces.Box(-9, 9, (1,), np.float32)
+    action_space = spaces.Dict(
+        a=spaces.Box(-1, 1, (), np.float32), b=spaces.Tuple([spaces.Discrete(2)])
+    )
+
+    def reset(self, xp, rng, n, params):
+        return rng.uniform((n,))
+
+    def step(self, xp, rng, state, action, params):
+        return state + action["a"] + xp.astype(action["b"][0], xp.float32), 1.0, False
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+
+def test_traced_parts_of_an_action():
+    envs, twin = (Parts().make_vec(N, xp="jax", autoreset_mode="Disabled") for _ in range(2))
+    for each in (envs, twin):
+        each.reset(seed=0)
+    known = {"a": np.zeros(N, np.float32), "b": (np.ones(N, int),)}
+    for function in (
+        lambda x: envs.step({**known, "a": x})[0],
+        lambda x: envs.step({**known, "b": (x.astype(int),)})[0],
+    ):
+        for attempt in (jax.jit(function), lambda x, f=function: jax.vmap(f)(x[None])):
+            with pytest.raises(af.TracedValueError):
+                attempt(jnp.zeros(N))
+    assert seen(envs, known) == seen(twin, known)
+
+
+def test_through_an_adapter():
+    for envs in (
+        vector.ArrayConversion(Pendulum().make_vec(N, xp="jax"), target_xp="jax"),
+        ArrayConversion(Pendulum().make(xp="jax"), target_xp="jax"),
+    ):
+        envs.reset(seed=0)
+        action = envs.action_space.sample()
+        with pytest.raises(af.TracedValueError, match="Functions"):
+            jax.jit(lambda x, envs=envs: envs.step(x)[0])(action)
+        envs.step(action)
+
+
+def test_what_the_answer_names_works():
+    functions = Functions(Pendulum().make_vec(N, xp="jax").functional)
+
+    @jax.jit
+    def rewards(torque):
+        running, _ = functions.reset(jax.random.key(0), N)
+        return functions.step(jax.random.key(1), running, torque)[1].reward
+
+    assert rewards(ACTION).shape == (N,)
