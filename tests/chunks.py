@@ -40,6 +40,10 @@ def add_process(block):
     return block + os.getpid()
 
 
+def first_values(stream):
+    return [part[0].item() for part in stream]
+
+
 def streamed_sum(n):
     import dask.array as da
 

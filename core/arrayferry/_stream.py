@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Generator, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ._api import conversion_like, kept_conversion
@@ -26,7 +24,7 @@ from ._plugin.backend import Target
 from ._plugin.blocks import Blocks, even_lengths
 from ._plugin.call import raise_named
 from ._plugin.origin import Origin
-from ._reads import FailedError, Part, Reads, take_apart
+from ._reads import FailedError, Iteration, LateError, Part, Reads, take_apart
 from ._registry.registry import default_registry
 from ._repr import never_raises
 from ._types import B
@@ -282,8 +280,8 @@ class Stream(Generic[B]):
 
     Iterate over it for the blocks; each iteration begins anew, and closing or leaving it early cancels what was
     asked for. `len(stream)` is the number of blocks, `stream[2:]` and `stream[1::4]` are streams of some of
-    them, and `stream[3]` is one block. It can be pickled if its arrays can; in another process, a client is
-    replaced by a new one with the same scheduler.
+    them, and `stream[3]` is one block. It can be pickled if its arrays can; in another process, the client is
+    replaced by a new one with the same scheduler, also if it was the current client.
 
     Args:
         value: the arrays.
@@ -455,25 +453,13 @@ class Stream(Generic[B]):
         at = range(len(self))[index]
         return next(iter(self[at : at + 1]))
 
-    def __iter__(self) -> Generator[B, None, None]:
-        """Return an iterator over the blocks. Its `close()` cancels what was asked for."""
-        return self._blocks()
+    def __iter__(self) -> Iteration[B]:
+        """Return an iterator over the blocks. Its `close()`, in any thread, cancels what was asked for."""
+        return Iteration(self._open, self._block, len(self.bounds))
 
-    def _blocks(self) -> Generator[B, None, None]:
-        process = os.getpid()
+    def _open(self) -> Reads:
         copy = self._conversion.options.copy is not False
-        work = Reads(self._groups, self._leaves, self.bounds, self._prefetch, self._timeout, copy)
-        try:
-            for index in range(len(self.bounds)):
-                yield self._block(work, index)
-                if os.getpid() != process:
-                    raise OptionError(
-                        "an iteration over a stream cannot go on in a process that was forked meanwhile",
-                        remedy="Begin the iteration in that process.",
-                    )
-        finally:
-            if os.getpid() == process:
-                work.close()
+        return Reads(self._groups, self._leaves, self.bounds, self._prefetch, self._timeout, copy)
 
     def _block(self, work: Reads, index: int) -> B:
         """Return one block, converted."""
@@ -482,7 +468,7 @@ class Stream(Generic[B]):
         target = self._conversion.target
         try:
             parts = work.take(index)
-        except FutureTimeoutError:
+        except LateError:
             raise BlockTimeoutError(
                 f"{which} did not arrive within {self._timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
@@ -512,8 +498,9 @@ class Stream(Generic[B]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         value, conversion, axis, prefetch, block, client, timeout = self._arguments
-        if client is not None and not isinstance(client, str):
-            client = client.scheduler.address
+        for blocks in self._groups:
+            found = blocks.portable_client()
+            client = client if found is None else found
         arguments = (value, conversion, axis, prefetch, block, client, timeout)
         return _restored, (arguments, self.bounds, self._numbers)
 

@@ -13,33 +13,30 @@ import asyncio
 import functools
 import itertools
 import os
-import socket
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
-from arrayferry import Blocks, ConversionError, OptionError, Reader, backend_of
+from arrayferry import Blocks, ConversionError, Reader, backend_of
 
-from .dask_ import is_future, persisted
+from ._dask_engines import (
+    AGAIN,
+    ClusterEngine,
+    ThreadEngine,
+    check_client,
+    connected,
+    reconnected,
+)
+from .dask_ import arguments, is_future, owner_of, persisted, scheduler_of
 
 __all__ = ["DaskBlocks"]
 
 CLOSE = 2
 """How many steps later a result is needed at most to be kept whatever its size is."""
-KEPT_BYTES = 128 * 1024 * 1024
-"""Size of the results of one kind together that are kept for longer."""
-
 ANSWER = 3.0
 """Seconds to wait for a sign of life of a client in this process."""
-
-REACH = 1.0
-"""Seconds to try to reach a worker."""
-
-_AGAIN: Any = object()
-"""Stands for a result that was not kept."""
 
 
 class DaskBlocks(Blocks):
@@ -60,7 +57,7 @@ class DaskBlocks(Blocks):
         self._client = client
         self._process = os.getpid()
         if client is not None and not isinstance(client, str):
-            _check_client(client)
+            check_client(client, "client=")
         for x in xs:
             if any(size != size for size in x.chunks[axis]):
                 raise ConversionError(
@@ -70,7 +67,21 @@ class DaskBlocks(Blocks):
         self.lengths = [x.chunks[axis] for x in xs]
 
     def read(self, array: int, block: int) -> Any:
-        return self.open([[(array, block)]]).read(0)[0]
+        reader = self.open([[(array, block)]])
+        try:
+            return reader.read(0)[0]
+        finally:
+            reader.close()
+
+    def portable_client(self) -> Any:
+        given = self._client is not None
+        client = self._client if given else _current_client(self._xs)
+        if client is None or isinstance(client, str):
+            return client
+        address = client.scheduler.address
+        if given:
+            return address
+        return None if address.startswith("inproc") else _Formerly(address)
 
     def open(self, steps: Sequence[Any]) -> Reader:
         from dask.highlevelgraph import HighLevelGraph
@@ -78,36 +89,38 @@ class DaskBlocks(Blocks):
         whole = HighLevelGraph.merge(*(x.__dask_graph__() for x in self._xs))
         keys = [x.__dask_keys__() for x in self._xs]
         graph = persisted(whole)  # which optimizing may leave out
+        computed = [*graph.values(), *arguments(whole)]
         graph.update(self._xs[0].__dask_optimize__(whole, keys))
         grids = [_grid(x, self._axis) for x in self._xs]
         wanted = [[grids[array][block] for array, block in step] for step in steps]
-        return _DaskReader(graph, wanted, self._engine(graph))
+        return _DaskReader(graph, wanted, self._engine(computed))
 
-    def _engine(self, graph: Mapping[Any, Any]) -> _Threads | _Cluster:
-        client, own = self._client, False
-        if client is None:
-            client = _client_of(graph)
+    def _engine(self, futures: Sequence[Any]) -> ThreadEngine | ClusterEngine:
+        given = self._client is not None and not isinstance(self._client, _Formerly)
+        client, own = self._client if given else owner_of(futures), False
         get: Any = None
         if client is None:
-            import dask
-
-            get = dask.base.get_scheduler(collections=list(self._xs))
+            get = _current_scheduler(self._xs)
             client = getattr(get, "__self__", None)
             if _in_task():
                 get = client = None
+            elif get is None and self._client is not None:
+                client, own = reconnected(self._client), True
         if client is None:
-            return _Threads(get)
+            return ThreadEngine(get)
         if not isinstance(client, str) and not self._answers(client):
             client = client.scheduler.address
         if isinstance(client, str):
-            client, own = _connected(client), True
-        _check_client(client)
-        return _Cluster(client, own)
+            client, own = connected(client), True
+        check_client(client, "client=" if given else "the current client")
+        return ClusterEngine(client, own)
 
     def _answers(self, client: Any) -> bool:
         """Tell whether a client works in this process. It has no threads in one that was forked."""
         if self._process != os.getpid():
             return False
+        if client.asynchronous:  # which is told later
+            return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=ANSWER)
         except TimeoutError:
@@ -116,40 +129,28 @@ class DaskBlocks(Blocks):
             pass
         return True
 
-    def __getstate__(self) -> dict[str, Any]:
-        client = self._client
-        if client is not None and not isinstance(client, str):
-            client = client.scheduler.address
-        return {**self.__dict__, "_client": client}
+
+class _Formerly(str):
+    """The address of the cluster of the client that was the current one where a stream was pickled."""
 
 
-def _check_client(client: Any) -> None:
-    if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
-        raise OptionError(
-            f"client={client!r:.80} is no client of Dask",
-            remedy="Pass a distributed.Client, or the address of a scheduler.",
-        )
-    if client.asynchronous:
-        raise OptionError(
-            "client= is asynchronous, and a stream is not",
-            remedy="Pass a client that was made without asynchronous=True.",
-        )
-    if client.status != "running":
-        raise OptionError(
-            f"client= is not connected: its status is {client.status!r}", remedy="Make a new one."
-        )
+def _current_scheduler(xs: Sequence[Any]) -> Any:
+    """Return the scheduler that `compute()` would use, None for the usual threads."""
+    import dask
+
+    get = scheduler_of(xs)
+    return None if get is dask.threaded.get and not dask.config.get("scheduler", None) else get
 
 
-def _connected(address: str) -> Any:
-    import distributed
-
+def _current_client(xs: Sequence[Any]) -> Any:
+    """Return the client that `compute()` would use, None if it would use none."""
     try:
-        return distributed.Client(address, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise ConversionError(
-            f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})",
-            remedy="Start one, or pass the address that it prints.",
-        ) from error
+        client = getattr(_current_scheduler(xs), "__self__", None)
+    except ConversionError:  # it is asynchronous
+        import distributed
+
+        client = distributed.default_client()
+    return client if hasattr(client, "scheduler") else None
 
 
 def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
@@ -157,30 +158,6 @@ def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
     from dask.core import get_dependencies
 
     return () if is_future(graph[key]) else get_dependencies(graph, key)
-
-
-def _client_of(graph: Mapping[Any, Any]) -> Any:
-    """Return the client that holds results which are part of a graph, as of persisted arrays."""
-    return next((value.client for value in graph.values() if is_future(value)), None)
-
-
-def _reachable(client: Any) -> bool | None:
-    """Tell whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
-
-    Returns:
-        None if it cannot be told.
-    """
-    for address in client.nthreads():
-        protocol, _, place = address.rpartition("://")
-        if protocol not in ("tcp", "tls"):
-            return None
-        host, _, port = place.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), REACH).close()
-        except (OSError, ValueError):
-            return False
-        return True
-    return None
 
 
 def _in_task() -> bool:
@@ -284,7 +261,7 @@ class _DaskReader(Reader):
     """
 
     def __init__(
-        self, graph: dict[Any, Any], wanted: list[list[Any]], engine: _Threads | _Cluster
+        self, graph: dict[Any, Any], wanted: list[list[Any]], engine: ThreadEngine | ClusterEngine
     ) -> None:
         self._graph = graph
         self._wanted = wanted
@@ -314,10 +291,13 @@ class _DaskReader(Reader):
             raise
         for key in own:
             if not self._kept[key].done():
-                self._keep(key, _AGAIN)
+                self._keep(key, AGAIN)
         self._drop(step)
         private = self._engine.private and len(keys) == len(every)  # no chunk is in two blocks
         return [_joined(_filled(block, values), private=private) for block in wanted]
+
+    def abandon(self) -> None:
+        self._engine.abandon()
 
     def close(self) -> None:
         self._engine.close()
@@ -336,10 +316,10 @@ class _DaskReader(Reader):
             key = waiting.pop()
             if key in tasks:
                 continue
-            result, kept = _AGAIN, self._kept.get(key)
+            result, kept = AGAIN, self._kept.get(key)
             if kept is not None and self._uses.first[key] < step:
                 result = kept.result()  # waits for an earlier step, which began before this one
-            if result is _AGAIN:
+            if result is AGAIN:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._dependencies(key))
             else:
@@ -373,162 +353,3 @@ def _joined(chunks: Any, *, private: bool) -> Any:
         return np.array(only, subok=True)
     backend = backend_of(only)
     return backend.copy(only) if backend.memory == "writable" else only
-
-
-class _Value:
-    """A task that returns a result that is known."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __call__(self) -> Any:
-        return self._value
-
-
-class _StoppedError(Exception):
-    """The stream was closed."""
-
-
-class _Threads:
-    """Runs tasks in this process, or by another scheduler that the user has set.
-
-    Args:
-        get: the scheduler.
-    """
-
-    private = False
-
-    def __init__(self, get: Any) -> None:
-        import dask
-
-        self._get = dask.threaded.get if get is None else get
-        self._pool: ThreadPoolExecutor | None = None
-        self._options: dict[str, Any] = {}
-        self._closed = False
-        self._lock = threading.Lock()
-        self._sizes: dict[Any, tuple[str, int]] = {}  # of what is kept
-        self._totals = {"many": 0, "far": 0}
-        if self._get is dask.threaded.get:
-            pool = dask.config.get("pool", None)
-            if pool is None:
-                count = dask.config.get("num_workers", None) or dask.system.CPU_COUNT
-                self._pool = pool = ThreadPoolExecutor(count, "arrayferry-stream")
-            self._options = {"pool": pool}
-        self._takes_callbacks = getattr(self._get, "func", self._get) in (
-            dask.threaded.get,
-            dask.local.get_sync,
-            dask.local.get_async,
-        )
-
-    def run(
-        self,
-        tasks: dict[Any, Any],
-        keys: list[Any],
-        kept: Mapping[Any, str],
-        keep: Callable[[Any, Any], None],
-    ) -> list[Any]:
-        """Return the values of keys, and keep the results that later steps need, if they are not too large."""
-
-        def before(key: Any, *_: Any) -> None:
-            if self._closed:
-                raise _StoppedError
-
-        def after(key: Any, value: Any, *_: Any) -> None:
-            if key in kept and self._fits(key, kept[key], value):
-                keep(key, value)
-
-        options = self._options
-        if self._takes_callbacks:
-            options = {**options, "callbacks": [(None, None, before, after, None)]}
-        return list(self._get(tasks, keys, **options))
-
-    def _fits(self, key: Any, kind: str, value: Any) -> bool:
-        """Tell whether a result is kept."""
-        from dask.sizeof import sizeof
-
-        if kind == "close":
-            return True
-        size = sizeof(value)
-        with self._lock:
-            if size + self._totals[kind] > KEPT_BYTES:
-                return False
-            self._sizes[key] = kind, size
-            self._totals[kind] += size
-        return True
-
-    def forget(self, key: Any) -> None:
-        """Note that a result is no longer kept."""
-        with self._lock:
-            kind, size = self._sizes.pop(key, ("far", 0))
-            self._totals[kind] -= size
-
-    def as_task(self, result: Any) -> Any:
-        """Return a task for a result that is known."""
-        return (_Value(result),)
-
-    def close(self) -> None:
-        """Start no more tasks."""
-        self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-class _Cluster:
-    """Runs tasks on a cluster. What is kept are futures.
-
-    Args:
-        client: the client.
-        own: whether it is closed at the end.
-    """
-
-    def __init__(self, client: Any, own: bool) -> None:
-        self._client = client
-        self._own = own
-        self._futures: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._closed = False
-        self._direct: bool | None = client.direct_to_workers
-        self.private = not client.scheduler.address.startswith("inproc")
-
-    def run(
-        self,
-        tasks: dict[Any, Any],
-        keys: list[Any],
-        kept: Mapping[Any, str],
-        keep: Callable[[Any, Any], None],
-    ) -> list[Any]:
-        """Return the values of keys, and keep the results that later steps need."""
-        also = [key for key, kind in kept.items() if kind != "far"]
-        futures = self._client.get(tasks, [*keys, *also], sync=False)
-        self._futures.update(futures)
-        if self._closed:
-            raise _StoppedError
-        for key, future in zip(also, futures[len(keys) :], strict=True):
-            keep(key, future)
-        if self._direct is None:
-            self._direct = _reachable(self._client)
-        values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
-        many = [key for key in also if kept[key] == "many"]
-        if many:
-            sizes = self._client.nbytes(many, summary=False)
-            limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
-            for key, total in zip(
-                many, itertools.accumulate(sizes.get(key, 0) for key in many), strict=True
-            ):
-                if total > limit:
-                    keep(key, _AGAIN)
-        return values
-
-    def forget(self, key: Any) -> None:
-        """Note that a result is no longer kept."""
-
-    def as_task(self, result: Any) -> Any:
-        """Return a task for a result that is known."""
-        return result
-
-    def close(self) -> None:
-        """Cancel what was asked for."""
-        self._closed = True
-        for future in list(self._futures):  # what nobody else wants is cancelled by that
-            future.release()
-        if self._own:
-            self._client.close()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,11 +35,14 @@ __all__ = [
     "BagSource",
     "DaskBackend",
     "DataFrameSource",
+    "arguments",
     "arrayferry_backends",
     "arrayferry_converters",
     "arrayferry_sources",
     "is_future",
+    "owner_of",
     "persisted",
+    "scheduler_of",
     "to_dask",
 ]
 
@@ -242,6 +246,8 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
         return []
     try:
         client = _client_of(xs)
+        if client is None:
+            scheduler_of(xs)
         options = {} if client is None else {"scheduler": client}
         if not all(registry.kind(x).is_array for x in xs):
             xs = [x if registry.kind(x).is_array else _LikeArray(x) for x in xs]
@@ -256,6 +262,28 @@ def _compute(xs: Sequence[Any]) -> Sequence[Any]:
             f"({type(error).__name__}: {error})",
             remedy="The error is in its graph: x.compute() raises it too.",
         ) from error
+
+
+def scheduler_of(xs: Sequence[Any]) -> Any:
+    """Return the scheduler that Dask chooses for some collections.
+
+    Raises:
+        ConversionError: it is an asynchronous client, which would wait for itself in its event loop.
+    """
+    import dask
+
+    try:
+        get = dask.base.get_scheduler(collections=list(xs))
+    except RuntimeError as error:  # newer versions of Dask refuse it too
+        if "asynchronous" not in str(error):
+            raise
+    else:
+        if not getattr(getattr(get, "__self__", None), "asynchronous", False):
+            return get
+    raise ConversionError(
+        "Dask arrays and values cannot be computed here: the current client is asynchronous",
+        remedy="Do it in another thread, as by asyncio.to_thread, or convert the result of `await client.compute(x)`.",
+    )
 
 
 class _LikeArray:
@@ -289,34 +317,87 @@ class _LikeArray:
 
 
 def _client_of(xs: Sequence[Any]) -> Any:
-    """Return the client that holds what is persisted of some collections, None if nothing is.
+    """Return the client that computed parts of some collections, None if all of them are yet to be computed.
 
     Raises:
-        ConversionError: it is closed, or there are several.
+        ConversionError: a part has no result, or there are several clients.
     """
     if "distributed.client" not in sys.modules:
         return None
-    futures = [future for x in xs for future in persisted(x.__dask_graph__()).values()]
-    clients = {id(future.client): future.client for future in futures}
-    if len(clients) > 1:
+    graphs = [x.__dask_graph__() for x in xs]
+    futures = [future for graph in graphs for future in persisted(graph).values()]
+    owners = {id(future.client): future.client for future in futures}
+    if len(owners) > 1:
         raise ConversionError(
-            f"values that are persisted by {len(clients)} different clients cannot be computed together",
+            f"values that are persisted by {len(owners)} different clients cannot be computed together",
             remedy="Convert them one by one.",
         )
+    futures += itertools.chain.from_iterable(map(arguments, graphs))
     for future in futures:
         failure = _failure(future)
         if failure is not None:
             raise failure
-    return next(iter(clients.values()), None)
+    return owner_of(futures)
+
+
+def owner_of(futures: Sequence[Any]) -> Any:
+    """Return a client of the cluster that has the results of some futures, None if there are no futures.
+
+    Raises:
+        ConversionError: they belong to several clusters.
+    """
+    clients = [future.client for future in reversed(futures) if future.client is not None]
+    clusters = {client.scheduler.address: client for client in clients}
+    if len(clusters) > 1:
+        raise ConversionError(
+            f"results of {len(clusters)} clusters cannot be computed together",
+            remedy="Convert each by itself first.",
+        )
+    return next(iter(clusters.values()), None)
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
     """Return the parts of a graph that are futures, without writing out the whole of it."""
+    return {
+        key: part for layer in _written_out(graph) for key, part in layer.items() if is_future(part)
+    }
+
+
+def arguments(graph: Any) -> list[Any]:
+    """Return the futures that are arguments of tasks of a graph, without writing out the whole of it."""
+    waiting = [part for layer in _written_out(graph) for part in layer.values()]
+    waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
+    found: list[Any] = []
+    for part in waiting:
+        if not is_future(part):  # else it is persisted
+            _find_futures(part, found)
+    return found
+
+
+def _find_futures(part: Any, found: list[Any]) -> None:
+    """Find the futures in a task: what depends on nothing has none."""
+    waiting = [part]
+    while waiting:
+        part = waiting.pop()
+        if is_future(part):
+            found.append(part)
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+            waiting += [*part.args, *part.kwargs.values()]
+
+
+def _layers(graph: Any) -> Iterable[Any]:
+    return getattr(graph, "layers", {"": graph}).values()
+
+
+def _written_out(graph: Any) -> list[Any]:
+    """Return the layers of a graph whose tasks are known already."""
     from dask.highlevelgraph import MaterializedLayer
 
-    layers = getattr(graph, "layers", {"": graph}).values()
-    written = [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
-    return {key: part for layer in written for key, part in layer.items() if is_future(part)}
+    return [layer for layer in _layers(graph) if isinstance(layer, (MaterializedLayer, dict))]
 
 
 def is_future(x: Any) -> bool:
@@ -658,10 +739,22 @@ class DataFrameSource(Source):
 
     def to_numpy(self, x: Any) -> Any:
         scalar = type(x).__name__ == "Scalar"
-        way = "x.to_delayed()" if scalar else "x.to_dask_array(lengths=True)"
+        way = "x.to_delayed()" if scalar else _AS_ARRAY
         raise ConversionError(
             f"a Dask {type(x).__name__} cannot be converted", remedy=f"Convert {way} instead."
         )
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        what = type(xs[0]).__name__
+        remedy = f"Pass {_AS_ARRAY} instead, which computes the lengths of the partitions."
+        if what == "Scalar":
+            remedy = "Convert x.to_delayed() first: it is one number."
+        raise ConversionError(f"a Dask {what} cannot be streamed", remedy=remedy)
+
+
+_AS_ARRAY = "x.to_dask_array(lengths=True)"
 
 
 class BagSource(Source):
@@ -675,6 +768,14 @@ class BagSource(Source):
         raise ConversionError(
             f"a Dask {type(x).__name__} cannot be converted",
             remedy="Convert x.to_delayed() instead, which is computed to what it holds.",
+        )
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        raise ConversionError(
+            f"a Dask {type(xs[0]).__name__} cannot be streamed",
+            remedy="Make an array of x.to_delayed() by dask.array.from_delayed, which must be told shapes and dtypes.",
         )
 
 

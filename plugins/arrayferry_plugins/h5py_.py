@@ -18,7 +18,7 @@ from arrayferry import (
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["H5pySource", "arrayferry_sources"]
+__all__ = ["GroupSource", "H5pySource", "arrayferry_sources"]
 
 
 class H5pySource(Source):
@@ -56,7 +56,41 @@ class H5pySource(Source):
             lengths.append(
                 even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
             )
-        return Slices(xs, axis, lengths)
+        return _Datasets(xs, axis, lengths)
+
+
+class _Datasets(Slices):
+    """Parts of datasets. They belong to a file that this process has opened."""
+
+    def portable_client(self) -> Any:
+        raise TypeError(
+            "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
+            "file and make the stream in the process that uses it, or fork that process"
+        )
+
+
+class GroupSource(Source):
+    """`h5py.Group` and `h5py.File`: what to convert instead."""
+
+    name = "h5py.group"
+    package = "h5py"
+    array_types: tuple[str, ...] = ("h5py.Group",)
+
+    def to_numpy(self, x: Any) -> Any:
+        raise _no_array(x, "converted", "Convert")
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        raise _no_array(xs[0], "streamed", "Pass")
+
+
+def _no_array(group: Any, what: str, verb: str) -> ConversionError:
+    return ConversionError(
+        f"an h5py {type(group).__name__} cannot be {what}: it is no array, but holds some",
+        remedy=f"{verb} the datasets in it, as group['name'], or as {{name: x for name, x in group.items() "
+        "if isinstance(x, h5py.Dataset)}.",
+    )
 
 
 def _refuse(x: Any) -> None:
@@ -75,5 +109,5 @@ def _refuse(x: Any) -> None:
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the source of this module."""
-    return [H5pySource()]
+    """Return the sources of this module."""
+    return [H5pySource(), GroupSource()]

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from arrayferry import Container, ConversionError, hookimpl
+from arrayferry import (
+    Blocks,
+    Container,
+    ConversionError,
+    Slices,
+    Source,
+    UnsupportedDtypeError,
+    even_lengths,
+    hookimpl,
+)
 
-__all__ = ["DataArrays", "DataTrees", "Datasets", "Views", "arrayferry_containers"]
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
+
+__all__ = [
+    "DataArrays",
+    "DataTrees",
+    "Datasets",
+    "Stored",
+    "StoredSource",
+    "Views",
+    "arrayferry_containers",
+    "arrayferry_sources",
+]
 
 
 class DataArrays(Container):
@@ -35,6 +57,9 @@ class DataArrays(Container):
     def steps(self, value: Any) -> list[str]:
         return [".data"]
 
+    def streamed(self, value: Any) -> Any:
+        return _streamed(getattr(value, "variable", value))
+
 
 class Datasets(Container):
     """`Dataset`: its data variables, each as a `Variable`."""
@@ -49,6 +74,9 @@ class Datasets(Container):
 
     def steps(self, value: Any) -> list[str]:
         return [f"[{name!r}]" for name in value.data_vars]
+
+    def streamed(self, value: Any) -> Any:
+        return {name: _streamed(value.variables[name]) for name in value.data_vars}
 
 
 class DataTrees(Container):
@@ -65,6 +93,9 @@ class DataTrees(Container):
 
     def steps(self, value: Any) -> list[str]:
         return [f"[{path!r}].dataset" for path in value.to_dict()]
+
+    def streamed(self, value: Any) -> Any:
+        return {path: dataset for path, dataset in value.to_dict().items() if dataset.data_vars}
 
 
 class Views(Container):
@@ -84,7 +115,76 @@ class Views(Container):
         return value
 
 
+class Stored:
+    """A variable whose values are in a file yet. What is indexed is read, and nothing is kept.
+
+    Args:
+        variable: the `Variable`.
+
+    Attributes:
+        variable: as given.
+        shape: its shape.
+        dtype: its dtype.
+    """
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.shape: tuple[int, ...] = variable.shape
+        self.dtype = variable.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.variable[index].to_numpy()
+
+    def parts(self, axis: int) -> int:
+        """Return the length along an axis of the parts in which the file is read."""
+        encoding = self.variable.encoding
+        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
+        fits = isinstance(stored, (tuple, list)) and len(stored) == len(self.shape)
+        return int(stored[axis]) if fits and stored[axis] else 1
+
+
+def _streamed(variable: Any) -> Any:
+    """Return the array of a variable, without reading it."""
+    lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
+    return Stored(variable) if lazy else variable.data
+
+
+class StoredSource(Source):
+    """Reads a `Stored`."""
+
+    name = "xarray"
+    package = "xarray"
+    array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
+
+    def to_numpy(self, x: Any) -> Any:
+        return x[...]
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        lengths = []
+        for x in xs:
+            if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+                raise UnsupportedDtypeError(
+                    f"a variable of xarray of dtype {x.dtype} cannot be converted: it holds text or objects",
+                    remedy="Leave it out: dataset.drop_vars(name).",
+                    dtype=str(x.dtype),
+                )
+            lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=x.parts(axis), wanted=block)
+            )
+        return Slices(xs, axis, lengths)
+
+
 @hookimpl
 def arrayferry_containers() -> list[Container]:
-    """Return the container of this module."""
+    """Return the containers of this module."""
     return [DataArrays(), Datasets(), DataTrees(), Views()]
+
+
+@hookimpl
+def arrayferry_sources() -> list[Source]:
+    """Return the source of this module."""
+    return [StoredSource()]

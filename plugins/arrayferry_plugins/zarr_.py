@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Blocks, Slices, Source, UnsupportedDtypeError, even_lengths, hookimpl
+from arrayferry import (
+    Blocks,
+    ConversionError,
+    Slices,
+    Source,
+    UnsupportedDtypeError,
+    even_lengths,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["ZarrSource", "arrayferry_sources"]
+__all__ = ["GroupSource", "ZarrSource", "arrayferry_sources"]
 
 
 class ZarrSource(Source):
@@ -41,6 +49,29 @@ class ZarrSource(Source):
         return Slices(xs, axis, lengths)
 
 
+class GroupSource(Source):
+    """`zarr.Group`: what to convert instead."""
+
+    name = "zarr.group"
+    package = "zarr"
+    array_types: tuple[str, ...] = ("zarr.Group",)
+
+    def to_numpy(self, x: Any) -> Any:
+        raise _no_array("converted", "Convert")
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        raise _no_array("streamed", "Pass")
+
+
+def _no_array(what: str, verb: str) -> ConversionError:
+    return ConversionError(
+        f"a Zarr Group cannot be {what}: it is no array, but holds some",
+        remedy=f"{verb} the arrays in it, as group['name'], or as dict(group.arrays()).",
+    )
+
+
 def _refuse_text(x: Any) -> None:
     if x.dtype.kind in "OSTU" or x.dtype.hasobject:
         raise UnsupportedDtypeError(
@@ -52,5 +83,5 @@ def _refuse_text(x: Any) -> None:
 
 @hookimpl
 def arrayferry_sources() -> list[Source]:
-    """Return the source of this module."""
-    return [ZarrSource()]
+    """Return the sources of this module."""
+    return [ZarrSource(), GroupSource()]

@@ -329,6 +329,16 @@ def test_a_delayed_is_computed_with_everything_else(counter, to, make):
         np.testing.assert_array_equal(np.asarray(found["n"]), X)
 
 
+def test_an_array_that_a_delayed_function_takes(counter):
+    x = counter.array()
+    by_blocks = dask.delayed(np.concatenate)(x.to_delayed().ravel().tolist())
+    for lazy, times in ((by_blocks, 3), (dask.delayed(np.sum)(x), 6)):
+        counter.times = 0
+        found = af.convert([x, lazy], "numpy")
+        assert counter.times == times  # as the pages say
+        np.testing.assert_array_equal(found[0], X)
+
+
 def test_results_are_in_their_places(counter):
     for _ in range(4):
         value = []
@@ -641,6 +651,47 @@ def test_futures_of_any_client(clients, make):
         af.convert([future], "torch", copy=False)
     with pytest.raises(af.NotAnArrayError, match="Future is not an array before"):
         af.backend_of(future)
+
+
+def add(x, y):
+    return x + y
+
+
+def first_of(*, d):
+    return d["k"][0]
+
+
+@pytest.mark.filterwarnings(SINGLE)
+def test_futures_of_any_client_within_a_graph(clients):
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as elsewhere:
+        owners = [*clients, distributed.Client(elsewhere, set_as_default=False)]
+        for owner in owners:
+            future = owner.submit(np.ones, 3, pure=False)
+            for value in (
+                dask.delayed(add)(future, 1),
+                dask.delayed(add)(dask.delayed(add)(1, future), 0),
+                dask.delayed(sum)([future, future]),
+                dask.delayed(first_of)(d={"k": (future,)}) + 1,
+                da.from_delayed(future, (3,), float) + 1,
+                da.from_delayed(dask.delayed(add)(future, 1), (3,), float),
+                da.ones(3, chunks=1).map_blocks(lambda b, y: b + y[:1], future, dtype=float),
+            ):
+                for scheduler in (None, "threads"):
+                    with dask.config.set(scheduler=scheduler):
+                        assert af.convert([value, value], "torch")[1].tolist() == [2] * 3
+                if isinstance(value, da.Array):
+                    blocks = list(af.stream(value, "numpy"))
+                    assert np.concatenate(blocks).tolist() == [2] * 3
+        here, there = (owner.submit(np.ones, 3, pure=False) for owner in (owners[0], owners[2]))
+        with pytest.raises(af.ConversionError, match="results of 2 clusters"):
+            af.convert([dask.delayed(add)(here, 1), dask.delayed(add)(there, 1)], "torch")
+        assert af.convert([here, there], "numpy")[1].tolist() == [1] * 3
+        failing = owners[2].submit(fails, pure=False)
+        with pytest.raises(af.ConversionError, match="KeyError"):
+            af.convert({"k": dask.delayed(add)(failing, 1)}, "torch")
+        owners[2].close()
 
 
 def test_futures_without_a_result(clients, counter):

@@ -1,10 +1,13 @@
 """Streams: every value once and in order, little memory, nothing computed twice, and errors that tell the block."""
 
+import asyncio
 import collections
 import gc
 import multiprocessing
 import os
 import pickle
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +17,7 @@ import weakref
 import chunks
 import dask
 import dask.array as da
+import dask.bag
 import distributed
 import h5py
 import jax
@@ -249,9 +253,9 @@ def test_arrays_of_one_tree_share_their_work(place, tmp_path):
 
 
 def test_what_is_too_large_to_keep_is_computed_again(tmp_path, monkeypatch):
-    from arrayferry_plugins import _dask_blocks
+    from arrayferry_plugins import _dask_engines
 
-    monkeypatch.setattr(_dask_blocks, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
+    monkeypatch.setattr(_dask_engines, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
     x = SHARED["standardized"](_source(tmp_path))
     blocks = list(af.stream(x, "numpy"))
     assert _loaded(tmp_path) == {1: 4, 2: 2}  # the first, the next two, and one that fits
@@ -291,6 +295,28 @@ def test_few_blocks_are_alive(block):
         del part
     assert watched.made == 40
     assert watched.most <= 4 * each
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_few_chunks_are_alive_if_blocks_are_smaller(prefetch):
+    watched = _Watched()
+    x = da.zeros((400, 10), chunks=(20, 10)).map_blocks(watched, dtype=float, meta=np.empty((0, 0)))
+    for part in af.stream(x, "torch", block=3, prefetch=prefetch):
+        time.sleep(0.0005)
+        del part
+    assert watched.made == 20
+    assert watched.most <= prefetch + 2  # one more while a block is cut from two
+
+
+def test_blocks_of_files_without_a_length(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(100.0), chunks=(10,))
+        file.create_dataset("large", shape=(100, 2**18), dtype="f8", chunks=(10, 2**10))
+        assert af.stream(file["x"], "numpy").bounds == [(0, 100)]
+        ends = [end for _, end in af.stream(file["large"], "numpy").bounds]
+        assert ends == [30, 60, 90, 100]
+        tree = {"x": file["x"], "d": da.arange(100, chunks=20)}
+        assert len(af.stream(tree, "numpy")) == 5
 
 
 def test_the_next_blocks_are_computed_meanwhile():
@@ -458,6 +484,58 @@ def test_pickling(place):
     _same([part["x"] for part in copy], np.arange(7, 50))
 
 
+@pytest.mark.parametrize("when", ["as the current one", "by name"])
+def test_a_spawned_process_uses_the_same_cluster(cluster, when):
+    x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
+    with distributed.Client(cluster) as client:
+        pids = set(client.run(os.getpid).values())
+        stream = af.stream(x, "numpy", client=client if when == "by name" else None)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            (found,) = pool.map(chunks.first_values, [stream[1:]])
+            assert set(found) <= pids
+        again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(stream))))
+        assert set(chunks.first_values(again)) <= pids
+    future = None
+    with distributed.Client(cluster) as client:  # a task does not wait for others
+        future = client.submit(chunks.first_values, af.stream(x, "numpy"), pure=False)
+        assert len(future.result(timeout=60)) == 2
+
+
+def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
+    x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            dashboard_address=":0",
+        ) as gone,
+        distributed.Client(gone),
+    ):
+        data = pickle.dumps(af.stream(x, "numpy"))
+    with dask.config.set(scheduler="sync"):
+        assert set(chunks.first_values(pickle.loads(data))) == {os.getpid()}
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "300ms"}),
+        pytest.warns(
+            RuntimeWarning, match="threads of this process: no scheduler of Dask could be"
+        ),
+    ):
+        assert set(chunks.first_values(pickle.loads(data))) == {os.getpid()}
+
+
+def test_a_stream_that_is_pickled_under_a_cluster_within_this_process():
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as inside,
+        distributed.Client(inside),
+    ):
+        data = pickle.dumps(af.stream(da.arange(20, chunks=10), "numpy"))
+    assert [part[0] for part in pickle.loads(data)] == [0, 10]
+
+
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_an_iteration_does_not_go_on_after_a_fork():
     blocks = iter(af.stream(da.arange(50, chunks=10), "torch"))
@@ -485,6 +563,174 @@ def test_a_process_that_leaves_early_ends():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0.]\n", "")
+
+
+HANGS = """
+import sys, threading, time
+import dask, dask.array as da, numpy as np
+import arrayferry as af
+
+def hang(block):
+    if block.max() > 15:
+        print("hangs", flush=True)
+        time.sleep(1000)
+    return block
+
+class File:
+    dtype, shape = np.dtype("float64"), (40,)
+
+    def __getitem__(self, index):
+        return hang(np.arange(40.0)[index])
+
+sys.modules["files"] = sys.modules["__main__"]
+
+class Files(af.Source):
+    name, package, memory = "files", "files", "lazy"
+    array_types = ("files.File",)
+
+    def to_numpy(self, x):
+        return x[:]
+
+    def blocks(self, xs, axis, *, block=None, client=None):
+        return af.Slices(xs, axis, [[10] * 4 for _ in xs])
+
+af.registry.register(Files())
+
+if __name__ == "__main__":
+    x = da.arange(40, chunks=10, dtype=float).map_blocks(hang, meta=np.empty(0))
+    kind, prefetch, timeout = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    value = {"file": File(), "both": [x, File()]}.get(kind, x)
+    with dask.config.set({} if kind in ("file", "both", "dask") else {"scheduler": kind}):
+        blocks = iter(af.stream(value, "numpy", prefetch=prefetch, timeout=timeout))
+        next(blocks)
+        try:
+            next(blocks)
+        except (af.BlockTimeoutError, KeyboardInterrupt) as error:
+            print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefetch"), [("dask", 0), ("threads", 2), ("sync", 2), ("both", 2)]
+)
+def test_a_process_ends_though_a_block_hangs(kind, prefetch):
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, kind, str(prefetch), "0.3"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "BlockTimeoutError"
+
+
+@pytest.mark.parametrize("kind", ["dask", "file"])
+def test_a_process_ends_after_ctrl_c(kind):
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS, kind, "0", "1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "hangs\n"
+            told = False
+            while not told:  # a signal is lost if it comes just before the main thread waits
+                process.send_signal(signal.SIGINT)
+                told, *_ = select.select([process.stdout], [], [], 2)
+            assert process.stdout.readline() == "KeyboardInterrupt\n"
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+
+
+class _Gate:
+    """Lets blocks through when it is open, and tells when one waits."""
+
+    def __init__(self):
+        self.waits = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, block):
+        if block.max() >= 10:
+            self.waits.set()
+            assert self.open.wait(60)
+        return block
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"prefetch": 0, "timeout": 60}], ids=str)
+def test_an_iteration_is_closed_by_another_thread(options):
+    gate = _Gate()
+    x = da.arange(40, chunks=10).map_blocks(gate, dtype=int, meta=np.empty(0, int))
+    blocks, found = iter(af.stream(x, "torch", **options)), []
+    reading = threading.Thread(target=lambda: found.append([part[0].item() for part in blocks]))
+    reading.start()
+    assert gate.waits.wait(60)
+    blocks.close()
+    blocks.close()
+    if options == {"prefetch": 0}:  # it is read in that thread
+        gate.open.set()
+    reading.join(60)
+    assert found == [[0]]
+    gate.open.set()
+    assert list(blocks) == []
+
+
+def test_an_iteration_is_closed_before_it_begins():
+    watched = _Watched()
+    x = da.zeros(100, chunks=10).map_blocks(watched, dtype=float, meta=np.empty(0))
+    blocks = iter(af.stream(x, "torch"))
+    blocks.close()
+    assert list(blocks) == []
+    assert watched.made == 0
+
+
+@pytest.mark.filterwarnings("error::arrayferry.PluginWarning")
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_closing_at_any_moment(place, prefetch):
+    x = da.arange(60, chunks=2)
+    for number in range(12):
+        blocks, found, errors = iter(af.stream(x, "numpy", client=place, prefetch=prefetch)), [], []
+
+        def read(blocks=blocks, found=found, errors=errors):
+            try:
+                found.extend(blocks)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while len(found) < number and any(thread.is_alive() for thread in threads):
+            time.sleep(0)
+        blocks.close()
+        for thread in threads:
+            thread.join(60)
+        assert not errors
+        assert len({part[0] for part in found}) == len(found)
+
+
+def test_several_threads_share_an_iteration():
+    x = da.arange(200, chunks=2)
+    blocks, found = iter(af.stream(x, "numpy")), []
+    threads = [threading.Thread(target=lambda: found.extend(blocks)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(part[0] for part in found) == list(range(0, 200, 2))
+
+
+def test_an_iteration_that_is_forgotten_is_closed():
+    before = set(threading.enumerate())
+    blocks = iter(af.stream(da.arange(40, chunks=10), "torch"))
+    next(blocks)
+    new = [t for t in set(threading.enumerate()) - before if "arrayferry" in t.name]
+    assert new
+    del blocks
+    for thread in new:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 # Failure.
@@ -623,6 +869,67 @@ def test_a_scheduler_that_is_gone():
 def test_refused_at_once(make, options, error, words):
     with pytest.raises(error, match=words):
         af.stream(make(), "torch", **options)
+
+
+def test_groups_of_h5py_are_told_what_to_pass(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["g/y"] = np.arange(4.0), np.ones(4)
+        for group, what in ((file, "File"), (file["g"], "Group")):
+            with pytest.raises(
+                af.ConversionError, match=rf"h5py {what} cannot be converted.*\['name'\]"
+            ):
+                af.convert(group, "torch")
+            with pytest.raises(
+                af.ConversionError, match=rf"h5py {what} cannot be streamed.*\['k'\].*Pass"
+            ):
+                af.stream({"k": group}, "torch")
+            assert af.convert([group], "torch")[0] is group
+        datasets = {name: x for name, x in file.items() if isinstance(x, h5py.Dataset)}
+        assert af.stream(datasets, "torch")[0]["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_datasets_of_h5py_stay_in_their_process(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.arange(4.0)
+        for x in (file["x"], file["x"].astype("f4"), [da.ones(4), {"k": file["x"]}]):
+            with pytest.raises(TypeError, match=r"stream of h5py datasets cannot be pickled.*Open"):
+                pickle.dumps(af.stream(x, "torch"))
+
+
+def test_bags_of_dask_are_told_what_to_pass():
+    bag = dask.bag.from_sequence([1, 2], npartitions=2)
+    for x, what in ((bag, "Bag"), (bag.sum(), "Item")):
+        with pytest.raises(af.ConversionError, match=rf"{what} cannot be streamed.*\[0\].*delayed"):
+            af.stream([x], "torch")
+
+
+def test_an_asynchronous_client_is_told():
+    async def use():
+        async with (
+            distributed.LocalCluster(
+                n_workers=1, processes=False, asynchronous=True, dashboard_address=":0"
+            ) as cluster,
+            distributed.Client(cluster, asynchronous=True) as client,
+        ):
+            x = da.arange(4, chunks=2)
+            kept = client.persist(x)
+            for value in (x, [x, dask.delayed(np.ones)(2)]):
+                with pytest.raises(af.ConversionError, match="the current client is asynchronous"):
+                    af.convert(value, "torch")
+            with pytest.raises(af.ConversionError, match="its client is asynchronous"):
+                af.convert(kept, "torch")
+            stream = af.stream(x, "torch")
+            with pytest.raises(af.ConversionError, match="the current client is asynchronous"):
+                next(iter(stream))
+            pickle.loads(pickle.dumps(stream))
+            with pytest.raises(af.OptionError, match="client= is asynchronous"):
+                af.stream(x, "torch", client=client)
+            for function in (lambda: af.convert(x, "torch"), lambda: torch.cat(list(stream))):
+                assert (await asyncio.to_thread(function)).tolist() == [0, 1, 2, 3]
+            with dask.config.set(scheduler="sync"):
+                assert af.convert(x, "torch").tolist() == torch.cat(list(stream)).tolist()
+
+    asyncio.run(use())
 
 
 def test_the_remedy_for_unknown_sizes():

@@ -42,6 +42,16 @@ class Blocks(ABC):
             An array of any known library, of the length that `lengths` says along the axis.
         """
 
+    def portable_client(self) -> Any:
+        """Return the client with which another process reads the same blocks in the same place, as far as it can.
+
+        A stream that is pickled takes it along. None leaves the choice to the other process.
+
+        Raises:
+            TypeError: the arrays cannot be pickled; it says why, and what to do.
+        """
+        return None
+
     def open(self, steps: Sequence[Step]) -> Reader:
         """Begin to read blocks.
 
@@ -71,8 +81,11 @@ class Reader:
         """Return the blocks of a step. Several threads call this at once, each for another step."""
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
+    def abandon(self) -> None:
+        """Let the process end without what is running, since a step hangs. `close` follows."""
+
     def close(self) -> None:
-        """Stop what is running. Nothing more is read."""
+        """Stop what is running. Nothing more is read. It does not wait, and may be called while steps are read."""
 
     @never_raises
     def __repr__(self) -> str:

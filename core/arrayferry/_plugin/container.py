@@ -56,5 +56,14 @@ class Container(ABC):
         """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
+    def streamed(self, value: Any) -> Any:
+        """Return what `stream` takes in place of a container that cannot be made of blocks: a tree of arrays.
+
+        Returns:
+            The value itself, whose children are then cut and which is rebuilt for each block, or such a tree. Nothing is
+            read.
+        """
+        return value
+
     def __repr__(self) -> str:
         return f"<Container {type(self).__name__}>"

@@ -1,6 +1,5 @@
 """Streams of arrays in Zarr stores, and trees of them with others."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import torch
@@ -73,8 +72,118 @@ def test_text_is_refused_at_once(tmp_path):
         af.stream({"t": made}, "torch")
 
 
-def test_xarray_over_dask():
-    x = xarray.Dataset({"a": ("n", da.arange(20, chunks=5)), "b": ("n", da.ones(20, chunks=4))})
-    blocks = list(af.stream({name: x[name].data for name in x}, "torch"))
-    assert torch.cat([b["a"] for b in blocks]).tolist() == list(range(20))
-    assert len(blocks) == 5
+X, Y = np.arange(60.0).reshape(20, 3), np.arange(20)
+
+
+def dataset():
+    return xarray.Dataset(
+        {"a": (("n", "c"), X), "b": ("n", Y)},
+        coords={"n": np.arange(20) * 2, "c": ["r", "g", "b"]},
+    )
+
+
+def over_dask(path):
+    return dataset().chunk({"n": 4})
+
+
+def over_zarr(path):
+    dataset().chunk({"n": 4}).to_zarr(path / "d.zarr", zarr_format=2, consolidated=False)
+    return xarray.open_zarr(path / "d.zarr", chunks=None, consolidated=False)
+
+
+def over_dask_and_zarr(path):
+    over_zarr(path)
+    return xarray.open_zarr(path / "d.zarr", chunks={}, consolidated=False)
+
+
+def in_memory(path):
+    return dataset()
+
+
+OVER = [over_dask, over_zarr, over_dask_and_zarr, in_memory]
+
+
+@pytest.mark.parametrize("block", [None, 3, 4, 7])
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("over", OVER)
+def test_xarray(over, target, block, tmp_path):
+    data = over(tmp_path)
+    tree = xarray.DataTree.from_dict({"/": None, "/deep": data})
+    value = {
+        "array": data.a,
+        "variable": data.b.variable,
+        "dataset": data,
+        "tree": [tree],
+        "index": np.arange(20),
+    }
+    blocks = list(af.stream(value, target, block=block))
+    assert len(blocks) == {None: 5 if "dask" in over.__name__ else 1}.get(
+        block, -(-20 // (block or 20))
+    )
+    for take, expected in (
+        (lambda part: part["array"], X),
+        (lambda part: part["variable"], Y),
+        (lambda part: part["dataset"]["a"], X),
+        (lambda part: part["dataset"]["b"], Y),
+        (lambda part: part["tree"][0]["/deep"]["a"], X),
+        (lambda part: part["index"], Y),
+    ):
+        assert {af.backend_of(take(part)).name for part in blocks} == {target}
+        found = np.concatenate([np.asarray(take(part)) for part in blocks])
+        np.testing.assert_array_equal(found, expected)
+    assert [type(key) for key in blocks[0]["dataset"]] == [str, str]
+    assert len(list(af.stream(data.a, target, block=2, axis=-1))) == 2
+
+
+@pytest.mark.parametrize("over", [over_zarr])
+def test_xarray_over_zarr_is_never_read_as_a_whole(over, tmp_path, monkeypatch):
+    data = over(tmp_path)
+    read = []
+    monkeypatch.setattr(
+        zarr.Array, "__getitem__",
+        lambda self, index, get=zarr.Array.__getitem__: read.append(1) or get(self, index),
+    )  # fmt: skip
+    stream = af.stream(data, "torch", block=4)
+    assert not data.a.variable._in_memory
+    blocks = iter(stream)
+    assert next(blocks)["a"].shape == (4, 3)
+    blocks.close()
+    assert not data.a.variable._in_memory
+    broken = xarray.open_zarr(tmp_path / "d.zarr", chunks=None, consolidated=False)
+    (tmp_path / "d.zarr" / "a" / "0.0").write_bytes(b"broken")
+    with pytest.raises(af.BlockError, match=r"block 0 .*at \['a'\]"):
+        list(af.stream(broken, "torch", block=4))
+
+
+def test_text_in_xarray_is_refused_at_once(tmp_path):
+    data = xarray.Dataset({"t": ("n", np.array(["a", "b"], object))})
+    data.to_zarr(tmp_path / "t.zarr", zarr_format=2, consolidated=False)
+    stored = xarray.open_zarr(tmp_path / "t.zarr", chunks=None, consolidated=False)
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \['t'\]"):
+        af.stream(stored, "torch")
+
+
+def test_a_group_of_zarr_is_told_what_to_pass(tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("x", data=VALUES)
+    with pytest.raises(af.ConversionError, match=r"Group cannot be converted.*group.arrays\(\)"):
+        af.convert(group, "torch")
+    with pytest.raises(
+        af.ConversionError, match=r"Group cannot be streamed.*\['k'\].*group.arrays"
+    ):
+        af.stream({"k": group}, "torch")
+    assert af.convert([group], "torch") == [group]
+    assert af.convert(dict(group.arrays()), "torch", unknown="convert")["x"].shape == (101, 7)
+    assert torch.cat([b["x"] for b in af.stream(dict(group.arrays()), "torch")]).shape == (101, 7)
+
+
+@pytest.mark.parametrize("what", ["DataFrame", "Series", "Index", "Scalar"])
+def test_a_frame_of_dask_is_told_what_to_pass(what):
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    frame = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
+    x = {"DataFrame": frame, "Series": frame.a, "Index": frame.index, "Scalar": frame.a.sum()}[what]
+    remedy = r"x.to_delayed\(\)" if what == "Scalar" else r"x.to_dask_array\(lengths=True\)"
+    with pytest.raises(af.ConversionError, match=rf"{what} cannot be streamed.*\['k'\].*{remedy}"):
+        af.stream({"k": x}, "torch")
+    if what != "Scalar":
+        assert len(list(af.stream(x.to_dask_array(lengths=True), "torch"))) == 2

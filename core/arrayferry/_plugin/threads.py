@@ -1,0 +1,138 @@
+"""`Threads`: a pool of threads of which some may hang."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any
+
+__all__ = ["Threads"]
+
+
+class Threads(Executor):
+    """A pool of threads. The process ends after what runs in them, but does not wait for what hangs.
+
+    The pools of Python cannot be told that a thread hangs, so that a process with one never ends.
+
+    Args:
+        count: how many threads there are at most.
+        name: the beginning of their names.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._max_workers = count  # where Dask looks for it
+        self._name = name
+        self._process = os.getpid()
+        self._state = _State()
+        _states.add(self._state)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function in a thread.
+
+        Raises:
+            RuntimeError: the pool was shut down.
+        """
+        state, future = self._state, Future[Any]()
+        with state.lock:
+            if state.closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            state.calls.put((future, partial(fn, *args, **kwargs)))
+            if not state.idle.acquire(blocking=False) and len(state.threads) < self._max_workers:
+                name = f"{self._name}_{len(state.threads)}"
+                thread = threading.Thread(target=_run, args=(state,), name=name, daemon=True)
+                thread.start()
+                state.threads.append(thread)
+        return future
+
+    def abandon(self) -> None:
+        """Note that a call hangs, so that the end of the process does not wait for the threads."""
+        self._state.abandoned = True
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads when they have done what they do now, or all that was asked for."""
+        self._state.close(cancel=cancel_futures)
+        if wait:
+            for thread in self._state.threads:
+                thread.join()
+
+    def __del__(self) -> None:
+        state = getattr(self, "_state", None)
+        if state is not None and self._process == os.getpid():
+            state.close(cancel=False)
+
+
+class _State:
+    """What the threads of a pool share. They do not hold the pool, so that one that nobody uses ends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.idle = threading.Semaphore(0)
+        self.threads: list[threading.Thread] = []
+        self.closed = False
+        self.abandoned = False
+
+    def close(self, *, cancel: bool) -> None:
+        with self.lock:
+            first, self.closed = not self.closed, True
+        if cancel:
+            for future, _ in self._waiting():
+                future.cancel()
+        if first or cancel:
+            for _ in self.threads:
+                self.calls.put(None)
+
+    def _waiting(self) -> list[Any]:
+        """Return the calls that no thread has begun with."""
+        found: list[Any] = []
+        while True:
+            try:
+                call = self.calls.get_nowait()
+            except queue.Empty:
+                return found
+            if call is not None:
+                found.append(call)
+
+
+def _run(state: _State) -> None:
+    while True:
+        try:
+            call = state.calls.get_nowait()
+        except queue.Empty:
+            state.idle.release()
+            call = state.calls.get()
+        if call is None:
+            return
+        future, function = call
+        if future.set_running_or_notify_cancel():
+            try:
+                result = function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+        del call, future, function  # they may be large
+
+
+_states: weakref.WeakSet[_State] = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for what runs, since a thread that the end of the process meets in another library may crash it."""
+    for state in list(_states):
+        state.close(cancel=True)
+        for thread in state.threads:
+            if not state.abandoned:
+                thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_states.clear)  # the threads are not in the child

@@ -1,0 +1,271 @@
+"""What runs the tasks of a stream: threads of this process, or a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from arrayferry import ConversionError, OptionError
+from arrayferry._plugin.threads import Threads
+
+__all__ = ["AGAIN", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
+
+KEPT_BYTES = 128 * 1024 * 1024
+"""Size of the results of one kind together that are kept for longer."""
+
+ANSWER = 3.0
+"""Seconds to try to reach a cluster that nobody named here."""
+
+REACH = 1.0
+"""Seconds to try to reach a worker."""
+
+AGAIN: Any = object()
+"""Stands for a result that was not kept."""
+
+
+def check_client(client: Any, which: str) -> None:
+    """Check that a client can compute blocks.
+
+    Args:
+        client: the client.
+        which: what to call it in an error.
+    """
+    if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
+        raise OptionError(
+            f"{which}{client!r:.80} is no client of Dask",
+            remedy="Pass a distributed.Client, or the address of a scheduler.",
+        )
+    if client.asynchronous:
+        raise OptionError(
+            f"{which} is asynchronous, and a stream is not",
+            remedy="Iterate in another thread, as by asyncio.to_thread, or pass a client that was made without "
+            "asynchronous=True.",
+        )
+    if client.status != "running":
+        raise OptionError(
+            f"{which} is not connected: its status is {client.status!r}", remedy="Make a new one."
+        )
+
+
+def connected(address: str, timeout: float | None = None) -> Any:
+    """Return a new client of the scheduler at an address."""
+    import distributed
+
+    options = {} if timeout is None else {"timeout": timeout}
+    try:
+        return distributed.Client(address, set_as_default=False, **options)
+    except (OSError, ValueError) as error:
+        raise ConversionError(
+            f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})",
+            remedy="Start one, or pass the address that it prints.",
+        ) from error
+
+
+def reconnected(address: str) -> Any:
+    """Return a new client of the cluster that another process used, None if it is gone, which is told."""
+    try:
+        return connected(address, ANSWER)
+    except ConversionError as error:
+        warnings.warn(
+            f"a stream that used the cluster at {address} before it was pickled is computed by threads of this "
+            f"process: {error.reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def _reachable(client: Any) -> bool | None:
+    """Tell whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
+
+    Returns:
+        None if it cannot be told.
+    """
+    for address in client.nthreads():
+        protocol, _, place = address.rpartition("://")
+        if protocol not in ("tcp", "tls"):
+            return None
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+        except (OSError, ValueError):
+            return False
+        return True
+    return None
+
+
+class _Value:
+    """A task that returns a result that is known."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __call__(self) -> Any:
+        return self._value
+
+
+class _StoppedError(Exception):
+    """The stream was closed."""
+
+
+class ThreadEngine:
+    """Runs tasks in this process, or by another scheduler that the user has set.
+
+    Args:
+        get: the scheduler.
+    """
+
+    private = False
+
+    def __init__(self, get: Any) -> None:
+        import dask
+
+        self._get = dask.threaded.get if get is None else get
+        self._pool: Threads | None = None
+        self._options: dict[str, Any] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+        self._sizes: dict[Any, tuple[str, int]] = {}  # of what is kept
+        self._totals = {"many": 0, "far": 0}
+        if self._get is dask.threaded.get:
+            pool = dask.config.get("pool", None)
+            if pool is None:
+                count = dask.config.get("num_workers", None) or dask.system.CPU_COUNT
+                self._pool = pool = Threads(count, "arrayferry-stream")
+            self._options = {"pool": pool}
+        self._takes_callbacks = getattr(self._get, "func", self._get) in (
+            dask.threaded.get,
+            dask.local.get_sync,
+            dask.local.get_async,
+        )
+
+    def run(
+        self,
+        tasks: dict[Any, Any],
+        keys: list[Any],
+        kept: Mapping[Any, str],
+        keep: Callable[[Any, Any], None],
+    ) -> list[Any]:
+        """Return the values of keys, and keep the results that later steps need, if they are not too large."""
+
+        def before(key: Any, *_: Any) -> None:
+            if self._closed:
+                raise _StoppedError
+
+        def after(key: Any, value: Any, *_: Any) -> None:
+            if key in kept and self._fits(key, kept[key], value):
+                keep(key, value)
+
+        options = self._options
+        if self._takes_callbacks:
+            options = {**options, "callbacks": [(None, None, before, after, None)]}
+        return list(self._get(tasks, keys, **options))
+
+    def _fits(self, key: Any, kind: str, value: Any) -> bool:
+        """Tell whether a result is kept."""
+        from dask.sizeof import sizeof
+
+        if kind == "close":
+            return True
+        size = sizeof(value)
+        with self._lock:
+            if size + self._totals[kind] > KEPT_BYTES:
+                return False
+            self._sizes[key] = kind, size
+            self._totals[kind] += size
+        return True
+
+    def forget(self, key: Any) -> None:
+        """Note that a result is no longer kept."""
+        with self._lock:
+            kind, size = self._sizes.pop(key, ("far", 0))
+            self._totals[kind] -= size
+
+    def as_task(self, result: Any) -> Any:
+        """Return a task for a result that is known."""
+        return (_Value(result),)
+
+    def abandon(self) -> None:
+        """Let the process end without the tasks that run."""
+        if self._pool is not None:
+            self._pool.abandon()
+
+    def close(self) -> None:
+        """Start no more tasks."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class ClusterEngine:
+    """Runs tasks on a cluster. What is kept are futures.
+
+    Args:
+        client: the client.
+        own: whether it is closed at the end.
+    """
+
+    def __init__(self, client: Any, own: bool) -> None:
+        self._client = client
+        self._own = own
+        self._futures: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._direct: bool | None = client.direct_to_workers
+        self.private = not client.scheduler.address.startswith("inproc")
+
+    def run(
+        self,
+        tasks: dict[Any, Any],
+        keys: list[Any],
+        kept: Mapping[Any, str],
+        keep: Callable[[Any, Any], None],
+    ) -> list[Any]:
+        """Return the values of keys, and keep the results that later steps need."""
+        also = [key for key, kind in kept.items() if kind != "far"]
+        futures = self._client.get(tasks, [*keys, *also], sync=False)
+        with self._lock:  # `close` is called by another thread
+            self._futures.update(futures)
+            closed = self._closed
+        if closed:
+            raise _StoppedError
+        for key, future in zip(also, futures[len(keys) :], strict=True):
+            keep(key, future)
+        if self._direct is None:
+            self._direct = _reachable(self._client)
+        values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
+        many = [key for key in also if kept[key] == "many"]
+        if many:
+            sizes = self._client.nbytes(many, summary=False)
+            limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
+            for key, total in zip(
+                many, itertools.accumulate(sizes.get(key, 0) for key in many), strict=True
+            ):
+                if total > limit:
+                    keep(key, AGAIN)
+        return values
+
+    def forget(self, key: Any) -> None:
+        """Note that a result is no longer kept."""
+
+    def as_task(self, result: Any) -> Any:
+        """Return a task for a result that is known."""
+        return result
+
+    def abandon(self) -> None:
+        """Nothing runs here that could hang."""
+
+    def close(self) -> None:
+        """Cancel what was asked for."""
+        with self._lock:
+            self._closed = True
+            futures = list(self._futures)
+        for future in futures:  # what nobody else wants is cancelled by that
+            future.release()
+        if self._own:
+            self._client.close()
