@@ -29,13 +29,15 @@ except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
 from ._contract.alone import only_plugins
-from ._contract.base import as_numpy, convert, usable
+from ._contract.base import as_numpy, convert, such_as, usable
+from ._contract.conversions import ConversionTests
 from ._contract.devices import DeviceTests
+from ._contract.direct import DirectTests
 from ._contract.lazy import BlockTests, ComputeTests
 from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
 from ._contract.same import describe_type, same
-from ._contract.samples import SHAPES, sample
+from ._contract.samples import CUBE, SHAPES, laid_out, sample
 from ._contract.values import ValueTests
 from ._errors import describe_error
 from ._plugin.origin import Source
@@ -45,11 +47,20 @@ from ._registry.registry import default_registry
 __all__ = ["BackendContract", "SourceContract"]
 
 
-class BackendContract(ValueTests, MemoryTests, DeviceTests, PairTests, ComputeTests, BlockTests):
+class BackendContract(
+    BlockTests,
+    PairTests,
+    DeviceTests,
+    MemoryTests,
+    ConversionTests,
+    DirectTests,
+    ComputeTests,
+    ValueTests,
+):
     """The tests that every backend must pass. Name your subclass `Test...`.
 
     Only the built-in plugins and the one under test are loaded while the tests run, so that no other plugin that is
-    installed can make them fail.
+    installed can make them fail. The tests of what others rely on come first, so that the first message names the cause.
 
     Attributes:
         backend: the backend under test, by name, or an instance, which is registered for the tests.
@@ -122,19 +133,24 @@ class SourceContract(BlockTests):
         made = self.make(sample(np.dtype("float32"), (2,)))
         found = default_registry().kind(made).source
         name = "nothing known" if found is None else found.name
+        types = self._backend.array_types
         assert name == self._backend.name, (
-            f"a {describe_type(made)} is recognised as {name}. Set array_types, which is {self._backend.array_types}, to "
-            f"the dotted paths of the types that are read, such as ({describe_type(made)!r},)"
+            f"a {describe_type(made)} is recognised as {name}. Set array_types, which is {types}, to "
+            f"the dotted paths of the types that are read{such_as(describe_type(made), types)}"
         )
 
     def test_to_numpy(self) -> None:
         """`to_numpy` returns the same values, shape and dtype, each time."""
         fix = "Return from to_numpy(x) a numpy.ndarray with the values, the shape and the dtype of x, and leave x as it is."
         for dtype in map(np.dtype, self.dtypes):
-            for shape in self.shapes:
-                values = sample(dtype, shape)
+            cases = [(sample(dtype, shape), f"shape {shape}") for shape in self.shapes]
+            cases += [(sample(dtype, (2, 3), shift), "another shape (2, 3)") for shift in (1, 2)]
+            cases += [
+                (laid, f"shape {CUBE} {name}") for name, laid in laid_out(sample(dtype, CUBE))
+            ]
+            for values, case in cases:
                 made = self.make(values)
-                what = f"to_numpy(), for dtype {dtype.name} and shape {shape}"
+                what = f"to_numpy(), for dtype {dtype.name} and {case}"
                 for _ in range(2):
                     try:
                         out = self._backend.to_numpy(made)

@@ -8,789 +8,24 @@ import re
 import subprocess
 import sys
 import types
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from distributions import write_distribution
+from subtle_plugins import SUBTLE, direct
+from toys import (
+    Array,
+    Correct,
+    CorrectImmutable,
+    CorrectLazy,
+    OnlyDoubles,
+    OnlyIntegers,
+    Promise,
+)
+from wrong_plugins import PLANTED
 
 import arrayferry as af
 from arrayferry.testing import BackendContract, SourceContract
-
-
-class Array:
-    """An array of a toy library."""
-
-    def __init__(self, values, device="cpu"):
-        self.values = values
-        self.device = device
-        self.shape = values.shape
-        self.dtype = values.dtype
-
-
-class Promise:
-    """A value that is computed to an array."""
-
-    def __init__(self, values):
-        self.values = values
-
-
-class Correct(af.Backend):
-    """A correct plugin for it."""
-
-    name = "toy"
-    package = "toy_library"
-    array_types = ("toy_library.Array",)
-    to_numpy_shares = True
-    from_numpy_shares = True
-
-    def to_numpy(self, x):
-        return x.values
-
-    def from_numpy(self, x, device=None):
-        return Array(x, device or "cpu")
-
-    def copy(self, x):
-        return Array(x.values.copy(), x.device)
-
-    def to_device(self, x, device):
-        return Array(x.values.copy(), device)
-
-    def devices(self):
-        return ("cpu", "toy:1")
-
-    def device_of(self, x):
-        return x.device
-
-
-class CorrectImmutable(Correct):
-    memory = "immutable"
-    from_numpy_shares = False
-
-    def to_numpy(self, x):
-        view = x.values.view()
-        view.flags.writeable = False
-        return view
-
-    def from_numpy(self, x, device=None):
-        return Array(x.copy(), device or "cpu")
-
-
-class DropsSign(Correct):
-    def to_numpy(self, x):
-        return np.abs(x.values) if x.values.dtype.kind in "if" else x.values
-
-
-class DropsSignOfZero(Correct):
-    def from_numpy(self, x, device=None):
-        return Array(x + np.zeros((), x.dtype) if x.dtype.kind == "f" else x, device or "cpu")
-
-    from_numpy_shares = None
-
-
-class SharesWhenAskedToCopy(Correct):
-    from_numpy_shares = False
-
-
-class CopyShares(Correct):
-    def copy(self, x):
-        return Array(x.values, x.device)
-
-
-class ClaimsNotToShare(Correct):
-    to_numpy_shares = False
-
-
-class LosesDtype(Correct):
-    def from_numpy(self, x, device=None):
-        return Array(x.astype(np.float32) if x.dtype == np.float64 else x, device or "cpu")
-
-
-class LosesShape(Correct):
-    def to_numpy(self, x):
-        return np.atleast_1d(x.values)
-
-
-class MutatesItsSource(Correct):
-    def to_numpy(self, x):
-        out = x.values.copy()
-        x.values[...] = 0
-        return out
-
-    to_numpy_shares = False
-
-
-class MutatesItsArgument(Correct):
-    def from_numpy(self, x, device=None):
-        new = x.copy()
-        if x.flags.writeable:
-            x[...] = 0
-        return Array(new, device or "cpu")
-
-    from_numpy_shares = False
-
-
-class ForgetsDevice(Correct):
-    def from_numpy(self, x, device=None):
-        return Array(x, "cpu")
-
-    def to_device(self, x, device):
-        return x
-
-
-class MisnamesDevice(Correct):
-    def device_of(self, x):
-        return "cpu"
-
-
-class WritableViewOfImmutable(CorrectImmutable):
-    def to_numpy(self, x):
-        return x.values
-
-
-class ImmutableThatShares(CorrectImmutable):
-    def from_numpy(self, x, device=None):
-        return Array(x, device or "cpu")
-
-
-class NotAnArray(Correct):
-    def to_numpy(self, x):
-        return x.values.tolist()
-
-
-class ClaimsToShare(Correct):
-    def from_numpy(self, x, device=None):
-        return Array(x.copy(), device or "cpu")
-
-
-class ReordersMany(Correct):
-    def to_numpy_many(self, xs):
-        return [self.to_numpy(x) for x in reversed(xs)]
-
-
-class WrongType(Correct):
-    array_types = ("toy_library.Other",)
-
-
-class MissingTypes(Correct):
-    array_types = ("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")
-
-
-class AlwaysTraced(Correct):
-    def is_traced(self, x):
-        return True
-
-
-class Warns(Correct):
-    def to_numpy(self, x):
-        import warnings
-
-        warnings.warn("look out", stacklevel=1)
-        return x.values
-
-
-class SharesWhatIsLarge(CorrectImmutable):
-    def from_numpy(self, x, device=None):
-        return Array(x if x.nbytes > 2**21 else x.copy(), device or "cpu")
-
-
-class IgnoresTheSeed(Correct):
-    def random(self, seed=None, device=None):
-        return super().random(7, device)
-
-
-class DrawsTooHigh(Correct):
-    def random(self, seed=None, device=None):
-        rng = super().random(seed, device)
-        draw = rng.integers
-        rng.integers = lambda shape, low, high, dtype="int32": draw(shape, low, high + 1, dtype)
-        return rng
-
-
-class Raises(Correct):
-    def to_numpy(self, x):
-        return x.values.view("no dtype")
-
-
-class CannotTakeScalars(Correct):
-    def from_numpy(self, x, device=None):
-        x[0]
-        return Array(x, device or "cpu")
-
-
-class LosesOne(Correct):
-    def to_numpy_many(self, xs):
-        return [self.to_numpy(x) for x in xs[1:]]
-
-
-class NamesNoDevice(Correct):
-    def devices(self):
-        return ()
-
-
-class DeviceObjects(Correct):
-    def devices(self):
-        return (1,)
-
-
-class MovesWhenCopied(Correct):
-    def copy(self, x):
-        return Array(x.values.copy(), "cpu")
-
-
-class MovesNothing(Correct):
-    def to_device(self, x, device):
-        return Array(x.values.copy(), x.device)
-
-
-class MisspeltDtype(Correct):
-    def dtypes(self):
-        return {"float32", "flaot64"}
-
-
-class TextOfDtypes(Correct):
-    def dtypes(self):
-        return "float32"
-
-
-class NoDtypes(Correct):
-    def dtypes(self):
-        return ()
-
-
-class NarrowsSilently(Correct):
-    from_numpy_shares = None
-
-    def from_numpy(self, x, device=None):
-        with np.errstate(over="ignore"):
-            x = x.astype(np.float32) if x.dtype == np.float64 else x
-        return Array(x, device or "cpu")
-
-    def to_numpy(self, x):
-        return x.values.astype(np.float64) if x.values.dtype == np.float32 else x.values
-
-    to_numpy_shares = None
-
-
-class WrongNumbers(Correct):
-    def number_dtype(self, kind):
-        return "float"
-
-
-class NotSparse(Correct):
-    def is_sparse(self, x):
-        return None
-
-
-class SparseOnly(Correct):
-    def is_sparse(self, x):
-        return True
-
-    def to_dense(self, x):
-        return x
-
-
-class NoItem(Correct):
-    item_types = ("toy_library.Array",)
-
-
-class NoDLPack(Correct):
-    dlpack_devices = ("cpu",)
-
-
-class WrongAddress(Correct):
-    def address(self, x):
-        return x.values.ctypes.data + 4
-
-
-class RepeatsNumbers(Correct):
-    def random(self, seed=None, device=None):
-        rng = super().random(seed, device)
-        drawn = rng.uniform((50, 4), -1.0, 2.0)
-        rng.uniform = lambda *args: drawn
-        return rng
-
-
-class ReadOnlyCopies(CorrectImmutable):
-    to_numpy_shares = False
-
-
-class LosesTheMemory(Correct):
-    """`from_numpy` keeps an address, and not the memory."""
-
-    from_numpy_shares = True
-
-    def from_numpy(self, x, device=None):
-        memory = x.copy()
-        return Array(x if x.size < 300_000 else np.zeros_like(memory), device or "cpu")
-
-
-class CopyNarrows(Correct):
-    def copy(self, x):
-        return Array(x.values.astype(np.float32), x.device)
-
-
-class CopyAddsAnAxis(Correct):
-    def copy(self, x):
-        return Array(np.atleast_1d(x.values.copy()), x.device)
-
-
-class MovesZeros(Correct):
-    def to_device(self, x, device):
-        return Array(np.zeros_like(x.values), device)
-
-
-class ReadsZerosElsewhere(Correct):
-    def to_numpy(self, x):
-        return x.values if x.device == "cpu" else x.values * 0
-
-
-class ReturnsASubclass(Correct):
-    def to_numpy(self, x):
-        return x.values.view(np.recarray)
-
-
-class NoDeviceAtAll(Correct):
-    def from_numpy(self, x, device=None):
-        return Array(x, str(device))
-
-
-class OtherDefault(Correct):
-    def default_device(self):
-        return "toy:1"
-
-
-class ReadsIntoOneBuffer(Correct):
-    to_numpy_shares = None
-    buffers: ClassVar[dict] = {}
-
-    def to_numpy(self, x):
-        buffer = self.buffers.setdefault((x.shape, x.dtype), np.empty_like(x.values))
-        buffer[...] = x.values
-        return buffer
-
-
-class WritesIntoOneBuffer(Correct):
-    from_numpy_shares = None
-    buffers: ClassVar[dict] = {}
-
-    def from_numpy(self, x, device=None):
-        buffer = self.buffers.setdefault((x.shape, x.dtype), np.empty_like(x))
-        buffer[...] = x
-        return Array(buffer, device or "cpu")
-
-
-class PlaceIsUnknown(Correct):
-    def place_of(self, x):
-        raise KeyError("place")
-
-
-class PlaceIsWrong(Correct):
-    def place_of(self, x):
-        return "cpu"
-
-
-class FenceOfNoKind(Correct):
-    def fence(self, x):
-        return True
-
-
-class NoContext(Correct):
-    def use_device(self, device):
-        return None
-
-
-class AlwaysOutOfMemory(Correct):
-    def is_out_of_memory(self, error):
-        return True
-
-
-class FailsOutOfMemory(Correct):
-    def is_out_of_memory(self, error):
-        return error.code
-
-
-class HintOfNoKind(Correct):
-    def dtype_hint(self, dtype):
-        return 3
-
-
-class DrawsElsewhere(Correct):
-    def random(self, seed=None, device=None):
-        return super().random(seed, "cpu")
-
-
-class AddressOfNoKind(Correct):
-    to_numpy_shares = None
-
-    def address(self, x):
-        return float(x.values.ctypes.data)
-
-
-class AllDtypesButText(Correct):
-    def dtypes(self):
-        return None
-
-    def from_numpy(self, x, device=None):
-        if x.dtype.kind == "U":
-            raise TypeError("no text")
-        return Array(x, device or "cpu")
-
-
-class ClaimsToShareWhatIsConstant(CorrectImmutable):
-    def to_numpy(self, x):
-        copy = x.values.copy()
-        copy.flags.writeable = False
-        return copy
-
-
-class MakesNothing(Correct):
-    def from_numpy(self, x, device=None):
-        return None
-
-
-class MakesNumPyArrays(Correct):
-    def from_numpy(self, x, device=None):
-        return x
-
-
-class OnlyIntegers(Correct):
-    def dtypes(self):
-        return {"int32"}
-
-
-class OnlyDoubles(Correct):
-    def dtypes(self):
-        return {"float64"}
-
-
-class CorrectLazy(CorrectImmutable):
-    """A correct plugin of a library with lazy arrays and promises of arrays."""
-
-    memory = "lazy"
-    to_numpy_shares = False
-    deferred_types = ("toy_library.Promise",)
-
-    def to_numpy(self, x):
-        return x.values.copy()
-
-    def compute(self, xs):
-        return [x.values.copy() for x in xs]
-
-    def blocks(self, xs, axis, *, block=None, client=None):
-        lengths = [af.even_lengths(x.values.shape, 4, axis, wanted=block or 2) for x in xs]
-        return ToyBlocks([x.values for x in xs], axis, lengths)
-
-
-class ToyBlocks(af.Slices):
-    def read(self, array, block):
-        return super().read(array, block).copy()
-
-
-class ComputesInAnyOrder(CorrectLazy):
-    def compute(self, xs):
-        return super().compute(xs)[::-1]
-
-
-class ComputesTooFew(CorrectLazy):
-    def compute(self, xs):
-        return super().compute(xs)[1:]
-
-
-class ComputesNothing(CorrectLazy):
-    def compute(self, xs):
-        return [x.values.tolist() for x in xs]
-
-
-class ComputesInPlace(CorrectLazy):
-    def compute(self, xs):
-        return [x.values for x in xs]
-
-
-class ComputesByRaising(CorrectLazy):
-    def compute(self, xs):
-        raise KeyError("lost")
-
-
-class DefersWithoutCompute(CorrectLazy):
-    compute = af.Backend.compute
-
-
-class DefersAnother(CorrectLazy):
-    deferred_types = ("toy_library.Other",)
-
-
-class BlocksOfWritableArrays(Correct):
-    blocks = CorrectLazy.blocks
-
-
-class BlocksOfNoKind(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        return [x.values for x in xs]
-
-
-class BlocksThatRaise(CorrectLazy):
-    def blocks(self, xs, axis):
-        return None
-
-
-class BlocksTooShort(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        return ToyBlocks([x.values for x in xs], axis, [[2]] * len(xs))
-
-
-class BlocksWithoutLengths(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        class Unknown(af.Blocks):
-            def read(self, array, block):
-                return xs[array].values
-
-        return Unknown()
-
-
-class BlocksOfAnotherAxis(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        blocks = super().blocks(xs, axis, block=block)
-        blocks._axis = 0
-        return blocks
-
-
-class BlocksThatAreViews(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        blocks = super().blocks(xs, axis, block=block)
-        return af.Slices([x.values for x in xs], axis, blocks.lengths)
-
-
-class BlocksThatFail(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        blocks = super().blocks(xs, axis, block=block)
-        blocks.read = lambda array, block: 1 // 0
-        return blocks
-
-
-class BlocksInAnyOrder(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        class Swapped(af.Reader):
-            def read(self, step):
-                return super().read(step)[::-1]
-
-        blocks = super().blocks(xs, axis, block=block)
-        blocks.open = lambda steps: Swapped(blocks, steps)
-        return blocks
-
-
-class BlocksWithoutReader(CorrectLazy):
-    def blocks(self, xs, axis, *, block=None, client=None):
-        blocks = super().blocks(xs, axis, block=block)
-        blocks.open = lambda steps: None
-        return blocks
-
-
-PLANTED = {
-    IgnoresTheSeed: ("test_random_numbers", "random(seed).uniform", "use the seed"),
-    DrawsTooHigh: (
-        "test_random_numbers",
-        "Change integers() of what random() returns",
-        "without 7",
-    ),
-    RepeatsNumbers: (
-        "test_random_numbers",
-        "Change uniform() of what random() returns",
-        "advance its state",
-    ),
-    SharesWhatIsLarge: ("test_sharing_is_as_stated", "from_numpy_shares", "set it to None or True"),
-    DropsSign: ("test_to_numpy", "Return from to_numpy(x) a numpy.ndarray with the values"),
-    DropsSignOfZero: ("test_special_values_are_kept", "from_numpy(x)", "sign of zero"),
-    SharesWhenAskedToCopy: ("test_copy_true_copies", "Set from_numpy_shares to None or True"),
-    CopyShares: ("test_copy_true_copies", "Return from copy(x) an array in memory of its own"),
-    ClaimsNotToShare: ("test_sharing_is_as_stated", "to_numpy_shares", "set it to None or True"),
-    LosesDtype: (
-        "test_from_numpy",
-        "dtype float32 instead of float64",
-        "from_numpy(x)",
-        "dtypes()",
-    ),
-    LosesShape: ("test_to_numpy", "shape (1,) instead of ()", "to_numpy(x)"),
-    MutatesItsSource: ("test_sources_are_not_changed", "Change to_numpy() so that it leaves"),
-    MutatesItsArgument: ("test_sources_are_not_changed", "Change from_numpy()", "x.copy()"),
-    ForgetsDevice: (
-        "test_arrays_are_on_the_requested_device",
-        "Put the array on the device in from_numpy(x, device)",
-    ),
-    MisnamesDevice: (
-        "test_arrays_are_on_the_requested_device",
-        "return its name from device_of(x)",
-    ),
-    MovesWhenCopied: ("test_arrays_are_on_the_requested_device", "from copy(x)", "device of x"),
-    MovesNothing: (
-        "test_arrays_are_on_the_requested_device",
-        "return from to_device(x, device) an array",
-    ),
-    NamesNoDevice: (
-        "test_arrays_are_on_the_requested_device",
-        'Return from devices() names such as ("cpu"',
-    ),
-    DeviceObjects: (
-        "test_arrays_are_on_the_requested_device",
-        'Return from devices() names such as ("cpu"',
-    ),
-    WritableViewOfImmutable: (
-        "test_sharing_is_as_stated",
-        "return a read-only view",
-        "to_numpy_shares",
-    ),
-    ImmutableThatShares: (
-        "test_immutable_arrays_never_change",
-        "Copy in from_numpy()",
-        "from_numpy_shares",
-    ),
-    NotAnArray: (
-        "test_to_numpy",
-        "to_numpy(), for an array of dtype bool and shape (), returned a bool",
-        "numpy.ndarray",
-    ),
-    Raises: (
-        "test_to_numpy",
-        "to_numpy(), for an array of dtype bool and shape (), raised TypeError",
-        "dtype bool",
-        "Return from to_numpy(x)",
-    ),
-    CannotTakeScalars: ("test_from_numpy", "from_numpy(), for an array", "raised IndexError"),
-    ClaimsToShare: (
-        "test_sharing_is_as_stated",
-        "from_numpy_shares is True",
-        "set it to None or False",
-    ),
-    LosesTheMemory: (
-        "test_results_outlive_their_sources",
-        "Copy in from_numpy(), or keep a reference",
-    ),
-    ReadOnlyCopies: (
-        "test_copy_true_copies",
-        "Set to_numpy_shares to None or True",
-        "writable copy",
-    ),
-    ReordersMany: ("test_to_numpy_many_matches_to_numpy", "to_numpy_many(xs)", "in the same order"),
-    LosesOne: (
-        "test_to_numpy_many_matches_to_numpy",
-        "returned 7 for 8 arrays",
-        "to_numpy_many(xs)",
-    ),
-    CopyNarrows: ("test_copy", "copy(), for an array of dtype", "Return from copy(x)"),
-    CopyAddsAnAxis: ("test_copy", "shape (1,) instead of ()", "Return from copy(x)"),
-    MovesZeros: (
-        "test_arrays_are_on_the_requested_device",
-        "to_device(x, 'cpu'), for an array on toy:1: 0.0",
-    ),
-    ReadsZerosElsewhere: (
-        "test_arrays_are_on_the_requested_device",
-        "to_numpy(), for an array on toy:1: ",
-    ),
-    ReturnsASubclass: (
-        "test_to_numpy",
-        "returned a numpy.recarray",
-        "a numpy.ndarray with the values",
-    ),
-    NoDeviceAtAll: (
-        "test_arrays_are_on_the_requested_device",
-        "device_of() returned 'None'",
-        "if device is None",
-    ),
-    OtherDefault: (
-        "test_arrays_are_on_the_requested_device",
-        "default_device() 'toy:1'",
-        "return another one",
-    ),
-    ReadsIntoOneBuffer: ("test_results_are_independent", "Return new memory from to_numpy()"),
-    WritesIntoOneBuffer: ("test_results_are_independent", "Return new memory from from_numpy()"),
-    PlaceIsUnknown: (
-        "test_arrays_are_on_the_requested_device",
-        "place_of(), for an array on cpu, raised KeyError",
-    ),
-    PlaceIsWrong: ("test_arrays_are_on_the_requested_device", "Return from place_of(x)"),
-    FenceOfNoKind: ("test_arrays_are_on_the_requested_device", "Return from fence(x) a function"),
-    NoContext: (
-        "test_arrays_are_on_the_requested_device",
-        "use_device('cpu') returned None",
-        "a context manager",
-    ),
-    AlwaysOutOfMemory: ("test_running_out_of_memory", "returned True for a ValueError"),
-    FailsOutOfMemory: ("test_running_out_of_memory", "raised AttributeError", "without raising"),
-    HintOfNoKind: ("test_hints_on_dtypes", "dtype_hint('float64') returned an int", "a sentence"),
-    DrawsElsewhere: ("test_random_numbers", "random(1, 'toy:1') drew numbers on cpu"),
-    AddressOfNoKind: ("test_addresses", "address() returned a float", "a whole number"),
-    AllDtypesButText: ("test_text_is_refused_or_kept", "no text", "dtypes() is None"),
-    ClaimsToShareWhatIsConstant: (
-        "test_sharing_is_as_stated",
-        "to_numpy_shares is True, but each call returns",
-    ),
-    MakesNothing: (
-        "test_from_numpy",
-        "from_numpy() returned None",
-        "Return from from_numpy() an array of toy_library",
-    ),
-    MakesNumPyArrays: (
-        "test_from_numpy",
-        "recognised as an array of numpy",
-        "Return from from_numpy() an array of",
-    ),
-    MissingTypes: (
-        "test_array_types_exist",
-        "no such type in toy_library",
-        "('toy_library.Array',)",
-    ),
-    WrongType: ("test_its_arrays_are_recognised", "array_types", f"'{__name__}.Array'"),
-    AlwaysTraced: ("test_arrays_are_not_traced", "Return False from is_traced(x)"),
-    Warns: ("test_conversions_do_not_warn", "UserWarning: look out", "Change to_numpy()"),
-    MisspeltDtype: ("test_dtypes_are_known", "dtypes() names flaot64", "numpy.dtype(x).name"),
-    TextOfDtypes: ("test_dtypes_are_known", "Return a set of names, such as {'float32'}"),
-    NoDtypes: ("test_dtypes_are_known", "dtypes() is empty", "{'float32'}"),
-    NarrowsSilently: ("test_missing_dtypes_follow_the_narrowing_rule", "'float64' out of dtypes()"),
-    WrongNumbers: ("test_default_dtypes_of_numbers", "number_dtype('bool')", "such as 'bool'"),
-    NotSparse: ("test_sparse_arrays", "Return True or False from is_sparse(x)"),
-    SparseOnly: ("test_sparse_arrays", "to_dense(x)", "not sparse"),
-    NoItem: ("test_one_number", "item()", "out of item_types"),
-    NoDLPack: (
-        "test_dlpack",
-        "__dlpack__ and __dlpack_device__",
-        "take 'cpu' out of dlpack_devices",
-    ),
-    WrongAddress: ("test_addresses", "address(x)", "or None"),
-    ComputesInAnyOrder: ("test_computing_together", "compute(xs)", "in the same order"),
-    ComputesTooFew: ("test_computing_together", "returned 3 for 4 values", "one entry for each"),
-    ComputesNothing: ("test_computing_together", "a list is not an array", "Return an array"),
-    ComputesInPlace: ("test_computing_together", "was written to", "memory that nobody else holds"),
-    ComputesByRaising: (
-        "test_computing_together",
-        "compute() raised KeyError: 'lost'",
-        "compute(xs)",
-    ),
-    DefersWithoutCompute: (
-        "test_deferred_values_are_computed",
-        "no compute()",
-        "deferred_types to ()",
-    ),
-    DefersAnother: (
-        "test_deferred_values_are_computed",
-        "Set deferred_types, which is ('toy_library.Other',)",
-        "Promise',)",
-    ),
-    BlocksOfWritableArrays: ("test_blocks", "Set memory to 'lazy', or remove blocks()"),
-    BlocksOfNoKind: ("test_blocks", "blocks() returned a list", "arrayferry.Blocks", "Slices(xs"),
-    BlocksThatRaise: ("test_blocks", "blocks() raised TypeError", "blocks(xs, axis, block=None"),
-    BlocksTooShort: (
-        "test_blocks",
-        "lengths of what blocks() returned is [[2], [2]]",
-        "even_lengths()",
-    ),
-    BlocksWithoutLengths: ("test_blocks", "is None", "Set lengths of what blocks() returns"),
-    BlocksOfAnotherAxis: ("test_blocks", "Return from read(array, block)", "along the axis"),
-    BlocksThatAreViews: ("test_blocks", "memory that nobody else writes to"),
-    BlocksThatFail: ("test_blocks", "raised ZeroDivisionError", "Return from read(array, block)"),
-    BlocksInAnyOrder: ("test_blocks", "Return from open(steps)", "in the same order"),
-    BlocksWithoutReader: ("test_blocks", "open() returned a NoneType", "a Reader"),
-}
-"""The test that finds a fault, and words of its message."""
 
 
 @pytest.fixture
@@ -851,6 +86,75 @@ def test_a_planted_fault_is_caught(plugin):
     assert test in found, found
     message = str(found[test])
     assert [word for word in words if word not in message] == [], message
+
+
+def in_order(contract):
+    """Return the names of the tests of the kit in the order in which pytest and the command run them."""
+    names = [name for cls in reversed(contract.__mro__) for name in vars(cls)]
+    return [name for name in dict.fromkeys(names) if name.startswith("test_")]
+
+
+def first_failure(parts) -> str:
+    """Return the first message of the kit for a backend and what belongs to it, "" if there is none."""
+
+    class Contract(BackendContract):
+        backend = parts[0]
+        others = ()
+
+        def make(self, values):
+            return Array(values.copy())
+
+        def read(self, array):
+            return array.values.copy()
+
+        def write(self, array, value):
+            array.values[...] = value
+
+        def deferred(self, values):
+            return [Promise(values.copy())]
+
+    for part in parts:
+        af.registry.register(part)
+    try:
+        for name in in_order(Contract):
+            try:
+                getattr(Contract(), name)()
+            except pytest.skip.Exception:
+                continue
+            except AssertionError as error:
+                return str(error)
+    finally:
+        for part in reversed(parts):
+            af.registry.unregister(part)
+    return ""
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("fault", SUBTLE)
+def test_a_subtle_fault_is_told_first(fault):
+    """What is wrong for few arrays only is caught, and the first message names the cause."""
+    entry = SUBTLE[fault]
+    message = first_failure([part for part in entry if not isinstance(part, str)])
+    words = [word for word in entry if isinstance(word, str)]
+    assert message
+    assert [word for word in words if word not in message] == [], message
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("correct", [Correct, CorrectImmutable])
+def test_correct_converters_pass(correct):
+    parts = [correct()]
+    if correct is Correct:
+        parts += [direct("numpy toy"), direct("toy numpy")]
+    assert first_failure(parts) == ""
+
+
+def test_the_order_of_the_tests_is_that_of_pytest(tmp_path):
+    write_distribution(tmp_path, "toy", TOY)
+    output = run_kit(tmp_path, "--collect-only")
+    found = [line.rpartition("::")[2] for line in output.splitlines() if "::test_" in line]
+    assert found == in_order(BackendContract)
+    assert found.index("test_copy") < found.index("test_direct_converters_match_the_general_path")
 
 
 def test_the_kit_names_the_method_to_fill_in():
@@ -1281,3 +585,205 @@ def test_the_kit_asks_for_the_source():
         Empty().test_blocks()
     with pytest.raises(NotImplementedError, match=r"Write make\(self, values\)"):
         Empty().test_to_numpy()
+
+
+# What a message says, and whom it blames.
+
+
+class Alone:
+    """An array of a library whose module has no class that looks like one of arrays."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+@pytest.mark.parametrize(
+    "paths", [("toy_library.Array",), ("toy_library.Array", "toy_library.Arrays")]
+)
+def test_the_example_is_not_the_wrong_value(monkeypatch, paths):
+    """Where `array_types` is what the kit would guess, it does not propose that."""
+    monkeypatch.setitem(sys.modules, "toy_library", types.ModuleType("toy_library"))
+    part = type("Misnamed", (Correct,), {"array_types": paths})()
+    message = str(failures(part, "test_array_types_exist")["test_array_types_exist"])
+    assert f"array_types is {paths}" in message
+    assert "such as ('toy_library.Array',)" not in message
+    assert "as type(x) shows it" in message
+
+
+def local_class():
+    class Local(Array):
+        pass
+
+    return Local
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_path_that_cannot_be_found_is_told_as_that():
+    cls = local_class()
+    path = f"{cls.__module__}.{cls.__qualname__}"
+
+    class Test(BackendContract):
+        backend = type("Hidden", (Correct,), {"array_types": (path,)})()
+
+        def make(self, values):
+            return cls(values.copy())
+
+    af.registry.register(Test.backend)
+    try:
+        with pytest.raises(AssertionError) as caught:
+            Test().test_its_arrays_are_recognised()
+    finally:
+        af.registry.unregister(Test.backend)
+    assert f"such as ({path!r},)" not in str(caught.value)
+    assert f"{path!r} is there already, but nothing of that name can be imported" in str(
+        caught.value
+    )
+
+
+LACKING = {
+    "CUDA that is not compiled in": AssertionError("Torch not compiled with CUDA enabled"),
+    "no GPU": RuntimeError("No CUDA GPUs are available"),
+    "no driver": RuntimeError("Found no NVIDIA driver on your system."),
+    "an old driver": OSError("the CUDA driver version is insufficient"),
+    "no compiler": RuntimeError("InvalidCxxCompiler: No working C++ compiler found in ('g++',)"),
+    "no file of the compiler": FileNotFoundError(2, "No such file or directory", "g++"),
+    "no nvcc": OSError("nvcc: not found"),
+}
+
+
+def missing(error):
+    """Return an error of a library as it comes out of it."""
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+class OnGPU(Correct):
+    """Names a GPU that is not there."""
+
+    error: Exception
+
+    def devices(self):
+        return ("cpu", "cuda:0")
+
+    def from_numpy(self, x, device=None):
+        if device == "cuda:0":
+            raise self.error
+        return Array(x, device or "cpu")
+
+    def to_device(self, x, device):
+        return self.from_numpy(x.values.copy(), device)
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("lack", LACKING)
+def test_no_plugin_is_blamed_for_a_device_that_is_missing(lack):
+    part = OnGPU()
+    part.error = missing(LACKING[lack])
+    found = failures(part)
+    assert {type(error) for error in found.values()} <= {pytest.skip.Exception}
+    message = str(found["test_arrays_are_on_the_requested_device"])
+    assert "devices() names what cannot be used here: cuda:0" in message
+    assert "Leave it out of devices()" in message
+
+
+@pytest.mark.usefixtures("toy")
+def test_what_comes_after_a_missing_device_is_tested():
+    class Both(OnGPU):
+        error = RuntimeError("No CUDA GPUs are available")
+
+        def devices(self):
+            return ("cpu", "cuda:0", "toy:1")
+
+        def from_numpy(self, x, device=None):
+            made = super().from_numpy(x, device)
+            return Array(x * 0, device) if device == "toy:1" else made
+
+    found = failures(Both(), "test_arrays_are_on_the_requested_device")
+    message = str(found["test_arrays_are_on_the_requested_device"])
+    assert "from_numpy(x, 'toy:1')" in message
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("method", ["convert", "bind", "bind_many", "inline"])
+def test_no_converter_is_blamed_for_a_compiler_that_is_missing(method, register):
+    def fails(*args, **kwargs):
+        raise RuntimeError("No working C++ compiler found")
+
+    register(direct("numpy toy", **{method: fails}))
+    found = failures(Correct(), "test_direct_converters_match_the_general_path")
+    assert {type(error) for error in found.values()} <= {pytest.skip.Exception}
+    if method == "convert":
+        (error,) = found.values()
+        assert "No working C++ compiler found" in str(error)
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_converter_that_fails_for_another_reason_is_blamed(register):
+    def fails(*args, **kwargs):
+        raise RuntimeError("a compiled rule of this converter is wrong")
+
+    register(direct("numpy toy", convert=fails))
+    name = "test_direct_converters_match_the_general_path"
+    assert isinstance(failures(Correct(), name)[name], AssertionError)
+
+
+@pytest.mark.parametrize("lack", LACKING)
+def test_gradients_that_need_a_compiler(lack, monkeypatch):
+    import torch
+
+    from arrayferry_plugins.torch_ import TorchBackend
+
+    class Compiled(type(TorchBackend.autodiff)):
+        def function(self, function, *, compiled):
+            raise missing(LACKING[lack])
+
+    class Test(BackendContract):
+        backend = "torch"
+
+        def make(self, values):
+            return torch.from_numpy(values.copy())
+
+    monkeypatch.setattr(TorchBackend, "autodiff", Compiled())
+    with pytest.raises(pytest.skip.Exception, match=r"not tested: gradients of .*torch"):
+        Test().test_gradients_cross()
+
+
+@pytest.mark.usefixtures("toy")
+def test_too_little_memory_for_a_large_array():
+    class Small(Correct):
+        def from_numpy(self, x, device=None):
+            if x.nbytes > 8 * 2**20:
+                raise MemoryError("none left")
+            return Array(x, device or "cpu")
+
+    found = failures(Small())
+    assert list(found) == ["test_large_arrays"]
+    assert isinstance(found["test_large_arrays"], pytest.skip.Exception)
+    assert "too little memory" in str(found["test_large_arrays"])
+
+
+LAYOUT_SOURCES = {
+    "as it lies": lambda x: np.ravel(x, order="K").reshape(x.shape),
+    "narrowed cubes": lambda x: x.astype("f4") if x.dtype == "f8" and x.ndim == 3 else x,
+    "the same again": lambda x, known={}: known.setdefault((x.shape, x.dtype), x.copy()),
+}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("fault", LAYOUT_SOURCES)
+def test_subtle_faults_of_sources(fault):
+    function = LAYOUT_SOURCES[fault]
+
+    class Wrong(CorrectSource):
+        def to_numpy(self, x):
+            return function(x.values).copy()
+
+    class Contract(SourceContract):
+        source = Wrong()
+
+        def make(self, values):
+            return Column(values)
+
+    with pytest.raises(
+        AssertionError, match=r"to_numpy\(\), for dtype .*Return from to_numpy\(x\)"
+    ):
+        Contract().test_to_numpy()

@@ -47,7 +47,8 @@ def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterat
         yield {"error": str(error), "usage": isinstance(error, LookupError)}
         return
     contract = _contract(backend)
-    found = {name: None for cls in type(contract).__mro__ for name in vars(cls)}  # in their order
+    # in the order in which pytest runs them
+    found = {name: None for cls in reversed(type(contract).__mro__) for name in vars(cls)}
     tests = [
         test for test in found if test.startswith("test_") and (test == DIRECT or not only_direct)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,27 @@ import pytest
 from arrayferry import _api
 from arrayferry._api import backend_of
 from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
-from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.backend import Backend
 from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
-from arrayferry._route.dtypes import dtype_named
 
 from .alone import find_backend, only_plugins
+from .lacking import lacking
 from .same import describe_type, describe_value
-from .samples import SIZES
 
 __all__ = [
     "FIX_DEVICE",
+    "KEEP",
     "OWED",
+    "STRIDES",
     "BackendTests",
+    "Tested",
     "as_numpy",
     "convert",
     "converter",
     "library_of",
+    "skip_if_lacking",
+    "such_as",
     "usable",
 ]
 
@@ -62,17 +66,10 @@ FIX_DEVICE = (
     "Put the array on the device in from_numpy(x, device), return from to_device(x, device) an array on that device, and "
     "return its name from device_of(x), spelled as in devices()."
 )
-_USUAL = (
-    "float32",
-    "float64",
-    "int32",
-    "int64",
-    "float16",
-    "int16",
-    "int8",
-    "complex64",
-    "complex128",
+KEEP = (
+    "Change from_numpy() so that it leaves its argument as it is: call x.copy() or x.view() first."
 )
+STRIDES = "Read its memory by its shape and strides, as numpy.asarray does."
 FIX_METHOD = (
     "Change that method so that it handles every ordinary array of the dtypes that dtypes() names."
 )
@@ -87,6 +84,8 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
     try:
         found = _api.convert(value, *to, sparse="dense", **options)
     except ConversionError as error:
+        if isinstance(error.__cause__, Exception):
+            skip_if_lacking(error)
         if error.remedy.endswith("to the author of the plugin."):  # who is the reader here
             fix = FIX_DEVICE if " put an array on " in error.reason else FIX_METHOD
             head, stop, _ = error.remedy.rpartition(". ")
@@ -96,9 +95,23 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
         name = describe_type(found)
         raise AssertionError(
             f"an array became a {name} instead of one of NumPy: its type is not recognised. Set array_types to the dotted "
-            f"paths of the array types of the library, such as ({name!r},)"
+            f"paths of the array types of the library{such_as(name)}"
         )
     return found
+
+
+def skip_if_lacking(error: BaseException) -> None:
+    """Skip the test if the library lacks a device or a compiler here, for which its plugin is not to blame."""
+    told = lacking(error)
+    if told:
+        pytest.skip(f"not tested: the library lacks something here ({told})")
+
+
+def such_as(path: str, wrong: Sequence[str] = ()) -> str:
+    """Return the example of a dotted path for a message, and what is wrong with it if it is there already."""
+    if path not in wrong:
+        return f", such as ({path!r},)"
+    return f". {path!r} is there already, but nothing of that name can be imported, or another plugin has it"
 
 
 def library_of(array: Any) -> str:
@@ -134,7 +147,23 @@ def usable(part: Any, *, register: bool) -> Iterator[None]:
             default_registry().unregister(part)
 
 
-class BackendTests:
+class Tested:
+    """What is under test, and makes objects of its library."""
+
+    @property
+    def _backend(self) -> Any:
+        raise NotImplementedError
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an object with these values."""
+        raise NotImplementedError
+
+    def deferred(self, values: np.ndarray[Any, Any]) -> list[Any]:
+        """Return deferred values that are computed to an array with these values."""
+        return []
+
+
+class BackendTests(Tested):
     """What tests of a backend are built on."""
 
     backend: str | Backend = ""
@@ -192,11 +221,6 @@ class BackendTests:
             with usable(self._backend, register=own and known is not self.backend):
                 yield
 
-    def _dtypes(self) -> list[np.dtype[Any]]:
-        supported = self._backend.dtypes() if self.dtypes is None else self.dtypes
-        names = sorted(STANDARD_DTYPES if supported is None else supported)
-        return [found for found in map(dtype_named, names) if found is not None]
-
     def _others(self) -> list[Backend]:
         registry = default_registry()
         mine = self._backend.name
@@ -210,6 +234,7 @@ class BackendTests:
         try:
             return getattr(self._backend, method)(*args)
         except Exception as error:
+            skip_if_lacking(error)
             case = f", {what}," if what else ""
             told = describe_error(error).rstrip(" .")
             owed = "" if isinstance(error, NotImplementedError) and str(error) else OWED[method]
@@ -237,32 +262,9 @@ class BackendTests:
         if found != "no known library" or type(array).__module__ == "builtins":
             raise AssertionError(f"{text}. Return from {who} an array of {mine.package}")
         raise AssertionError(
-            f"{text}. Set array_types, which is {mine.array_types}, to the dotted paths of the array types of the library, "
-            f"such as ({describe_type(array)!r},), or return an array of such a type"
+            f"{text}. Set array_types, which is {mine.array_types}, to the dotted paths of the array types of the library"
+            f"{such_as(describe_type(array), mine.array_types)}, or return an array of such a type"
         )
-
-    def _usual(self) -> np.dtype[Any]:
-        """Return the dtype of arrays for which any would do: float32, if the library has it."""
-        supported = self._backend.dtypes()
-        for name in _USUAL:
-            if supported is None or name in supported:
-                return np.dtype(name)
-        pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
-
-    def _numbers(self, size: int, aligned: bool = True) -> np.ndarray[Any, Any]:
-        """Writable memory that begins at a multiple of 64 bytes, or one element past one."""
-        dtype = self._usual()
-        raw = np.zeros(size * dtype.itemsize + 128, np.uint8)
-        begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
-        numbers: np.ndarray[Any, Any] = raw[begin : begin + size * dtype.itemsize].view(dtype)
-        numbers[:] = np.arange(size) % 100 + 1
-        return numbers
-
-    def _memory_cases(self) -> Iterator[tuple[int, bool, str]]:
-        for size in SIZES:
-            for aligned in (True, False):
-                count = size * self._usual().itemsize
-                yield size, aligned, f"{count} bytes, {'' if aligned else 'not '}aligned to 64"
 
     @property
     def _writable(self) -> bool:

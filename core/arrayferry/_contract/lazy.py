@@ -14,6 +14,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.registry import default_registry
 from arrayferry._stream import stream
 
+from .base import Tested, such_as
 from .same import describe_type, same
 
 __all__ = ["BlockTests", "ComputeTests"]
@@ -37,25 +38,21 @@ _OPEN = (
 )
 
 
-class ComputeTests:
+class ComputeTests(Tested):
     """The tests of `compute` and `deferred_types`. They need nothing of a backend that has neither."""
-
-    _backend: Any
-
-    def make(self, values: Any) -> Any:
-        """Make an array of the library."""
-        raise NotImplementedError
-
-    def deferred(self, values: Any) -> list[Any]:
-        """Return values of each of `deferred_types`."""
-        raise NotImplementedError
 
     def test_computing_together(self) -> None:
         """`compute` returns the values of each array, in order, in memory of their own."""
         backend: Backend = self._backend
         if type(backend).compute is Backend.compute:
             return
-        shapes = ((2, 3), (), (0,), (5,))
+        shapes: list[tuple[int, ...]] = [(2, 3), (), (0,), (5,)]
+        self._check_computed(backend, shapes)
+        self._check_computed(backend, [*shapes, (2, 3, 4), (2, 3)] * 6)
+        assert len(_compute(backend, [])) == 0, f"compute([]) did not return []. {_COMPUTE}"
+
+    def _check_computed(self, backend: Backend, shapes: list[tuple[int, ...]]) -> None:
+        """Check what arrays of these shapes are computed to in one call."""
         values = [_numbers(shape, index) for index, shape in enumerate(shapes)]
         arrays = [self.make(x) for x in values]
         found = _compute(backend, arrays)
@@ -69,7 +66,6 @@ class ComputeTests:
         for x, expected in zip(_compute(backend, arrays), values, strict=True):
             what = "compute(), after what it returned before was written to"
             same(_read(x, what), expected, what, _COMPUTE)
-        assert len(_compute(backend, [])) == 0, f"compute([]) did not return []. {_COMPUTE}"
 
     def test_deferred_values_are_computed(self) -> None:
         """Values of `deferred_types` are recognised, and computed together with arrays."""
@@ -97,7 +93,7 @@ class ComputeTests:
         kind = default_registry().kind(lazy)
         assert kind.what == "deferred", (
             f"{what} is not recognised as a deferred value: it is taken for {kind.what!r}. Set deferred_types, which is "
-            f"{backend.deferred_types}, to the dotted paths of these types, such as ({describe_type(lazy)!r},), and "
+            f"{backend.deferred_types}, to the dotted paths of these types{such_as(describe_type(lazy), backend.deferred_types)}, and "
             "leave them out of array_types"
         )
         found = "nobody" if kind.backend is None else kind.backend.name
@@ -116,14 +112,8 @@ class ComputeTests:
         same(tree["x"][0], values, f"{what}, converted to numpy", _COMPUTE)
 
 
-class BlockTests:
+class BlockTests(Tested):
     """The tests of `blocks`. They need nothing of a part whose arrays are not read block by block."""
-
-    _backend: Any
-
-    def make(self, values: Any) -> Any:
-        """Make an array of the library."""
-        raise NotImplementedError
 
     def test_blocks(self) -> None:
         """`blocks` reads every part of an array once, in any order, from several threads."""
@@ -134,7 +124,8 @@ class BlockTests:
             f"there is a blocks(), but memory is {origin.memory!r}, so it is never called. Set memory to 'lazy', or "
             "remove blocks()"
         )
-        for shape, axis in (((7, 3), 0), ((3, 7), 1), ((5,), 0), ((1, 1), 0), ((0, 2), 0)):
+        cases = (((7, 3), 0), ((3, 7), 1), ((5,), 0), ((1, 1), 0), ((0, 2), 0), ((2, 5, 3), 1))
+        for shape, axis in cases:
             for wanted in (None, 1, 3, 100):
                 values = [_numbers(shape), _numbers(shape, 100)]
                 arrays = [self.make(x) for x in values]

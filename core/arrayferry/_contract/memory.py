@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
+import pytest
 
 from arrayferry._errors import CopyRequiredError
 
-from .base import BackendTests, convert
+from .arrays import ArrayTests
+from .base import OWED, convert
 from .same import same
+from .samples import CUBE, LARGE, SIZES, laid_out, numbers, sample
 
 __all__ = ["MemoryTests"]
 
 
-class MemoryTests(BackendTests):
+class MemoryTests(ArrayTests):
     """The tests of memory."""
 
     # Memory.
 
     def test_copy_true_copies(self) -> None:
         """With `copy=True`, a write to one array is never seen in the other."""
-        for size, aligned, case in self._memory_cases():
-            memory = self._numbers(size, aligned)
+        for memory, case in self._memory_cases():
             values = memory.copy()
             array = convert(memory, self._backend, copy=True)
-            memory[:] = -1
+            memory[...] = -1
             same(
                 self.read(array),
                 values,
                 f"copy=True from numpy, {case}: NumPy was written to, and the array changed",
                 "Set from_numpy_shares to None or True, or copy in from_numpy().",
             )
-            array = self.make(values)
+        for array, values, case in self._array_cases():
             out = convert(array, "numpy", copy=True)
             assert out.flags.writeable, (
                 f"copy=True to numpy returned a read-only array, {case}. Set to_numpy_shares to None or True, or "
                 "return a writable copy from to_numpy()"
             )
-            out[:] = -1
+            out[...] = -1
             same(
                 self.read(array),
                 values,
@@ -47,48 +50,63 @@ class MemoryTests(BackendTests):
             )
             again = convert(array, self._backend, copy=True)
             if self._writable:
+                fix = "Return from copy(x) an array in memory of its own."
+                what = f"copy=True within the library, {case}: {{}} was written to, and the {{}} changed"
                 self.write(again, -1)
-                same(
-                    self.read(array),
-                    values,
-                    f"copy=True within the library, {case}: the copy was written to, and the array changed",
-                    "Return from copy(x) an array in memory of its own.",
-                )
+                same(self.read(array), values, what.format("the copy", "array"), fix)
+                again = convert(array, self._backend, copy=True)
+                self.write(array, -2)
+                same(self.read(again), values, what.format("the array", "copy"), fix)
 
     def test_results_are_independent(self) -> None:
         """A result stays as it is when the method is called again."""
         fix = "Return new memory from {0}(), or set {0}_shares to None or True if it is a view of the array"
-        first, second = self._numbers(5), self._numbers(5)
-        second[:] = -1
-        arrays = [self.make(values.copy()) for values in (first, second)]
-        found = [self._to_numpy(array, "for two arrays") for array in arrays]
         what = "{}() was called with another array, and the first result changed"
-        same(found[0], first, what.format("to_numpy"), fix.format("to_numpy"))
-        made = [self._from_numpy(values.copy(), "for two arrays") for values in (first, second)]
-        same(self.read(made[0]), first, what.format("from_numpy"), fix.format("from_numpy"))
-        copies = [self._call("copy", array, what="for two arrays") for array in arrays]
-        same(self.read(copies[0]), first, what.format("copy"), "Return new memory from copy().")
+        for shape in ((2, 3), CUBE, (1000,)):
+            first = sample(self._usual(), shape)
+            for shift in (1, 2):
+                values = [first, sample(self._usual(), shape, shift)]
+                arrays = [self.make(each.copy()) for each in values]
+                found = [self._to_numpy(array, "for two arrays") for array in arrays]
+                same(found[0], first, what.format("to_numpy"), fix.format("to_numpy"))
+                made = [self._from_numpy(each.copy(), "for two arrays") for each in values]
+                same(self.read(made[0]), first, what.format("from_numpy"), fix.format("from_numpy"))
+                copies = [self._call("copy", array, what="for two arrays") for array in arrays]
+                same(
+                    self.read(copies[0]),
+                    first,
+                    what.format("copy"),
+                    "Return new memory from copy().",
+                )
+                again = "{}(), for the second of two arrays of one shape"
+                for method, y in (
+                    ("to_numpy", found[1]),
+                    ("from_numpy", self.read(made[1])),
+                    ("copy", self.read(copies[1])),
+                ):
+                    same(y, values[1], again.format(method), OWED[method])
 
     def test_immutable_arrays_never_change(self) -> None:
         """No write to NumPy memory reaches an array that must never change."""
         if self._backend.memory not in ("immutable", "lazy"):
             return
-        for size, aligned, case in self._memory_cases():
-            memory = self._numbers(size, aligned)
+        what = (
+            f"NumPy was written to, and an array changed whose memory is {self._backend.memory!r}"
+        )
+        for memory, case in self._memory_cases():
             values = memory.copy()
             array = convert(memory, self._backend)
-            memory[:] = -1
-            what = f"NumPy was written to, and an array changed whose memory is {self._backend.memory!r}"
+            memory[...] = -1
             same(
                 self.read(array),
                 values,
                 f"from numpy, {case}: {what}",
                 "Copy in from_numpy(), or set from_numpy_shares to None or True.",
             )
-            array = self.make(values)
+        for array, values, case in self._array_cases():
             out = convert(array, "numpy")
             if out.flags.writeable:
-                out[:] = -1
+                out[...] = -1
             same(
                 self.read(array),
                 values,
@@ -101,8 +119,7 @@ class MemoryTests(BackendTests):
         """No write to an array of the library reaches a read-only NumPy array."""
         if not self._writable:
             return
-        for size, aligned, case in self._memory_cases():
-            memory = self._numbers(size, aligned)
+        for memory, case in self._memory_cases():
             values = memory.copy()
             memory.flags.writeable = False
             array = convert(memory, self._backend)
@@ -145,38 +162,12 @@ class MemoryTests(BackendTests):
 
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
-        for size, aligned, case in self._memory_cases():
-            values = self._numbers(size, aligned).copy()
-            array = self.make(values)
-            out = self._to_numpy(array, case)
-            if self._backend.to_numpy_shares is False and out.flags.writeable:
-                out[:] = -1
-                same(
-                    self.read(array),
-                    values,
-                    f"to_numpy_shares is False, but it shares: set it to None or True, {case}",
-                )
-            if self._backend.to_numpy_shares and self._writable:
-                self.write(array, -1)
-                assert (out == -1).all(), (
-                    f"to_numpy_shares is True, but it copies: set it to None or False, {case}"
-                )
-            if (
-                self._backend.memory in ("immutable", "lazy")
-                and self._backend.to_numpy_shares is not False
-            ):
-                assert not out.flags.writeable, (
-                    "to_numpy returned a writable view of memory that must never change: return a read-only "
-                    "view, or set `memory` or `to_numpy_shares`"
-                )
-            if self._backend.to_numpy_shares and not out.flags.writeable:
-                again = self._to_numpy(array, case)
-                assert np.shares_memory(out, again), (
-                    f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {case}"
-                )
-            memory = self._numbers(size, aligned)
+        for array, values, case in self._array_cases():
+            self._check_sharing(array, values, case)
+        for memory, case in self._memory_cases():
+            values = memory.copy()
             array = self._from_numpy(memory, case)
-            memory[:] = -1
+            memory[...] = -1
             if self._backend.from_numpy_shares is False:
                 same(
                     self.read(array),
@@ -188,20 +179,45 @@ class MemoryTests(BackendTests):
                     f"from_numpy_shares is True, but it copies: set it to None or False, {case}"
                 )
 
+    def _check_sharing(self, array: Any, values: np.ndarray[Any, Any], case: str) -> None:
+        """Check what `to_numpy_shares` says of an array."""
+        shares = self._backend.to_numpy_shares
+        out = self._to_numpy(array, case)
+        if shares is False and out.flags.writeable:
+            out[...] = -1
+            same(
+                self.read(array),
+                values,
+                f"to_numpy_shares is False, but it shares: set it to None or True, {case}",
+            )
+        if shares and self._writable:
+            self.write(array, -1)
+            assert (out == -1).all(), (
+                f"to_numpy_shares is True, but it copies: set it to None or False, {case}"
+            )
+        if self._backend.memory in ("immutable", "lazy") and shares is not False:
+            assert not out.flags.writeable, (
+                "to_numpy returned a writable view of memory that must never change: return a read-only "
+                f"view, or set `memory` or `to_numpy_shares`, {case}"
+            )
+        if shares and not out.flags.writeable:
+            again = self._to_numpy(array, case)
+            assert np.shares_memory(out, again), (
+                f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {case}"
+            )
+
     def test_copy_false_shares_or_raises(self) -> None:
         """With `copy=False`, memory is shared, or the conversion raises."""
-        for size, aligned, case in self._memory_cases():
-            memory = self._numbers(size, aligned)
+        for memory, case in self._memory_cases():
             try:
                 array = convert(memory, self._backend, copy=False)
             except CopyRequiredError:
-                pass
-            else:
-                memory[:] = -1
-                assert (self.read(array) == -1).all(), (
-                    f"copy=False from numpy copied, {case}: set from_numpy_shares to None or False"
-                )
-            array = self.make(memory.copy())
+                continue
+            memory[...] = -1
+            assert (self.read(array) == -1).all(), (
+                f"copy=False from numpy copied, {case}: set from_numpy_shares to None or False"
+            )
+        for array, _, case in self._array_cases():
             try:
                 out = convert(array, "numpy", copy=False)
             except CopyRequiredError:
@@ -212,6 +228,68 @@ class MemoryTests(BackendTests):
                     f"copy=False to numpy copied, {case}: set to_numpy_shares to None or False"
                 )
 
+    def test_large_arrays(self) -> None:
+        """An array of 16 MiB keeps its values, and is shared and copied as it is said of others."""
+        array = self.make(self._numbers(1))
+        if self._backend.is_sparse(array):  # it takes many times as much
+            return
+        try:
+            self._check_large(LARGE // self._usual().itemsize)
+        except (MemoryError, AssertionError) as error:
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
+                raise
+            pytest.skip("not tested: there is too little memory for an array of 16 MiB")
+
+    def _check_large(self, size: int) -> None:
+        backend, case = self._backend, f"for an array of {LARGE // 2**20} MiB"
+        values, some = self._numbers(size), [0, size // 2, size - 1]
+        memory = values.copy()
+        array = self._from_numpy(memory, case)
+        same(self.read(array), values, f"from_numpy(), {case}", OWED["from_numpy"])
+        memory[some] = -1
+        changed = self.read(array)[some] == -1
+        if backend.from_numpy_shares is not None:
+            told = (
+                "shares: set it to None or True"
+                if changed.any()
+                else "copies: set it to None or False"
+            )
+            assert changed.all() == changed.any() == backend.from_numpy_shares, (
+                f"from_numpy_shares is {backend.from_numpy_shares}, but it {told}, {case}"
+            )
+        memory[some] = values[some]
+        array = convert(memory, backend, copy=True)
+        memory[some] = -1
+        fix = "Set from_numpy_shares to None or True, or copy in from_numpy()."
+        same(
+            self.read(array)[some],
+            values[some],
+            f"copy=True from numpy, {case}: NumPy was written to, and the array changed",
+            fix,
+        )
+        out = self._to_numpy(array, case)
+        same(out, values, f"to_numpy(), {case}", OWED["to_numpy"])
+        own = convert(array, "numpy", copy=True)
+        own[some] = -1
+        same(
+            self.read(array)[some],
+            values[some],
+            f"copy=True to numpy, {case}: NumPy was written to, and the array changed",
+            "Set to_numpy_shares to None or True, or copy in to_numpy().",
+        )
+        del own
+        copied = self._call("copy", array, what=case)
+        same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
+        if self._writable:
+            self.write(copied, -1)
+            same(
+                self.read(array)[some],
+                values[some],
+                f"copy(), {case}: the copy was written to, and the array changed",
+                OWED["copy"],
+            )
+        self._check_sharing(array, values, case)
+
     def test_results_outlive_their_sources(self) -> None:
         """A result is still correct after its source is deleted and the memory may be reused."""
         gc.freeze()  # what exists now is not looked through each time
@@ -221,15 +299,19 @@ class MemoryTests(BackendTests):
             gc.unfreeze()
 
     def _check_lifetimes(self) -> None:
-        for size, aligned, case in self._memory_cases():
-            memory = self._numbers(size, aligned)
+        layouts = [
+            (laid, f"an array of shape {CUBE} {name}")
+            for name, laid in laid_out(numbers(self._usual(), CUBE))
+        ]
+        sizes = [(self._numbers(size), f"{size * self._usual().itemsize} bytes") for size in SIZES]
+        for memory, case in (*sizes, *layouts):
             values = memory.copy()
-            into = convert(memory, self._backend)
+            into = convert(memory.copy("K"), self._backend)
             source = self.make(values)
             out = convert(source, "numpy")
-            del memory, source
+            del source
             gc.collect()
-            filler = [np.full(size, -9, values.dtype) for _ in range(8)]
+            filler = [np.full(values.shape, -9, values.dtype) for _ in range(8)]
             same(
                 self.read(into),
                 values,

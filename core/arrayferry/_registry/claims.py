@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
 
 __all__ = ["Claims"]
+
+_Part = TypeVar("_Part", bound=Origin)
 
 
 class Claims:
@@ -77,9 +79,10 @@ class Claims:
         replaced = [holder for holder, _ in self._held.values() if _replaces(part, holder)]
         for old in replaced:
             del self._held[id(old)]
-            tables: tuple[dict[str, Any], ...] = (self.names, self.paths, self._taken)
-            for table in tables:
-                table.update((key, part) for key, holder in list(table.items()) if holder is old)
+            _hand_over(self.paths, old, part)
+            _hand_over(self._taken, old, part)
+            if isinstance(part, Backend):
+                _hand_over(self.names, old, part)
             self.give(old, part)
         self._held[id(part)] = (part, who)
         self.give(part, part)
@@ -96,6 +99,12 @@ class Claims:
                 self.names.setdefault(name, holder)
         for path in part.array_types:
             self.paths.setdefault(path, holder)
+
+
+def _hand_over(table: dict[str, _Part], old: Origin, new: _Part) -> None:
+    for key, holder in list(table.items()):
+        if holder is old:
+            table[key] = new
 
 
 def _names_of(part: Origin) -> list[str]:

@@ -1,0 +1,96 @@
+"""A library of arrays that only tests know, and correct plugins for it."""
+
+from __future__ import annotations
+
+import arrayferry as af
+
+
+class Array:
+    """An array of a toy library."""
+
+    def __init__(self, values, device="cpu"):
+        self.values = values
+        self.device = device
+        self.shape = values.shape
+        self.dtype = values.dtype
+
+
+class Promise:
+    """A value that is computed to an array."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Correct(af.Backend):
+    """A correct plugin for it."""
+
+    name = "toy"
+    package = "toy_library"
+    array_types = ("toy_library.Array",)
+    to_numpy_shares = True
+    from_numpy_shares = True
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return Array(x, device or "cpu")
+
+    def copy(self, x):
+        return Array(x.values.copy(), x.device)
+
+    def to_device(self, x, device):
+        return Array(x.values.copy(), device)
+
+    def devices(self):
+        return ("cpu", "toy:1")
+
+    def device_of(self, x):
+        return x.device
+
+
+class CorrectImmutable(Correct):
+    memory = "immutable"
+    from_numpy_shares = False
+
+    def to_numpy(self, x):
+        view = x.values.view()
+        view.flags.writeable = False
+        return view
+
+    def from_numpy(self, x, device=None):
+        return Array(x.copy(), device or "cpu")
+
+
+class OnlyDoubles(Correct):
+    def dtypes(self):
+        return {"float64"}
+
+
+class OnlyIntegers(Correct):
+    def dtypes(self):
+        return {"int32"}
+
+
+class CorrectLazy(CorrectImmutable):
+    """A correct plugin of a library with lazy arrays and promises of arrays."""
+
+    memory = "lazy"
+    to_numpy_shares = False
+    deferred_types = ("toy_library.Promise",)
+
+    def to_numpy(self, x):
+        return x.values.copy()
+
+    def compute(self, xs):
+        return [x.values.copy() for x in xs]
+
+    def blocks(self, xs, axis, *, block=None, client=None):
+        lengths = [af.even_lengths(x.values.shape, 4, axis, wanted=block or 2) for x in xs]
+        return ToyBlocks([x.values for x in xs], axis, lengths)
+
+
+class ToyBlocks(af.Slices):
+    def read(self, array, block):
+        return super().read(array, block).copy()
