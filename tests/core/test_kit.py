@@ -787,3 +787,30 @@ def test_subtle_faults_of_sources(fault):
         AssertionError, match=r"to_numpy\(\), for dtype .*Return from to_numpy\(x\)"
     ):
         Contract().test_to_numpy()
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("limit", ["dates", "layouts"])
+def test_what_make_of_the_test_does_not_know_is_no_fault(limit):
+    """An author's `make` for ordinary values only."""
+
+    class Test(BackendContract):
+        backend = type("All", (Correct,), {"dtypes": lambda self: None})()
+        others = ()
+
+        def make(self, values):
+            if limit == "dates" and values.dtype.kind not in "?biufc":
+                raise TypeError("no such numbers")
+            order = "K" if limit == "layouts" else "C"  # it takes memory as it lies
+            return Array(np.ravel(values, order=order).copy().reshape(values.shape))
+
+        def write(self, array, value):
+            array.values[...] = value
+
+    part = Test.backend
+    af.registry.register(part)
+    try:
+        for name in in_order(Test):
+            getattr(Test(), name)()
+    finally:
+        af.registry.unregister(part)
