@@ -6,17 +6,19 @@ import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import Space
+from gymnasium import Env, Space
+from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
 from ._errors import ImpureError
+from ._identity import identity
 
 if TYPE_CHECKING:
     from ._single import FunctionalSingleEnv
     from ._vector import FunctionalVectorEnv
 
-__all__ = ["FunctionalEnv", "check_functional", "identity"]
+__all__ = ["FunctionalEnv", "check_functional"]
 
 
 class FunctionalEnv(ABC):
@@ -144,26 +146,10 @@ class FunctionalEnv(ABC):
         return self is other or (type(self) is type(other) and identity(self) == identity(other))
 
     def __hash__(self) -> int:
-        return hash((type(self), identity(self)))
+        return hash(identity(self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
-
-
-def identity(env: FunctionalEnv) -> Any:
-    """Return what tells an environment from others of its class: the types and values of its attributes."""
-    return tuple((name, _typed(value)) for name, value in sorted(vars(env).items()))
-
-
-def _typed(value: Any) -> Any:
-    """Return a value with its type, since 1 equals 1.0; or its identity, if it cannot be compared at once."""
-    if type(value) is tuple:
-        return tuple(map(_typed, value))
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return id(value) if hasattr(value, "shape") else (type(value), value)
 
 
 def check_functional(env: Any) -> FunctionalEnv:
@@ -176,7 +162,28 @@ def check_functional(env: Any) -> FunctionalEnv:
         return env()
     if isinstance(env, FunctionalEnv):
         return env
-    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}")
+    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}. {_meant(env)}.")
+
+
+def _meant(env: Any) -> str:
+    """Return what to write instead of something that is no `FunctionalEnv`."""
+    inner = getattr(env, "unwrapped", None)
+    if isinstance(getattr(inner, "functional", None), FunctionalEnv):
+        return "It serves one: pass its .functional, of a wrapped one .unwrapped.functional"
+    if isinstance(env, str):
+        return (
+            "An id names an environment of Gymnasium: for one that serves a FunctionalEnv, pass "
+            f"gymnasium.make({env!r}).unwrapped.functional; any other is for HostFunctions(gymnasium.make({env!r})), "
+            "which rollout() takes for vector environments"
+        )
+    if isinstance(env, (Env, VectorEnv)):
+        return (
+            "Write HostFunctions(env) for an ordinary environment inside jit, or ArrayConversion(env) for an agent "
+            "of another library"
+        )
+    if type(env).__name__ == "HostFunctions":
+        return "HostFunctions has reset and step of its own, and rollout() takes it"
+    return "Pass an object or a subclass of it, such as CartPole()"
 
 
 _CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}

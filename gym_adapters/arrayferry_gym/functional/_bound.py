@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import types
+import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +13,11 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._dtypes import held_dtype
+from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
 
 from ._base import FunctionalEnv
 from ._errors import EnvResultError
+from ._identity import attributes
 
 __all__ = ["Bound", "bounds", "namespace", "portable", "select"]
 
@@ -56,6 +61,9 @@ class Bound:
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = type(env).info is not FunctionalEnv.info
+        self._told = False
+        self._uneven = False
+        self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
         self._float = self._dtype("float32")
         self._casts = self._observed_dtypes()
@@ -89,7 +97,7 @@ class Bound:
     def reset(self, rng: Any, n: int, params: Any, *, checked: bool = False) -> Any:
         """Return states of `n` environments at the start, with `checked` without checking them again."""
         state = self.env.reset(self.xp, rng, n, params)
-        if checked:
+        if checked and not self._uneven:
             return state
         leaves, layout = af.flatten(state)
         if not leaves:
@@ -99,22 +107,21 @@ class Bound:
             )
         if self.layout is None:
             self.layout = layout
-        self._same(leaves, layout, f"{self.name}.reset()", n)
-        return state
+        return self._same(state, leaves, layout, "reset", n)
 
     def adopt(self, state: Any) -> None:
         """Take the structure and the dtypes of states as those that all others must have."""
         leaves, self.layout = af.flatten(state)
-        self._same(leaves, self.layout, "the state", self.n)
+        self._same(state, leaves, self.layout, "the state", self.n)
 
-    def check(self, state: Any) -> None:
-        """Check that states from elsewhere fit.
+    def check(self, state: Any) -> Any:
+        """Return states from elsewhere, if they fit.
 
         Raises:
             EnvResultError: they do not.
         """
         leaves, layout = af.flatten(state)
-        self._same(leaves, layout, "the state that was set,", self.n)
+        return self._same(state, leaves, layout, "the state that was set,", self.n)
 
     def step(
         self, rng: Any, state: Any, action: Any, params: Any, *, checked: bool = False
@@ -131,50 +138,97 @@ class Bound:
                 f"{self.name}.step() returned {type(result).__name__}, not three values",
                 remedy="Return the state, the reward and whether it has terminated.",
             ) from None
-        if not checked:
+        if not checked or self._uneven:
             leaves, layout = af.flatten(state)
-            self._same(leaves, layout, f"{self.name}.step()", self.n)
+            state = self._same(state, leaves, layout, "step", self.n)
         return state, self._reward(reward), self._terminated(terminated)
 
-    def _same(self, leaves: list[Any], layout: af.Layout, source: str, n: int) -> None:
-        """Check that states have the structure and the dtypes of the first, and begin with `n` environments."""
+    def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
+        """Return states, if they have the structure and the dtypes of the first, and begin with `n` environments.
+
+        Floats of another precision are cast, so that `xp.zeros(n)` without a dtype is the same in each library.
+        """
         if layout != self.layout:
             raise EnvResultError(
-                f"{source} gave the state {layout!r}, but the first reset() {self.layout!r}",
+                f"{self._source(source)} gave the state {layout!r}, but the first reset() {self.layout!r}",
                 remedy="Return states of the same structure.",
             )
         if not self.forms:
             self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
-        for path, leaf, (dtype, rest) in zip(layout.paths, leaves, self.forms, strict=True):
+        fitted = leaves
+        for index, (path, leaf, (dtype, rest)) in enumerate(
+            zip(layout.paths, leaves, self.forms, strict=True)
+        ):
             found = af.registry.kind(leaf).backend
             if found is not None and found.name != self.backend.name:
                 raise EnvResultError(
-                    f"{source} gave an array of {found.name} for state{path}, but {self.backend.name} is used",
+                    f"{self._source(source)} gave an array of {found.name} for state{path}, but {self.backend.name} is used",
                     remedy="Make arrays with xp and rng.",
                 )
-            if leaf.dtype != dtype:
+            if leaf.dtype != dtype and {plain_name(leaf.dtype), plain_name(dtype)} <= _FLOATS:
+                self._uneven = True
+                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
+            elif leaf.dtype != dtype:
                 raise EnvResultError(
-                    f"{source} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
+                    f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
                     remedy="Keep its dtype, for instance by xp.astype(x, xp.float32).",
                 )
             if tuple(leaf.shape) != (n, *rest):
                 raise EnvResultError(
-                    f"{source} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
+                    f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
                     f"it must be {(n, *rest)}",
                     remedy="Let each array begin with the axis of environments, and keep its shape.",
                 )
+        return state if fitted is leaves else layout.unflatten(fitted)
+
+    def _source(self, source: str) -> str:
+        """Return what messages call the source of a state: a method with its line, or something else."""
+        method = getattr(self.env, source, None)
+        return f"{self.name}.{source}() ({_line(method)})" if method else source
 
     def _reward(self, reward: Any) -> Any:
         if isinstance(reward, (int, float)):
+            if isinstance(reward, int) and reward.bit_length() > 24:
+                self._exact(np.asarray(reward))
             return self._full(float(reward), self._float)
         if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (self.n,):
             raise EnvResultError(
                 f"the reward of {self.name}.step() is {reward!r:.80}, but must begin with {self.n} environments",
                 remedy=f"Return an array of shape ({self.n},).",
             )
-        if "float" not in str(reward.dtype):
-            return self.xp.astype(reward, self._float)
-        return reward
+        kind = plain_name(reward.dtype)
+        if "float" in kind:
+            return reward
+        if kind.startswith("complex"):
+            raise EnvResultError(
+                f"the reward of {self.name}.step() is of dtype {kind}",
+                remedy="Return its real part.",
+            )
+        if kind not in _SHORT:
+            self._check_whole(reward, kind)
+        return self.xp.astype(reward, self._float)
+
+    def _check_whole(self, reward: Any, kind: str) -> None:
+        """Check that rewards that are whole numbers can be floats; warn once where their values are not at hand."""
+        backend = self.backend
+        if backend.name != "jax" and backend.device_of(reward) == "cpu":
+            self._exact(backend.to_numpy(reward.detach() if backend.name == "torch" else reward))
+        elif not self._told and not getattr(reward, "weak_type", False):
+            self._told = True
+            warnings.warn(
+                f"the rewards of {self.name}.step() are of dtype {kind}. They become float32, which is exact up to "
+                "16,777,216. Return xp.astype(reward, xp.float32) if they are never beyond",
+                stacklevel=2,
+            )
+
+    def _exact(self, reward: Any) -> None:
+        try:
+            cast_numbers(reward, np.dtype(np.float32))
+        except ValueError as error:
+            raise EnvResultError(
+                f"the reward of {self.name}.step() loses digits: {error}",
+                remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
+            ) from None
 
     def _terminated(self, terminated: Any) -> Any:
         if isinstance(terminated, bool):
@@ -251,6 +305,13 @@ class Bound:
                     )
         return info
 
+    def held(self) -> frozenset[int]:
+        """Return the ids of the NumPy arrays that the environment itself holds."""
+        count = len(vars(self.env))
+        if count != self._held[0]:  # at first, and when it has computed a cached property
+            self._held = count, _held_arrays(self.env)
+        return self._held[1]
+
     def leaves(self, state: Any) -> list[Any]:
         """Return the arrays of states."""
         assert self.layout is not None
@@ -262,6 +323,18 @@ class Bound:
         return self.layout.unflatten(leaves)
 
 
+_FLOATS = {"float16", "bfloat16", "float32", "float64"}
+
+_SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
+"""Dtypes of whole numbers that all fit float32."""
+
+
+def _line(method: Any) -> str:
+    """Return the place of a method in the author's code."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
+
+
 def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any) -> Bound:
     bound = Bound(env, af.registry.backend(backend), n, limit, device)
     bound.layout = layout
@@ -271,6 +344,31 @@ def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: A
 def portable(backend: af.Backend) -> str | af.Backend:
     """Return what another process finds a backend by: its name if it is registered."""
     return backend.name if af.registry.backends().get(backend.name) is backend else backend
+
+
+def _held_arrays(env: Any) -> frozenset[int]:
+    """Return the ids of the NumPy arrays in the attributes of an environment and of its classes."""
+    found: set[int] = set()
+    seen: dict[int, Any] = {}
+    todo = [env, *(value for base in type(env).__mro__[:-1] for value in vars(base).values())]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, np.ndarray):
+            found.add(id(value))
+            todo += [value.base, *(value.flat if value.dtype.hasobject else ())]
+        elif isinstance(value, dict):
+            todo += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset, deque)):
+            todo += value
+        else:
+            todo += [part for _, part in attributes(value)]
+    return frozenset(found)
+
+
+_PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
 
 
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:

@@ -208,8 +208,7 @@ class Driver:
         self.engine.refuse_traced("setting the state", state)
         bound = self.engine.bound
         state = af.convert(state, bound.backend, device=self._device, copy=True)
-        bound.check(state)
-        self.engine.state = state
+        self.engine.state = bound.check(state)
 
     def render(self, index: int) -> Any:
         """Return an image of one environment."""

@@ -141,8 +141,9 @@ class NumpyEngine(Engine):
         self.running = Running(state, elapsed, ended)
         self._any_ended = bool(ended.any())
         leaves = [*bound.leaves(state), *params.arrays]
-        observation = _own(bound.observe(state, params.tree), leaves)
-        return observation, masked(bound, _own(bound.inform(state, params.tree), leaves))
+        found = bound.observe(state, params.tree), bound.inform(state, params.tree)
+        observation, info = _own(found, leaves, bound.held())
+        return observation, masked(bound, info)
 
     def _renewed(self, state: Any, rows: Any, params: Params) -> Any:
         """Return states in which some rows start anew. The given arrays are not changed."""
@@ -180,8 +181,11 @@ class NumpyEngine(Engine):
             ended = terminated | truncated
         elif self.mode is AutoresetMode.SAME_STEP:
             leaves = [*bound.leaves(state), *params.arrays]
-            final = _own(bound.observe(state, tree), leaves)
-            final_info = _own(bound.inform(state, tree), leaves) if bound.has_info else None
+            final = bound.observe(state, tree)
+            final_info = bound.inform(state, tree) if bound.has_info else None
+            held = bound.held()
+            final = _own(final, leaves, held)
+            final_info = _own(final_info, leaves, held) if bound.has_info else None
             done = terminated | truncated
             if 1 in done.tobytes():
                 rows = np.flatnonzero(done)
@@ -192,29 +196,36 @@ class NumpyEngine(Engine):
         self._any_ended = 1 in ended.tobytes()
         self.running = Running(state, elapsed, ended)
         leaves = [*bound.leaves(state), *params.arrays]
+        observation = bound.observe(state, tree)
+        info = bound.inform(state, tree) if bound.has_info else {}
+        held = bound.held()
         outcome = Outcome(
-            _own(bound.observe(state, tree), leaves),
-            _own(reward, leaves),
-            _own(terminated, leaves),
+            _own(observation, leaves, held),
+            _own(reward, leaves, held),
+            _own(terminated, leaves, held),
             truncated,
             final,
-            _own(bound.inform(state, tree), leaves) if bound.has_info else {},
+            _own(info, leaves, held) if info else info,
             final_info,
         )
         return served(bound, outcome)
 
 
-def _own(value: Any, leaves: list[Any]) -> Any:
-    """Return a value whose arrays share no memory with others: those of the states, and what they view."""
-    if type(value) is np.ndarray:
-        if value.base is not None:
+def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
+    """Return a value whose arrays share no memory with others: those of states and parameters, and the environment's own.
+
+    Args:
+        value: an array, or a tree of arrays.
+        leaves: the arrays of the states and the parameters.
+        held: the ids of those of the environment.
+    """
+    if not isinstance(value, np.ndarray):
+        return _map(lambda x: _own(x, leaves, held) if isinstance(x, np.ndarray) else x, value)
+    if value.base is not None or id(value) in held:
+        return value.copy()
+    for leaf in leaves:
+        if leaf is value or leaf.base is value:
             return value.copy()
-        for leaf in leaves:
-            if leaf is value or leaf.base is value:
-                return value.copy()
-        return value
-    if isinstance(value, (dict, tuple, list)):
-        return _map(lambda x: _own(x, leaves), value)
     return value
 
 

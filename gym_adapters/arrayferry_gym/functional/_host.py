@@ -21,6 +21,7 @@ from arrayferry_gym import vector
 from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion
 
+from ._base import FunctionalEnv
 from ._engine import Outcome
 from ._errors import EnvResultError, StaleStateError
 
@@ -89,7 +90,7 @@ class HostFunctions:
         info_like: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(env, (gym.Env, VectorEnv)):
-            raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv")
+            raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv. {_meant(env)}.")
         self.name: str = _name(env)
         if (env.metadata or {}).get("jax"):
             raise af.OptionError(
@@ -357,6 +358,15 @@ class _Callback:
 def _jax_dtype(dtype: Any) -> Any:
     """Return the dtype that JAX has for one of NumPy."""
     return np.dtype(held_dtype(dtype, af.registry.backend("jax")))
+
+
+def _meant(env: Any) -> str:
+    """Return what to write instead of something that is no environment of Gymnasium."""
+    if isinstance(env, str):
+        return f"Write HostFunctions(gymnasium.make({env!r}))"
+    if isinstance(env, FunctionalEnv) or (isinstance(env, type) and issubclass(env, FunctionalEnv)):
+        return "Write Functions(env) for an environment that belongs to no library"
+    return "Pass what gymnasium.make or make_vec returns"
 
 
 def _name(env: Any) -> str:

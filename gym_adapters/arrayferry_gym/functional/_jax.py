@@ -18,7 +18,7 @@ from ._base import FunctionalEnv, check_functional
 from ._bound import Bound, select
 from ._engine import Engine, Outcome, Running, advance, masked, restart, served
 from ._errors import traced_env
-from ._limits import UNSET, limit_of, mode_of
+from ._limits import UNSET, count_of, limit_of, mode_of
 from ._params import Frame, Params, prepare
 from ._tracing import has_tracers, stages, trace_here
 
@@ -362,6 +362,7 @@ class Functions:
         Returns:
             The environments, and their observations.
         """
+        num_envs = count_of("num_envs", num_envs)
         key, bound = checked_key(key), self._bound(num_envs, None)
         running, observation, _ = restart(
             bound, _random(key), None, None, self._params(params, num_envs).tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -10,7 +11,7 @@ import arrayferry as af
 
 from ._base import FunctionalEnv
 
-__all__ = ["UNSET", "Unset", "check_count", "limit_of", "mode_of"]
+__all__ = ["UNSET", "Unset", "count_of", "limit_of", "mode_of"]
 
 
 class Unset:
@@ -27,18 +28,31 @@ def limit_of(env: FunctionalEnv, given: Any) -> int | None:
     """Return the limit of steps: as given, or else that of the environment."""
     limit = env.max_episode_steps if isinstance(given, Unset) else given
     if limit is not None:
-        check_count("max_episode_steps", limit, "a whole number from 1 on, or None for no limit")
+        limit = count_of(
+            "max_episode_steps", limit, "a whole number from 1 on, or None for no limit"
+        )
     return limit
 
 
-def check_count(name: str, number: Any, wanted: str = "a whole number from 1 on") -> None:
-    """Check that an option is a whole number from 1 on.
+def count_of(name: str, number: Any, wanted: str = "a whole number from 1 on") -> int:
+    """Return an option that is a whole number from 1 on, also one of NumPy, or a 0-d array of any library.
 
     Raises:
         arrayferry.OptionError: it is not.
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise af.OptionError(f"{name}={number!r:.80} is not valid", remedy=f"Pass {wanted}.")
+    try:
+        count = (
+            -1
+            if str(getattr(number, "dtype", type(number).__name__))[-4:] == "bool"
+            else index(number)
+        )
+    except Exception:  # of any library
+        count = -1
+    if count < 1:
+        traced = "Tracer" in type(number).__name__
+        why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
+        raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")
+    return count
 
 
 def mode_of(given: Any) -> AutoresetMode:

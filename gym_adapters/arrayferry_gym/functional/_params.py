@@ -12,25 +12,31 @@ import arrayferry as af
 from arrayferry_gym._dtypes import held_dtype, plain_name
 
 from ._bound import select
+from ._identity import identity
 
 __all__ = ["VALUE", "Frame", "Params", "prepare"]
 
 
 class Frame:
-    """The static part of a tree: its structure, and the leaves that are static. It can be hashed.
+    """The static part of a tree: its structure, and the leaves that are static. It can be hashed and compared.
 
     Args:
         leaves: the leaves, with `VALUE` in place of those that are values.
         structure: what the tree is made of.
         build: makes a tree of all leaves.
+        keys: what tells the leaves from others, None to find that out.
     """
 
-    __slots__ = ("_build", "_leaves", "_structure")
+    __slots__ = ("_build", "_hash", "_leaves", "_structure", "keys")
 
-    def __init__(self, leaves: tuple[Any, ...], structure: Any, build: Any) -> None:
+    def __init__(
+        self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
+    ) -> None:
         self._leaves = leaves
         self._structure = structure
         self._build = build
+        self.keys: tuple[Any, ...] = tuple(map(identity, leaves)) if keys is None else keys
+        self._hash = hash((structure, self.keys))
 
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
@@ -40,16 +46,13 @@ class Frame:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
             return NotImplemented
-        return self is other or (
-            self._structure == other._structure
-            and all(
-                type(a) is type(b) and a == b
-                for a, b in zip(self._leaves, other._leaves, strict=True)
-            )
-        )
+        return self is other or (self._structure == other._structure and self.keys == other.keys)
 
     def __hash__(self) -> int:
-        return hash((self._structure, self._leaves))
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frame, (self._leaves, self._structure, self._build)
 
 
 class _Value:
@@ -161,6 +164,8 @@ def prepare(
     values: list[Any] = []
     batched: list[bool] = []
     for path, default, value in zip(layout.paths, wanted, found, strict=True):
+        if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
+            default = default.item()
         if _is_value(default):
             value = _value(path, default, value, convert, backend)
             shape, single = np.shape(value), np.shape(default)
@@ -178,7 +183,7 @@ def prepare(
 
 
 def _is_value(default: Any) -> bool:
-    return type(default) in (float, complex) or _is_array(default)
+    return isinstance(default, (float, complex)) or _is_array(default)
 
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
@@ -211,7 +216,7 @@ def _static(path: str, default: Any, value: Any) -> Any:
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
     if af.registry.kind(value).what in ("array", "objects") or (
-        isinstance(default, int) and isinstance(value, float)
+        isinstance(default, int) and isinstance(value, (float, np.floating))
     ):
         raise af.OptionError(
             f"{path} is static, since its default {default!r} is no float, but it was given {value!r:.80}",

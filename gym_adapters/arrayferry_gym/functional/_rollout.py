@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import arrayferry as af
 
-from ._base import FunctionalEnv, check_functional, identity
+from ._base import FunctionalEnv, check_functional
 from ._bound import select
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
-from ._limits import UNSET, check_count, limit_of
-from ._params import VALUE, Frame, Params, prepare
+from ._limits import UNSET, count_of, limit_of
+from ._params import Params, prepare
+from ._program import divided, noted
 
 __all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
 
@@ -64,7 +64,8 @@ class Episode(NamedTuple):
     """One episode in each of `n` environments.
 
     Attributes:
-        total: the sum of the rewards of each, (n,).
+        total: the sum of the rewards of each, (n,), added up in float32, or in the dtype of the rewards if
+            that is wider.
         length: the number of steps of each, int32 (n,).
         terminated: whether it has terminated, rather than reached a limit of steps, bool (n,).
         final_observation: its last observation, (n, ...).
@@ -126,10 +127,14 @@ def rollout(
         (10, 4)
         >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
     """
-    check_count("num_steps", num_steps)
+    num_steps = count_of("num_steps", num_steps)
     if isinstance(env, HostFunctions):
         num_envs = _check_host(env, num_envs, env_params, max_episode_steps)
-    static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
+    elif num_envs is not None:
+        num_envs = count_of("num_envs", num_envs)
+    static, values = _prepared(
+        "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps
+    )
     if carry is not None and not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is no Carry", remedy="Pass what rollout returned first."
@@ -152,6 +157,8 @@ def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
     start, key = jax.random.split(key)
     if carry is None:
         carry = Carry(*functions.reset(start, num_envs, env_params))
+    else:
+        _check_carry(carry, lambda: functions.reset(start, num_envs, env_params), env)
 
     def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
         acting, stepping = jax.random.split(key)
@@ -164,6 +171,26 @@ def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
         return Carry(running, outcome.observation), transition
 
     return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+
+def _check_carry(carry: Carry, reset: Callable[[], Any], env: Any) -> None:
+    """Check that a carry is of this environment.
+
+    Raises:
+        arrayferry.OptionError: its arrays are not.
+    """
+
+    def forms(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), tree)
+
+    fresh = Carry(*jax.eval_shape(reset))
+    if jax.tree.structure(carry) == jax.tree.structure(fresh) and forms(carry) == forms(fresh):
+        return
+    name = env.name if isinstance(env, HostFunctions) else type(env).__name__
+    raise af.OptionError(
+        f"carry is of another environment than {name}: it has {forms(carry)!r:.300}, but {name} {forms(fresh)!r:.300}",
+        remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
+    )
 
 
 def episode(
@@ -206,7 +233,15 @@ def episode(
         >>> bool((found.total == found.length).all())
         True
     """
-    static, values = _prepared(env, policy, policy_params, env_params, num_envs, max_episode_steps)
+    if isinstance(env, HostFunctions):
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, which episode() cannot run",
+            remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
+        )
+    num_envs = count_of("num_envs", num_envs)
+    static, values = _prepared(
+        "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
+    )
     return _episode(static, values, checked_key(key))  # type: ignore[no-any-return]
 
 
@@ -229,7 +264,7 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
             return select(jnp, over, old, new)
 
         found = Episode(
-            kept(found.total, found.total + outcome.reward),
+            kept(found.total, found.total + outcome.reward.astype(found.total.dtype)),
             kept(found.length, found.length + 1),
             kept(found.terminated, outcome.terminated),
             jax.tree.map(kept, found.final_observation, outcome.observation),
@@ -243,7 +278,7 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
         )[1].reward
     )  # fmt: skip
     found = Episode(
-        jnp.zeros(shapes.shape, shapes.dtype),
+        jnp.zeros(shapes.shape, jnp.promote_types(shapes.dtype, jnp.float32)),
         jnp.zeros(num_envs, jnp.int32),
         jnp.zeros(num_envs, bool),
         observation,
@@ -253,21 +288,31 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
 
 
 def _prepared(
-    env: Any, policy: Any, policy_params: Any, env_params: Any, num_envs: Any, limit: Any
+    what: str,
+    env: Any,
+    policy: Any,
+    policy_params: Any,
+    env_params: Any,
+    num_envs: Any,
+    limit: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into what is static and what are values."""
     held: Any
     if isinstance(env, HostFunctions):
         held, defaults, limit = _Weak(env), {}, None
     else:
-        env = check_functional(env)
-        is_pytree = not jax.tree_util.all_leaves([env])  # then it may hold arrays
-        held = env if is_pytree else _Env(env)
+        held = env = check_functional(env)
         defaults, limit = env.default_params, limit_of(env, limit)
-    check_count("num_envs", num_envs)
-    values, frame = _divided((held, policy, policy_params))
+        num_envs = count_of("num_envs", num_envs)
+    if not callable(policy):
+        raise af.OptionError(
+            f"policy={policy!r:.80} cannot be called",
+            remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
+        )
+    values, frame = divided(held, policy, policy_params)
     params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
     static = frame, params.frame, params.batched, limit, num_envs
+    noted(what, (held, policy, policy_params), frame, static[1:])
     return static, (values, params.values)
 
 
@@ -324,11 +369,11 @@ class _Hosted:
 
 
 def _united(
-    frame: Frame, env_frame: Frame, batched: Any, values: Any, env_values: Any
+    frame: Any, env_frame: Any, batched: Any, values: Any, env_values: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Return the environment, the policy and the parameters of both."""
     env, policy, policy_params = frame.join(values)
-    if isinstance(env, (_Env, _Weak)):
+    if isinstance(env, _Weak):
         env = env.env
     return env, policy, policy_params, Params(env_frame, env_values, batched)
 
@@ -341,41 +386,13 @@ def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any
             f"the policy returned {type(result).__name__}, not an action and extras",
             remedy="Return (action, extras); extras may be None.",
         )
+    for name, part in zip(("action", "extras"), result, strict=True):
+        for leaf in af.flatten(part)[0]:
+            library = af.backend_of(leaf).name
+            if library not in ("jax", "numpy"):
+                raise af.OptionError(
+                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
+                    remedy="Compute in JAX. Or step the environment in the library of the policy: "
+                    f"env.make_vec(n, xp={library!r}).",
+                )
     return result
-
-
-class _Env:
-    """An environment, also of a class that cannot be hashed, such as a plain dataclass."""
-
-    def __init__(self, env: FunctionalEnv) -> None:
-        self.env = env
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Env)
-            and type(self.env) is type(other.env)
-            and identity(self.env) == identity(other.env)
-        )
-
-    def __hash__(self) -> int:
-        return hash((type(self.env), identity(self.env)))
-
-
-def _divided(tree: Any) -> tuple[list[Any], Frame]:
-    """Return the arrays and floats of a pytree, and the rest."""
-    leaves, structure = jax.tree.flatten(tree)
-    values, static = [], []
-    for leaf in leaves:
-        if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, complex)):
-            values.append(leaf)
-            static.append(VALUE)
-            continue
-        try:
-            hash(leaf)
-        except TypeError:
-            raise af.OptionError(
-                f"{leaf!r:.80} among the parameters is neither an array nor can it be hashed",
-                remedy="Pass arrays, numbers, and functions or texts.",
-            ) from None
-        static.append(leaf)
-    return values, Frame(tuple(static), structure, structure.unflatten)

@@ -14,7 +14,7 @@ from arrayferry_gym._types import ActT, ArrT, ObsT
 
 from ._base import FunctionalEnv
 from ._driver import Served, served_space
-from ._limits import UNSET, check_count, mode_of
+from ._limits import UNSET, count_of, mode_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -152,8 +152,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         validate: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_count("num_envs", num_envs)
-        self.num_envs = num_envs
+        self.num_envs = num_envs = count_of("num_envs", num_envs)
         self.autoreset_mode = mode_of(autoreset_mode)
         self._set_up(
             env, num_envs, self.autoreset_mode, xp, device, render_mode,

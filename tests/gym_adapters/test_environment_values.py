@@ -1,0 +1,218 @@
+"""Values of environments: sums that lose no digits, arrays that stay the environment's own, and dtypes by one rule."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+
+import array_api_strict
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.functional import EnvResultError, FunctionalEnv, episode, rollout
+
+LIBRARIES = {
+    "numpy": {"xp": "numpy"},
+    "torch": {"xp": "torch"},
+    "torch itself": {"xp": "torch", "differentiable": True},
+    "jax": {"xp": "jax"},
+    "strict": {"xp": array_api_strict},
+}
+library = pytest.mark.parametrize("library", LIBRARIES)
+N = 2
+
+
+def still(params, observation, key):
+    return jnp.zeros(observation.shape[0], int), None
+
+
+class Base(FunctionalEnv):
+    observation_space = spaces.Box(-9, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return state, self.reward(xp, state), False
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+
+def rewarding(function):
+    return type("Rewards", (Base,), {"reward": lambda self, xp, state: function(xp, state)})()
+
+
+def first(env, **options):
+    envs = env.make_vec(N, **options)
+    envs.reset(seed=0)
+    return envs.step(np.zeros(N, int))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_returns_are_added_up_in_float32_at_least(dtype):
+    env = rewarding(lambda xp, state: jnp.ones(state.shape[0], dtype))
+    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=3000).total
+    assert total.tolist() == [3000] * N
+    assert total.dtype == np.float32
+
+
+def test_several_objectives_are_added_up_in_float32():
+    env = rewarding(lambda xp, state: jnp.full((state.shape[0], 2), 0.5, jnp.bfloat16))
+    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=1000).total
+    assert total.tolist() == [[500, 500]] * N
+
+
+def test_wide_rewards_are_added_up_in_their_dtype(x64):
+    env = rewarding(lambda xp, state: jnp.full(state.shape[0], 2.0**24 + 1, jnp.float64))
+    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=3).total
+    assert total.dtype == np.float64
+    assert total.tolist() == [3 * (2**24 + 1)] * N
+
+
+ODD = 2**24 + 1
+
+
+@library
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_whole_rewards_lose_no_digits_without_a_word(library, dtype):
+    def of(number):
+        return rewarding(lambda xp, s: xp.full(s.shape, number, dtype=getattr(xp, dtype)))
+
+    options = LIBRARIES[library]
+    if library == "jax":
+        dtype = "int32"
+        with pytest.warns(
+            UserWarning, match=r"rewards of Rewards\.step\(\) are of dtype int32.*float32"
+        ):
+            first(of(3), **options)
+        with pytest.warns(UserWarning, match="16,777,216"):
+            rollout(of(3), still, None, jax.random.key(0), 2, N)
+        return
+    if library.startswith("torch") and dtype == "uint32":
+        pytest.skip("PyTorch computes little with it")
+    reward = af.convert(first(of(2**24), **options)[1], "numpy")
+    assert reward.tolist() == [2**24] * N
+    assert reward.dtype == np.float32
+    with pytest.raises(EnvResultError, match=rf"Rewards\.step\(\) loses digits: {ODD}.*float64"):
+        first(of(ODD), **options)
+
+
+@library
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16"])
+def test_short_whole_rewards_are_floats(library, dtype):
+    env = rewarding(lambda xp, state: xp.astype(state + 1, getattr(xp, dtype)))
+    assert af.convert(first(env, **LIBRARIES[library])[1], "numpy").tolist() == [1] * N
+
+
+@library
+def test_rewards_written_as_numbers(library):
+    options = LIBRARIES[library]
+    assert af.convert(first(rewarding(lambda xp, s: -(2**30)), **options)[1], "numpy")[0] == -(
+        2**30
+    )
+    with pytest.raises(EnvResultError, match=f"loses digits: {ODD}"):
+        first(rewarding(lambda xp, s: ODD), **options)
+    with pytest.raises(EnvResultError, match=r"reward of Rewards\.step\(\) is of dtype complex64"):
+        first(rewarding(lambda xp, s: xp.astype(s, xp.complex64)), **options)
+
+
+# What the environment holds stays its own.
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+def table():
+    return np.arange(2 * N, dtype=np.float32).reshape(N, 2).copy()
+
+
+HOLDERS = {
+    "an attribute": lambda: table(),
+    "a list": lambda: [table()],
+    "a dict": lambda: {"a": (table(),)},
+    "an object": lambda: SimpleNamespace(inner=SimpleNamespace(x=table())),
+    "an object array": lambda: np.array([table(), None], object),
+    "a view": lambda: np.arange(4 * N, dtype=np.float32).reshape(2 * N, 2)[:N],
+    "a subclass": lambda: table().view(Subclass).copy(),
+}
+
+
+def arrays(value):
+    if isinstance(value, SimpleNamespace):
+        return arrays(getattr(value, "x", None) if hasattr(value, "x") else value.inner)
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return arrays(value.flat[0])
+    return (
+        value
+        if isinstance(value, np.ndarray)
+        else arrays(next(iter(value.values() if isinstance(value, dict) else value)))
+    )
+
+
+class Tabled(Base):
+    observation_space = spaces.Box(-99, 99, (2,), np.float32)
+    shared = table()
+
+    def __init__(self, held=None):
+        self.held = held
+
+    @functools.cached_property
+    def late(self):
+        return table()
+
+    def find(self):
+        return arrays(self.held)
+
+    def reward(self, xp, state):
+        return self.find()
+
+    def observe(self, xp, state, params):
+        return self.find()
+
+    def info(self, xp, state, params):
+        return {"x": self.find(), "inner": {"y": self.find()}}
+
+
+def spoil(result):
+    for leaf in af.flatten(result)[0]:
+        leaf[...] = 77
+
+
+def spoiled(env, mode):
+    """Write into all that an agent gets, twice."""
+    before = env.find().copy()
+    envs = env.make_vec(N, autoreset_mode=mode, max_episode_steps=1)
+    spoil(envs.reset(seed=0))
+    assert np.array_equal(env.find(), before)
+    for _ in range(2):
+        spoil(envs.step(np.zeros(N, int)))
+        assert np.array_equal(env.find(), before)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_an_agent_cannot_write_into_the_environment(holder, mode):
+    spoiled(Tabled(HOLDERS[holder]()), mode)
+
+
+@pytest.mark.parametrize("name", ["shared", "late"])
+def test_an_agent_cannot_write_into_class_attributes_and_cached_properties(name):
+    env = type("Other", (Tabled,), {"find": lambda self: getattr(self, name)})()
+    spoiled(env, "SameStep")
+
+
+def test_single_environments_and_torch_share_nothing_with_the_environment():
+    env = Tabled(table()[:1].copy())
+    for xp in ("numpy", "torch"):
+        single = env.make(xp=xp)
+        observation, info = single.reset(seed=0)
+        observation[...] = 77
+        info["x"][...] = 77
+        assert env.held.tolist() == [[0, 1]]
