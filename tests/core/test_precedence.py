@@ -518,3 +518,16 @@ def test_trust_lasts_as_long_as_the_part(registry):
     gc.collect()
     assert old() is None
     assert is_built_in(registry.backends()["numpy"])
+
+
+def test_finding_plugins_reads_few_metadata(monkeypatch):
+    """Only a plugin that says that it is built in has its distribution read, and that once."""
+    from importlib.metadata import Distribution
+
+    read = []
+    known = Distribution.metadata.fget
+    monkeypatch.setattr(
+        Distribution, "metadata", property(lambda self: read.append(self) or known(self))
+    )
+    assert af.Registry().backends()
+    assert len(read) <= 1

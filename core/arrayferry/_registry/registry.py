@@ -253,10 +253,13 @@ def _add(catalog: Catalog, answer: Answer, who: object, *, refuse: bool = False)
         catalog.add_containers(answer.parts, answer.rank)
         return
     for part in answer.parts:
-        what = f"the {part.role.lower()} {part.name!r} of {who}"
         replacement = "" if refuse else catalog.replacement(part)
         conflict = "" if replacement else catalog.conflict(part, who)
-        if refuse and conflict:
+        if not (replacement or conflict):
+            catalog.add_origin(part, who)
+            continue
+        what = f"the {part.role.lower()} {part.name!r} of {who}"
+        if refuse:
             raise PluginError(
                 f"{what} cannot be registered: {conflict}",
                 remedy="Give it another name, or list the other one in its `replaces`.",
@@ -264,12 +267,10 @@ def _add(catalog: Catalog, answer: Answer, who: object, *, refuse: bool = False)
         if replacement:
             text = f"{what} is replaced by {replacement}"
             catalog.left_out.append(LeftOut(part.name, text, who, False))
-        elif conflict:
-            text = f"arrayferry left out {what}: {conflict}"
-            catalog.left_out.append(LeftOut(part.name, text, who, True))
-            warnings.warn(text, PluginWarning, stacklevel=2)
-        else:
-            catalog.add_origin(part, who)
+            continue
+        text = f"arrayferry left out {what}: {conflict}"
+        catalog.left_out.append(LeftOut(part.name, text, who, True))
+        warnings.warn(text, PluginWarning, stacklevel=2)
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()
