@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import TypedDict
 
     from gymnasium import Space
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
         autoreset_mode: AutoresetMode | str
         observation_mode: str | tuple[Space[Any], Space[Any]]
         engine: Engine | None
+        workers: Sequence[str] | None
+        min_workers: int
+        resources: Mapping[str, float] | None
 
     ObsT = TypeVar("ObsT", default=Any)
     ActT = TypeVar("ActT", default=Any)

@@ -21,6 +21,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 ANSWER = 3.0
 """Seconds to try to reach a cluster that nobody named here."""
 
+PATIENCE = 5.0
+"""Seconds to try to reach a cluster at an address."""
+
 REACH = 1.0
 """Seconds to try to reach a worker."""
 
@@ -52,13 +55,14 @@ def check_client(client: Any, which: str) -> None:
         )
 
 
-def connected(address: str, timeout: float | None = None) -> Any:
+def connected(address: str, timeout: float = PATIENCE) -> Any:
     """Return a new client of the scheduler at an address."""
+    import dask
     import distributed
 
-    options = {} if timeout is None else {"timeout": timeout}
+    configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     try:
-        return distributed.Client(address, set_as_default=False, **options)
+        return distributed.Client(address, set_as_default=False, timeout=min(configured, timeout))
     except (OSError, ValueError) as error:
         raise ConversionError(
             f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})",

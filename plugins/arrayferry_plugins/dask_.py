@@ -421,6 +421,8 @@ def _failure(x: Any) -> ConversionError | None:
         remedy = "future.result() raises the error too."
     elif x.status in ("cancelled", "lost"):
         why, remedy = f"it is {x.status}", "Submit its task again."
+        if hasattr(x, "why_lost"):  # no task made it
+            why, remedy = x.why_lost()
     else:
         return None
     error = ConversionError(f"a Dask Future has no result: {why}", remedy=remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -22,6 +22,7 @@ from ._host import Description
 __all__ = [
     "Spaces",
     "check_numbers",
+    "check_workers",
     "checked_mask",
     "checked_seeds",
     "common_spaces",
@@ -69,12 +70,41 @@ def mode_of(mode: Any) -> AutoresetMode:
         ) from None
 
 
-def check_numbers(groups: Any, timeout: Any) -> None:
-    """Check the number of groups and the timeout."""
+def check_numbers(groups: Any, timeout: Any, min_workers: Any) -> None:
+    """Check the numbers of groups and of workers, and the timeout."""
+    if type(min_workers) is not int or min_workers < 1:
+        raise af.OptionError(
+            f"min_workers={min_workers!r:.80} is not valid", remedy="Pass 1 or more."
+        )
     if groups is not None and (type(groups) is not int or groups < 1):
         raise af.OptionError(f"groups={groups!r:.80} is not valid", remedy="Pass 1 or more.")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+
+
+def check_workers(workers: Any, resources: Any) -> None:
+    """Check where environments may live."""
+    if workers is not None and (
+        isinstance(workers, str)
+        or not isinstance(workers, Collection)
+        or not workers
+        or not all(isinstance(name, str) for name in workers)
+    ):
+        raise af.OptionError(
+            f"workers={workers!r:.80} is not valid",
+            remedy="Pass a list of addresses or names, as client.scheduler_info() shows them.",
+        )
+    if resources is not None and (
+        not isinstance(resources, Mapping)
+        or not all(
+            isinstance(name, str) and isinstance(amount, (int, float))
+            for name, amount in resources.items()
+        )
+    ):
+        raise af.OptionError(
+            f"resources={resources!r:.80} is not valid",
+            remedy="Pass a dict of numbers, as workers are started with, such as {'GPU': 1}.",
+        )
 
 
 class Spaces(NamedTuple):

@@ -9,10 +9,11 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import dask.utils
 from distributed.client import Client, Future
 from distributed.comm.core import connect
 from distributed.core import send_recv
@@ -25,7 +26,7 @@ import arrayferry as af
 from ._batch import map_arrays
 from ._engine import Engine
 from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
-from ._seat import Kept, Seat
+from ._seat import Kept, Seat, stay
 
 __all__ = ["DaskEngine"]
 
@@ -38,10 +39,34 @@ class _Host:
     """An actor, and the connection to its worker."""
 
     future: Any
+    staying: Any
     address: str
     comm: Any
     lost: bool = False
+    claimed: bool | None = (
+        None  # what became of the arrays that it has kept, None if that is not decided
+    )
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Observation(Future):  # type: ignore[misc]
+    """A future of an array that a host has kept. Nothing can make it again.
+
+    Args:
+        kept: the reference to the array.
+        client: the client.
+    """
+
+    def __init__(self, kept: Kept, client: Any) -> None:
+        super().__init__(kept.key, client)
+        self.worker = kept.worker
+
+    def why_lost(self) -> tuple[str, str]:
+        """Return why there is no result, and what to do."""
+        return (
+            f"it was an observation on the worker {self.worker}, which is gone",
+            "Convert observations before the next step, or pass another target than 'dask'.",
+        )
 
 
 class _Call(NamedTuple):
@@ -60,6 +85,8 @@ class DaskEngine(Engine):
             is one, and starts a cluster on this machine if not.
         n_workers: how many workers a cluster on this machine has, None for one for each processor.
         set_as_default: whether a client that is made here becomes the current one.
+        workers: the addresses or names of the workers that may carry hosts, None for all.
+        resources: what such a worker must have of Dask's resources, such as `{"GPU": 1}`.
 
     Raises:
         arrayferry.OptionError: the client is asynchronous, closed, or no client.
@@ -75,9 +102,14 @@ class DaskEngine(Engine):
         *,
         n_workers: int | None = None,
         set_as_default: bool = False,
+        workers: Collection[str] | None = None,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
         self._owned: list[Any] = []
+        self._own_cluster = False  # which nobody else scales
         self._client = self._open(client, n_workers, set_as_default)
+        self._workers = None if workers is None else frozenset(workers)
+        self._resources = dict(resources or {})
         self._hosts: set[_Host] = set()
         self._checked: set[str] = set()
         self._dead: dict[str, float] = {}
@@ -89,11 +121,11 @@ class DaskEngine(Engine):
             except ValueError:  # there is none
                 cluster = _local_cluster(n_workers or os.cpu_count() or 1)
                 client = Client(cluster, set_as_default=set_as_default)
-                self._owned = [client, cluster]
+                self._owned, self._own_cluster = [client, cluster], True
         elif isinstance(client, str):
             address = client
             try:
-                client = Client(address, set_as_default=set_as_default)
+                client = Client(address, set_as_default=set_as_default, timeout=_connecting())
             except (OSError, ValueError) as error:
                 raise SchedulerLostError(
                     f"there is no scheduler at {address!r}",
@@ -140,17 +172,30 @@ class DaskEngine(Engine):
         """Return the addresses of the workers that the scheduler knows."""
         now = time.monotonic()
         self._dead = {name: at for name, at in self._dead.items() if now - at < _PATIENCE}
-        return [name for name in self._sync(self._ask_scheduler) if name not in self._dead]
+        known = self._sync(self._ask_scheduler, self._workers is not None or bool(self._resources))
+        return [name for name in known if name not in self._dead]
 
-    async def _ask_scheduler(self) -> list[str]:
+    async def _ask_scheduler(self, fitting: bool = False) -> list[str]:
+        """Return the workers of the cluster, all or those that may carry hosts."""
         try:
-            found = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE)
+            if fitting:
+                identity = await asyncio.wait_for(self._client.scheduler.identity(), _PATIENCE)
+                found = {at: one for at, one in identity["workers"].items() if self._fits(at, one)}
+            else:
+                found = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE)
         except (OSError, TimeoutError, AttributeError) as error:
             raise SchedulerLostError(
                 f"the scheduler at {self._client.scheduler.address} cannot be reached",
                 remedy="Start it again, make a new client, and make the environments again.",
             ) from error
         return list(found)
+
+    def _fits(self, address: str, worker: dict[str, Any]) -> bool:
+        names = {address, worker.get("name"), str(worker.get("name"))}
+        if self._workers is not None and not names & self._workers:
+            return False
+        has = worker.get("resources") or {}
+        return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
 
     def place(self, workers: Sequence[str], timeout: float) -> list[Any]:
         """Make one host on each of the given workers."""
@@ -159,38 +204,46 @@ class DaskEngine(Engine):
         futures = {}
         for position, name in enumerate(workers):
             if name in self._checked:
+                key = f"arrayferry-host-{uuid.uuid4().hex}"
                 futures[position] = self._client.submit(
                     Seat,
-                    key=f"arrayferry-host-{uuid.uuid4().hex}",
+                    key,
+                    key=key,
                     workers=[name],
                     actor=True,
                     pure=False,
                 )
         placed: list[Any] = [None] * len(workers)
-        while futures:
-            patience = time.monotonic() + 0.2
-            while time.monotonic() < patience and any(
-                future.status == "pending" for future in futures.values()
-            ):
-                time.sleep(0.002)
-            known = self.workers()
-            for position, future in list(futures.items()):
-                if future.status == "finished":
-                    placed[position] = self._sync(self._connect, future, workers[position])
-                elif future.status == "error" and workers[position] in known:
-                    raise future.exception()
-                elif future.status == "pending" and workers[position] in known:
-                    continue
-                del futures[position]
-            if futures and time.monotonic() > end:
-                if any(host is not None for host in placed):
-                    break
-                late = str(workers[next(iter(futures))])
-                raise EnvTimeoutError(
-                    f"the worker {late} did not start a host within {timeout:g} s",
-                    remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
-                    worker=late,
-                )
+        try:
+            while futures:
+                patience = time.monotonic() + 0.2
+                while time.monotonic() < patience and any(
+                    future.status == "pending" for future in futures.values()
+                ):
+                    time.sleep(0.002)
+                known = self.workers()
+                for position, future in list(futures.items()):
+                    if future.status == "finished":
+                        placed[position] = self._sync(self._connect, future, workers[position])
+                    elif future.status == "error" and workers[position] in known:
+                        raise future.exception()
+                    elif future.status == "pending" and workers[position] in known:
+                        continue
+                    del futures[position]
+                if futures and time.monotonic() > end:
+                    if any(host is not None for host in placed):
+                        break
+                    late = str(workers[next(iter(futures))])
+                    raise EnvTimeoutError(
+                        f"the worker {late} did not start a host within {timeout:g} s",
+                        remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
+                        worker=late,
+                    )
+        except BaseException:
+            for host in placed:
+                if host is not None:
+                    self.release(host)
+            raise
         self._hosts.update(host for host in placed if host is not None)
         return placed
 
@@ -231,7 +284,11 @@ class DaskEngine(Engine):
                 future.release()
                 return None
             comm = None  # calls go through the scheduler
-        return _Host(future, address, comm)
+        staying = None
+        if not self._own_cluster:
+            key = f"stay-{uuid.uuid4().hex}"
+            staying = self._client.submit(stay, future.key, key=key, workers=[address], pure=False)
+        return _Host(future, staying, address, comm)
 
     def call(self, host: _Host, request: bytes) -> _Call:
         """Prepare a call. `gather` sends it."""
@@ -258,6 +315,8 @@ class DaskEngine(Engine):
             for (host, _), task in zip(calls, tasks, strict=True):
                 if task in pending:
                     task.cancel()
+                    if host.claimed is None:  # its answer comes too late
+                        host.claimed = False
                     if host.address not in known:
                         self._lose(host)
         await asyncio.wait(tasks)
@@ -268,7 +327,6 @@ class DaskEngine(Engine):
             "op": "actor_execute",
             "actor": host.future.key,
             "function": "answer",
-            "args": [to_serialize(request)],
             "kwargs": {},
         }
         reply: Any
@@ -276,14 +334,17 @@ class DaskEngine(Engine):
             async with host.lock:
                 if host.lost:
                     return None
+                message["args"] = [to_serialize(request), host.claimed]
+                host.claimed = None
                 if host.comm is None:
                     reply = await self._client.scheduler.proxy(worker=host.address, msg=message)
                 else:
                     reply = await send_recv(host.comm, **message)
-            answer: bytes = reply["result"]
+            answer: bytes | None = reply["result"]
         except Exception:  # whatever it is, the host is of no more use
+            answer = None
+        if answer is None:
             self._lose(host)
-            return None
         return answer
 
     def _lose(self, host: _Host) -> None:
@@ -316,22 +377,31 @@ class DaskEngine(Engine):
     def release(self, host: _Host) -> None:
         """Let the scheduler forget an actor."""
         self._hosts.discard(host)
-        asked = not host.lost and not self._owned  # processes that end anyway are not asked
+        asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
 
         async def stop() -> None:
             try:
                 if asked:
                     rpc = self._client.rpc(host.address)
-                    ask = rpc.actor_execute(actor=host.future.key, function="stop")
+                    claimed = host.claimed
+                    ask = rpc.actor_execute(actor=host.future.key, function="stop", args=[claimed])
                     await asyncio.wait_for(ask, 1.0)
             except Exception:  # it is gone
                 pass
             finally:
+                if host.staying is not None:
+                    host.staying.release()
                 host.future.release()
                 if host.comm is not None:
                     host.comm.abort()
 
         self._client.loop.add_callback(stop)
+
+    def discard(self) -> None:
+        """Let hosts drop with the next call what they have kept, if it was not assembled."""
+        for host in self._hosts:
+            if host.claimed is None:
+                host.claimed = False
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""
@@ -339,7 +409,7 @@ class DaskEngine(Engine):
 
         kept: dict[str, Kept] = {}
         map_arrays(lambda array: kept.setdefault(array.key, array), tuple(references))
-        futures = {key: Future(key, self._client) for key in kept}
+        futures = {key: _Observation(array, self._client) for key, array in kept.items()}
 
         async def tell() -> None:  # as Client.scatter does
             await self._client.scheduler.update_data(
@@ -349,6 +419,10 @@ class DaskEngine(Engine):
             )
 
         self._sync(tell)
+        makers = {array.host for array in kept.values()}
+        for host in self._hosts:
+            if host.future.key in makers:
+                host.claimed = True
         return [
             map_arrays(
                 lambda array: da.from_delayed(futures[array.key], array.shape, array.dtype), tree
@@ -369,6 +443,12 @@ class DaskEngine(Engine):
                 part.close(timeout=_PATIENCE)
             except Exception:  # it is gone already
                 pass
+
+
+def _connecting() -> float:
+    """Return the seconds to wait for a scheduler at an address."""
+    configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    return min(float(configured), _PATIENCE)
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:

@@ -71,6 +71,9 @@ class Engine(abc.ABC):
         """Return `Host.current` of a host that is still busy with a call, None if it is not known."""
         return None
 
+    def discard(self) -> None:  # noqa: B027
+        """Let hosts drop the trees that they have kept and that `assemble` was not asked for. It does not wait."""
+
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Return the trees of Dask arrays for trees that the hosts have kept."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
@@ -34,6 +34,7 @@ from ._batch import (
 )
 from ._checks import (
     check_numbers,
+    check_workers,
     checked_mask,
     checked_seeds,
     common_spaces,
@@ -105,6 +106,9 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         autoreset_mode: when episodes that have ended are reset.
         observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
         engine: what makes and calls processes instead of Dask.
+        workers: the addresses or names of the workers that may carry environments, None for all.
+        min_workers: how many workers to wait for before environments are made, for `timeout` seconds at most.
+        resources: what such a worker must have of Dask's resources, such as `{"GPU": 1}`.
 
     Attributes:
         autoreset_mode: as given.
@@ -245,11 +249,15 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
         engine: Engine | None = None,
+        workers: Sequence[str] | None = None,
+        min_workers: int = 1,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
         self._factories = pickled(env_fns)
         self.num_envs = len(self._factories)
         self.autoreset_mode = mode_of(autoreset_mode)
-        check_numbers(groups, timeout)
+        check_numbers(groups, timeout, min_workers)
+        check_workers(workers, resources)
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
         self._convert: Any = None
@@ -264,13 +272,25 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
                 remedy="Use Dask's engine, or another target.",
             )
+        if engine is not None and (workers is not None or resources is not None):
+            raise af.OptionError(
+                "workers= and resources= are options of Dask's engine, but another one is given",
+                remedy="Pass them to the engine: DaskEngine(client, workers=..., resources=...).",
+            )
         self._process = os.getpid()
         self._own_engine = engine is None
         if engine is None:
             n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
-            engine = DaskEngine(client, n_workers=n_workers, set_as_default=self._keep)
+            n_workers = max(n_workers, min_workers)
+            engine = DaskEngine(
+                client,
+                n_workers=n_workers,
+                set_as_default=self._keep,
+                workers=workers,
+                resources=resources,
+            )
         self._engine = engine
-        self._placement = Placement(engine, self.num_envs, groups, timeout)
+        self._placement = Placement(engine, self.num_envs, groups, timeout, min_workers)
         self.closed = False
         _open.add(self)
         try:
@@ -285,6 +305,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._options: list[dict[str, Any] | None] = [None] * self.num_envs
         self._attributes: dict[str, list[Any]] = {}
         self._made = [0] * self.num_envs
+        self._called = False  # a method may have changed something
         self._begun = False
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._last: list[Piece] = []
@@ -342,13 +363,17 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             return replace(self._order(index), start=start, pending=False)
 
         with self._whole("a reset was not finished"):
-            placement.look_for_workers()
-            moving = placement.movable(sorted(chosen))
+            if len(chosen) == self.num_envs:
+                moving = placement.spread({i for i in chosen if self._may_move(i, seeds[i])})
+            else:
+                placement.look_for_workers()
+                moving = placement.movable(sorted(chosen))
             if moving:
                 placement.vacate(moving)
             if len(chosen) == self.num_envs:
                 self._begun = True
             fresh = placement.settle(order)
+            placement.displaced.difference_update(moving)  # they begin as they would anywhere
             requests: dict[Group, tuple[Any, ...]] = {}
             for group in placement.groups:
                 if group.indices:
@@ -436,6 +461,10 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 self._fresh.update(placement.settle(self._order))
         placement.unreported -= lost
         return self._merged(stepped, lost, moved)
+
+    def _may_move(self, index: int, seed: int | None) -> bool:
+        """Tell whether a reset gives the same results where an environment is made again."""
+        return not self._called and (seed is not None or self._seeds[index] is None)
 
     def _move(self, indices: Sequence[int]) -> None:
         if indices:
@@ -529,6 +558,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     def _whole(self, problem: str) -> Iterator[None]:
         """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
         self._broken = problem
+        if self._keep:
+            self._engine.discard()  # what a step or reset before left behind when it failed
         yield
         self._broken = ""
 
@@ -572,11 +603,12 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or get an attribute."""
+        self._called = True
         return self._everywhere(lambda indices: ("call", indices, name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Get an attribute of each environment."""
-        return self.call(name)
+        return self._everywhere(lambda indices: ("call", indices, name, (), {}))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment. Those that are made again get it too.
@@ -614,6 +646,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         if self._process != os.getpid():
             _of_others.append((self._placement, self._engine))
             return
+        if self._keep:
+            self._engine.discard()
         _shut(self._placement, self._engine if self._own_engine else None)
 
     def __del__(self) -> None:

@@ -51,6 +51,7 @@ class Placement:
         num_envs: the number of environments.
         groups: the number of hosts, None for one for each worker.
         timeout: seconds that a call may take.
+        min_workers: how many workers there must be before environments are made for the first time.
 
     Attributes:
         groups: the hosts that are in use.
@@ -60,7 +61,9 @@ class Placement:
         configuration: the arguments that each new host is configured with, None as long as they are not known.
     """
 
-    def __init__(self, engine: Engine, num_envs: int, groups: int | None, timeout: float) -> None:
+    def __init__(
+        self, engine: Engine, num_envs: int, groups: int | None, timeout: float, min_workers: int
+    ) -> None:
         self.engine = engine
         self.timeout = timeout
         self.groups: list[Group] = []
@@ -70,6 +73,7 @@ class Placement:
         self.configuration: tuple[Any, ...] | None = None
         self._num_envs = num_envs
         self._wanted = groups
+        self._least = min_workers
         self._full = 0
         self._next_look = 0.0
         self._avoided: dict[str, float] = {}
@@ -138,24 +142,29 @@ class Placement:
 
     def describe(self, factories: Sequence[bytes]) -> list[Any]:
         """Make all environments for the first time, and return their descriptions."""
+        self._await_workers()
         self._await_hosts()
-        for index in sorted(self.homeless):
-            position = index * len(self.groups) // self._num_envs
-            self.groups[position].indices.append(index)
-        self.homeless.clear()
         self._full = len({group.worker for group in self.groups})
-        requests = {
-            group: ("make", [Order(index, factories[index]) for index in group.indices], True)
-            for group in self.groups
-        }
-        replies = self.ask(requests)
-        if self.homeless:
-            raise NoWorkerError(
-                f"a worker was lost while it made {_named(self.homeless)}",
-                remedy="Try again, and look at the log of the worker if it happens again.",
-                indices=tuple(sorted(self.homeless)),
-            )
-        return [description for group in self.groups for description in replies[group]]
+        planned: dict[Group, list[int]] = {group: [] for group in self.groups}
+        for index in sorted(self.homeless):
+            planned[self.groups[index * len(self.groups) // self._num_envs]].append(index)
+        made = self._make(planned, lambda index: Order(index, factories[index]), describe=True)
+        self.unreported.clear()
+        self.displaced.clear()
+        return [made[index] for index in range(self._num_envs)]
+
+    def _await_workers(self) -> None:
+        """Wait for as many workers as there must be."""
+        end = time.monotonic() + self.timeout
+        while (count := len(self.engine.workers())) < self._least > 1:
+            if time.monotonic() > end:
+                raise NoWorkerError(
+                    f"there are {count} workers instead of {self._least}, and no more came within "
+                    f"{self.timeout:g} s",
+                    remedy="Start workers, or pass a smaller min_workers or a longer timeout.",
+                    indices=tuple(range(self._num_envs)),
+                )
+            time.sleep(0.05)
 
     def configure(self, *configuration: Any) -> None:
         """Tell all hosts, and those that come later, the autoreset mode and the space."""
@@ -174,41 +183,67 @@ class Placement:
         Raises:
             NoWorkerError: there is no worker for them.
         """
-        fresh: dict[int, tuple[Any, dict[str, Any]]] = {}
+        return self._make({}, order, describe=False)
+
+    def _make(
+        self, planned: dict[Group, list[int]], order: Callable[[int], Order], *, describe: bool
+    ) -> dict[int, Any]:
+        """Make all homeless environments, each group one at a time, so that each has the whole timeout.
+
+        Args:
+            planned: which of them each group makes at first. The others go where fewest are.
+            order: returns what a host needs to make an environment.
+            describe: whether descriptions are wanted.
+
+        Returns:
+            For each environment its description, or the observation and the infos of its first reset.
+        """
+        made: dict[int, Any] = {}
         deaths: Counter[int] = Counter()
         while self.homeless:
             self._await_hosts()
-            planned: dict[Group, list[int]] = {}
-            load = self._load()
             suspects = [index for index in sorted(self.homeless) if deaths[index]]
-            for index in suspects[:1] or sorted(self.homeless):
-                group = min(self.groups, key=lambda group: (load[group.worker], load[group]))
-                planned.setdefault(group, []).append(index)
-                load.update([group.worker, group])
-            requests = {
-                group: ("make", [order(index) for index in indices], False)
+            if suspects:  # alone, so that no other one dies with it
+                planned = {self._emptiest(Counter()): suspects[:1]}
+            planned = {
+                group: [i for i in indices if i in self.homeless]
                 for group, indices in planned.items()
             }
-            for group, made in self.ask(requests).items():
-                for index, observation, info in made:
-                    fresh[index] = observation, info
-                    group.indices.append(index)
+            planned = {
+                group: indices
+                for group, indices in planned.items()
+                if group in self.groups and indices
+            }
+            if not planned:
+                load = self._load()
+                for index in sorted(self.homeless):
+                    group = self._emptiest(load)
+                    planned.setdefault(group, []).append(index)
+                    load.update([group.worker, group])
+            now = {group: indices[0] for group, indices in planned.items()}
+            replies = self.ask({g: ("make", [order(i)], describe) for g, i in now.items()})
+            for group, (found,) in replies.items():
+                index = now[group]
+                made[index] = found if describe else found[1:]
+                group.indices.append(index)
                 group.indices.sort()
-                self.homeless.difference_update(group.indices)
-                self.displaced.update(planned[group])
-                for index in planned[group]:
-                    del deaths[index]
-            deaths.update(
-                i for g, indices in planned.items() for i in indices if i in self.homeless
-            )
-            fatal = [index for index in suspects[:1] if deaths[index] >= _DEATHS]
-            if fatal:
-                raise NoWorkerError(
-                    f"{_DEATHS} workers died while they made {_named(fatal)} again",
-                    remedy="It seems to end its process. Correct it, and call reset.",
-                    indices=tuple(fatal),
-                )
-        return fresh
+                self.homeless.discard(index)
+                self.displaced.add(index)
+                del deaths[index]
+            for group, index in now.items():
+                if group not in replies:
+                    deaths[index] += 1
+                    if deaths[index] >= _DEATHS:
+                        raise NoWorkerError(
+                            f"{_DEATHS} workers died while they made {_named([index])} again",
+                            remedy="It seems to end its process. Correct it, and call reset.",
+                            indices=(index,),
+                        )
+        return made
+
+    def _emptiest(self, load: Counter[Any]) -> Group:
+        load = load or self._load()
+        return min(self.groups, key=lambda group: (load[group.worker], load[group]))
 
     def _load(self) -> Counter[Any]:
         load: Counter[Any] = Counter()
@@ -267,6 +302,20 @@ class Placement:
 
     def _avoid(self, worker: str) -> None:
         self._avoided[worker] = time.monotonic() + _AVOID
+
+    def spread(self, indices: set[int]) -> list[int]:
+        """Place hosts on workers that came later, and return which environments should move.
+
+        Args:
+            indices: those that may move, apart from the displaced ones.
+        """
+        self._place()
+        before = self.displaced
+        self.displaced = before | indices
+        try:
+            return self.movable(sorted(self.displaced))
+        finally:
+            self.displaced = before
 
     def look_for_workers(self) -> None:
         """Place hosts on workers that have come back, if environments are displaced. It is cheap."""
