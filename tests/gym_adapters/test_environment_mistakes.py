@@ -149,7 +149,7 @@ def test_what_is_no_whole_number(wrong):
         lambda: Functions(CartPole()).reset(KEY, wrong),
         lambda: CartPole().make_vec(wrong),
     ):
-        with pytest.raises(af.OptionError, match="num_.*is not valid"):
+        with pytest.raises(af.OptionError, match=r"num_.*is not valid"):
             attempt()
 
 

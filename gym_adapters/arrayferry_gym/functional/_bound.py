@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import types
 import warnings
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
 
 from ._base import FunctionalEnv
 from ._errors import EnvResultError
-from ._identity import attributes
+from ._identity import held_arrays
 
 __all__ = ["Bound", "bounds", "namespace", "portable", "select"]
 
@@ -309,7 +307,7 @@ class Bound:
         """Return the ids of the NumPy arrays that the environment itself holds."""
         count = len(vars(self.env))
         if count != self._held[0]:  # at first, and when it has computed a cached property
-            self._held = count, _held_arrays(self.env)
+            self._held = count, held_arrays(self.env)
         return self._held[1]
 
     def leaves(self, state: Any) -> list[Any]:
@@ -344,31 +342,6 @@ def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: A
 def portable(backend: af.Backend) -> str | af.Backend:
     """Return what another process finds a backend by: its name if it is registered."""
     return backend.name if af.registry.backends().get(backend.name) is backend else backend
-
-
-def _held_arrays(env: Any) -> frozenset[int]:
-    """Return the ids of the NumPy arrays in the attributes of an environment and of its classes."""
-    found: set[int] = set()
-    seen: dict[int, Any] = {}
-    todo = [env, *(value for base in type(env).__mro__[:-1] for value in vars(base).values())]
-    while todo:
-        value = todo.pop()
-        if id(value) in seen or isinstance(value, _PLAIN):
-            continue
-        seen[id(value)] = value
-        if isinstance(value, np.ndarray):
-            found.add(id(value))
-            todo += [value.base, *(value.flat if value.dtype.hasobject else ())]
-        elif isinstance(value, dict):
-            todo += value.values()
-        elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            todo += value
-        else:
-            todo += [part for _, part in attributes(value)]
-    return frozenset(found)
-
-
-_PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
 
 
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:

@@ -23,7 +23,7 @@ from gymnasium import Space
 
 import arrayferry as af
 
-__all__ = ["HoldsArrayError", "Same", "attributes", "difference", "identity", "is_array"]
+__all__ = ["HoldsArrayError", "Same", "difference", "held_arrays", "identity", "is_array"]
 
 Key = Any
 """What can be hashed and compared: a leaf, or `(type, ((label, key), ...))` for what has parts."""
@@ -177,7 +177,7 @@ class _Walk:
             parts = [("", value.func), (".args", value.args), (".keywords", value.keywords)]
             return parts, names
         if isinstance(value, Space):  # their random numbers do not matter
-            return [part for part in attributes(value) if part[0] != "._np_random"], names
+            return [part for part in _attributes(value) if part[0] != "._np_random"], names
         return self._of_object(value, cls, names)
 
     def _of_object(
@@ -190,7 +190,7 @@ class _Walk:
             names = _extended(names, cls, id(value) not in self._owners)
             held = [
                 (label, part)
-                for label, part in attributes(value)
+                for label, part in _attributes(value)
                 if label[1:] in names or label == ".__wrapped__" or names & _ANY
             ]
             return [(" itself", _Itself(value)), *held], names
@@ -259,7 +259,7 @@ def _is_opaque(value: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def attributes(value: Any) -> list[tuple[str, Any]]:
+def _attributes(value: Any) -> list[tuple[str, Any]]:
     """Return the attributes of an object with their labels, also those in slots."""
     found = {f".{name}": part for name, part in sorted(getattr(value, "__dict__", {}).items())}
     for cls in type(value).__mro__:
@@ -270,6 +270,31 @@ def attributes(value: Any) -> list[tuple[str, Any]]:
             except AttributeError:
                 pass
     return [item for item in found.items() if item[0] not in (".__dict__", ".__weakref__")]
+
+
+def held_arrays(env: Any) -> frozenset[int]:
+    """Return the ids of the NumPy arrays in the attributes of an environment and of its classes."""
+    found: set[int] = set()
+    seen: dict[int, Any] = {}
+    todo = [env, *(value for base in type(env).__mro__[:-1] for value in vars(base).values())]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, np.ndarray):
+            found.add(id(value))
+            todo += [value.base, *(value.flat if value.dtype.hasobject else ())]
+        elif isinstance(value, dict):
+            todo += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset, deque)):
+            todo += value
+        else:
+            todo += [part for _, part in _attributes(value)]
+    return frozenset(found)
+
+
+_PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
 
 
 def _compared(value: Any) -> list[tuple[str, Any]]:
@@ -283,7 +308,7 @@ def _compared(value: Any) -> list[tuple[str, Any]]:
     }
     if dataclasses.is_dataclass(value):
         left_out |= {field.name for field in dataclasses.fields(value) if not field.compare}
-    parts = [part for part in attributes(value) if part[0][1:] not in left_out]
+    parts = [part for part in _attributes(value) if part[0][1:] not in left_out]
     if isinstance(value, (str, bytes)):
         parts.append((" value", str(value) if isinstance(value, str) else bytes(value)))
     return parts

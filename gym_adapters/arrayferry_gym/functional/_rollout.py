@@ -94,14 +94,15 @@ def rollout(
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes
-    are the same; a policy is the same only if it is the same function, so a lambda that is written in a loop
-    is compiled each time.
+    are the same, and so are functions of the same code that refer to equal values. A policy must not hold arrays
+    that compiled code would not see change: in a closure, or in the attributes of an object that is no pytree.
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
-            else, such as the functions in an Equinox module, is static.
+            else, such as the functions in an Equinox module, is static. A warning names a leaf that is why it
+            is compiled for the third time.
         key: a key of JAX, another one for each call.
         num_steps: how many steps to take in each environment.
         num_envs: how many environments. An ordinary vector environment has its own number.
@@ -114,7 +115,7 @@ def rollout(
         Where it has stopped, and the transitions.
 
     Raises:
-        arrayferry.OptionError: an argument is wrong.
+        arrayferry.OptionError: an argument is wrong, or the policy holds an array.
 
     Example:
         >>> import jax
@@ -181,14 +182,14 @@ def _check_carry(carry: Carry, reset: Callable[[], Any], env: Any) -> None:
     """
 
     def forms(tree: Any) -> Any:
-        return jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), tree)
+        return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
 
     fresh = Carry(*jax.eval_shape(reset))
-    if jax.tree.structure(carry) == jax.tree.structure(fresh) and forms(carry) == forms(fresh):
+    if forms(carry) == forms(fresh):
         return
     name = env.name if isinstance(env, HostFunctions) else type(env).__name__
     raise af.OptionError(
-        f"carry is of another environment than {name}: it has {forms(carry)!r:.300}, but {name} {forms(fresh)!r:.300}",
+        f"carry is of another environment than {name}: it has {', '.join(forms(carry))}, but {name} {', '.join(forms(fresh))}",
         remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
     )
 
