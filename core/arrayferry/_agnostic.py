@@ -63,7 +63,7 @@ class _Options(TypedDict, total=False):
     scalars: Scalars
     unsupported: Unsupported
     unknown: Unknown
-    sparse: Sparse | None
+    sparse: Sparse
 
 
 class _Decorator(Protocol):

@@ -79,13 +79,13 @@ if TYPE_CHECKING:  # what is known of the result; read by type checkers only
     def convert(
         value: Unclear, to: Target, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Any: ...  # fmt: skip
     @overload
     def convert(
         value: V, to: AnyModule, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Any: ...  # fmt: skip
     @overload
     def convert(value: X, to: ToNumpy, **options: Unpack[Plain]) -> NumpyArray: ...
@@ -317,13 +317,13 @@ if TYPE_CHECKING:  # what is known of the result; read by type checkers only
     def convert(
         value: V, to: Target, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Any: ...  # fmt: skip
     @overload
     def convert(
         value: V, to: Target | None = None, *, like: Any, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Any: ...  # fmt: skip
 
 
@@ -338,7 +338,7 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
     scalars: Scalars = "keep",
     unsupported: Unsupported = "raise",
     unknown: Unknown = "keep",
-    sparse: Sparse | None = None,
+    sparse: Sparse = "raise",
 ) -> Any:
     """Convert every array in a value to another library.
 
@@ -363,8 +363,7 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
             `NotAnArrayError`, or "convert" them. If such an object is the whole value, a column or a dataset of
             a known library is converted, and anything else is an error unless this is "convert". With "raise", so is
             any other whole value that is neither an array, a structure, nor data of Python such as text.
-        sparse: for sparse arrays: "raise", or make them "dense" where the library changes. None is "raise",
-            except that arrays of pydata/sparse become dense with a `DeprecationWarning`.
+        sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
 
     Returns:
         A value of the same structure. Shapes are kept, dtypes wherever the target has them. Dicts and lists are
@@ -391,7 +390,7 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
         and scalars == "keep"
         and unsupported == "raise"
         and unknown == "keep"
-        and sparse is None
+        and sparse == "raise"
     ):
         conversion = _plain.get(to)
         if conversion is None:
@@ -414,7 +413,7 @@ def kept_conversion(
     scalars: Any = "keep",
     unsupported: Any = "raise",
     unknown: Any = "keep",
-    sparse: Any = None,
+    sparse: Any = "raise",
 ) -> Conversion:
     """Return a conversion that is made once for a target and options, and kept for the next call."""
     options = (device, copy, narrowing, scalars, unsupported, unknown, sparse)
@@ -443,7 +442,7 @@ if TYPE_CHECKING:
     def converter(
         to: AnyModule, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Conversion[Any]: ...  # fmt: skip
     @overload
     def converter(to: ToNumpy, **options: Unpack[Plain]) -> Conversion[NumpyArray]: ...
@@ -459,13 +458,13 @@ if TYPE_CHECKING:
     def converter(
         to: Target, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Conversion[Any]: ...  # fmt: skip
     @overload
     def converter(
         to: Target | None = None, *, like: Any, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
     ) -> Conversion[Any]: ...  # fmt: skip
 
 
@@ -479,7 +478,7 @@ def converter(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverlo
     scalars: Scalars = "keep",
     unsupported: Unsupported = "raise",
     unknown: Unknown = "keep",
-    sparse: Sparse | None = None,
+    sparse: Sparse = "raise",
 ) -> Conversion:
     """Make a conversion once, to call it often. The arguments are those of `convert`.
 

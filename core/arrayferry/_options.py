@@ -21,7 +21,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "scalars": ("keep", "convert"),
     "unsupported": ("raise", "keep"),
     "unknown": ("keep", "raise", "convert"),
-    "sparse": (None, "raise", "dense"),
+    "sparse": ("raise", "dense"),
 }
 
 
@@ -32,7 +32,7 @@ class _Options(NamedTuple):
     scalars: Scalars = "keep"
     unsupported: Unsupported = "raise"
     unknown: Unknown = "keep"
-    sparse: Sparse | None = None
+    sparse: Sparse = "raise"
 
 
 class Options(_Options):
@@ -46,7 +46,7 @@ class Options(_Options):
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: what to do with an array whose dtype the target does not support.
         unknown: what to do in trees with an object of no known library that could become an array.
-        sparse: what to do with sparse arrays; None for what is the default in this release.
+        sparse: what to do with sparse arrays where the library changes.
 
     Raises:
         OptionError: an option has an invalid value.
@@ -67,9 +67,11 @@ class Options(_Options):
         scalars: Scalars = "keep",
         unsupported: Unsupported = "raise",
         unknown: Unknown = "keep",
-        sparse: Sparse | None = None,
+        sparse: Sparse = "raise",
     ) -> Options:
         """Check the options."""
+        if sparse is None:  # which was the default once
+            sparse = "raise"
         made = super().__new__(cls, device, copy, narrowing, scalars, unsupported, unknown, sparse)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)

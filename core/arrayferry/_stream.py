@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         copy: bool | None
         narrowing: Narrowing
         unsupported: Literal["raise"]
-        sparse: Sparse | None
+        sparse: Sparse
 
 
 __all__ = ["Stream", "stream"]
@@ -78,14 +78,14 @@ if TYPE_CHECKING:
         value: Unclear, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def stream(
         value: V, to: AnyModule, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def stream(value: X, to: ToNumpy, **options: Unpack[_Options]) -> Stream[NumpyArray]: ...
@@ -182,14 +182,14 @@ if TYPE_CHECKING:
         value: V, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def stream(
         value: V, to: Target | None = None, *, like: Any, device: Any = None, axis: int = 0, prefetch: int = 2,
         block: int | None = None, client: Any = None, timeout: float | None = None,
         copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse | None = None,
+        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def stream(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
     copy: bool | None = None,
     narrowing: Narrowing = "checked",
     unsupported: Unsupported = "raise",
-    sparse: Sparse | None = None,
+    sparse: Sparse = "raise",
 ) -> Stream[Any]:
     """Convert arrays that are larger than memory block by block, for a training loop.
 

@@ -184,7 +184,7 @@ if TYPE_CHECKING:
         scalars: Scalars
         unsupported: Literal["raise"]
         unknown: Unknown
-        sparse: Sparse | None
+        sparse: Sparse
 
     class Keeping(TypedDict, total=False):
         """Options with which Python numbers are kept."""
@@ -196,4 +196,4 @@ if TYPE_CHECKING:
         scalars: Literal["keep"]
         unsupported: Literal["raise", "keep"]
         unknown: Unknown
-        sparse: Sparse | None
+        sparse: Sparse

@@ -216,7 +216,7 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
         narrowing: Narrowing = "checked",
         scalars: Scalars = "keep",
         unknown: Unknown = "keep",
-        sparse: Sparse | None = None,
+        sparse: Sparse = "raise",
         check_actions: bool = False,
         **others: Never,
     ) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         narrowing: Narrowing
         scalars: Scalars
         unknown: Unknown
-        sparse: Sparse | None
+        sparse: Sparse
         check_actions: bool
 
     class Given(Common, total=False):

@@ -225,7 +225,7 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
         narrowing: Narrowing = "checked",
         scalars: Scalars = "keep",
         unknown: Unknown = "keep",
-        sparse: Sparse | None = None,
+        sparse: Sparse = "raise",
         check_actions: bool = False,
         **others: Never,
     ) -> None:

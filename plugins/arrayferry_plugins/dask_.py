@@ -65,7 +65,7 @@ def to_dask(
     scalars: Literal["keep", "convert"] = "keep",
     unsupported: Literal["raise", "keep"] = "raise",
     unknown: Literal["keep", "raise", "convert"] = "keep",
-    sparse: Literal["raise", "dense"] | None = None,
+    sparse: Literal["raise", "dense"] = "raise",
 ) -> Any:
     """Make a Dask array of every array in a value. Nothing is computed.
 
@@ -538,7 +538,7 @@ def _is_alone(values: Any) -> bool:
     )
 
 
-def _on_host(values: Any, sparse: Any = None) -> Any:
+def _on_host(values: Any, sparse: Any = "raise") -> Any:
     """Return computed blocks as a NumPy array, whatever their library."""
     return convert(_read(values), "numpy", sparse=sparse)
 

@@ -41,6 +41,10 @@ class TensorDicts(Container):
             return [f".tensordicts[{index}]" for index in range(len(value.tensordicts))]
         return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, it iterates over the batch
 
+    def static(self, value: Any) -> Any:
+        own = [value.stack_dim] if _is_lazy(value) else list(value.keys())
+        return own, value.batch_size, str(value.device), value.names, value.is_locked
+
 
 class TensorClasses(Container):
     """Tensorclasses, whose constructors are not called. What is no tensor is read as its data."""
@@ -74,6 +78,13 @@ class TensorClasses(Container):
 
         inside = [] if td.is_non_tensor(value) else TENSOR_DICTS.steps(value._tensordict)
         return [f".{step[2:-2]}" if step[0] == "[" else step for step in inside] or [""]
+
+    def static(self, value: Any) -> Any:
+        import tensordict as td
+
+        if td.is_non_tensor(value):
+            return value.batch_size, str(value.device)
+        return TENSOR_DICTS.static(value._tensordict), value._non_tensordict
 
 
 TENSOR_DICTS = TensorDicts()

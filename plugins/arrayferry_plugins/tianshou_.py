@@ -29,6 +29,9 @@ class Batches(Container):
     def steps(self, value: Any) -> list[str]:
         return [f"[{key!r}]" for key in vars(value)]
 
+    def static(self, value: Any) -> Any:
+        return list(vars(value))
+
 
 def _is_held(child: Any) -> bool:
     """Tell whether a batch holds something as it is. It refuses arrays of objects that are tensors."""

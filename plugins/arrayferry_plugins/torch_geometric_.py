@@ -32,6 +32,12 @@ class Graphs(Container):
     def steps(self, value: Any) -> list[str]:
         return [_step(store, key) for store in value.stores for key in store._mapping]
 
+    def static(self, value: Any) -> Any:
+        batch = {key: held for key, held in vars(value).items() if "store" not in key}
+        return batch, [
+            (type(store), vars(store).get("_key"), list(store._mapping)) for store in value.stores
+        ]
+
 
 def _step(store: Any, key: Any) -> str:
     """Return how a value in a store is reached: `.x`, or `['paper'].x` if the store is of one node type."""

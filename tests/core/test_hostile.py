@@ -177,25 +177,49 @@ def test_a_pytree_that_is_its_own_child():
     assert af.convert([np.ones(1)], "torch")[0].tolist() == [1]
 
 
-def test_deep_trees_in_a_thread_with_a_small_stack(run_python):
-    out = run_python(
-        """
-import sys, threading, numpy as np, torch, arrayferry as af
+DEEP = """
+import sys, threading, collections, dataclasses, typing, numpy as np, arrayferry as af
 sys.setrecursionlimit(10**6)
 threading.stack_size(256 * 1024)
+@dataclasses.dataclass
+class Plain:
+    x: object
+class Point(typing.NamedTuple):
+    x: object
+wraps = [lambda t: [t], lambda t: (t,), lambda t: {"x": t}, Plain, Point, lambda t: collections.OrderedDict(x=t)]
+def flatten_and_back(tree, to):
+    leaves, layout = af.flatten(tree)
+    return hash(layout), repr(layout), layout == af.flatten(tree)[1], layout.unflatten(leaves)
 def work():
-    for leaf in (np.array(["text"]), np.ones(1)):
-        tree = leaf
-        for _ in range(4900): tree = [tree]
-        try:
-            af.convert(tree, "torch")
-            print("converted")
-        except af.ConversionError as error:
-            print(type(error).__name__, len(str(error)) < 400)
+    for depth in (900, 4900, 20_000):
+        found = set()
+        for wrap in wraps:
+            for leaf in (np.array(["text"]), np.ones(1)):
+                tree = leaf
+                for _ in range(depth): tree = wrap(tree)
+                answers = set()
+                for function in (af.convert, af.convert, flatten_and_back, lambda *_: af.first_array(tree)):
+                    try:
+                        function(tree, "jax")
+                        answers.add("done")
+                    except af.UnsupportedDtypeError as error:
+                        answers.add("done")
+                        assert len(str(error)) < 400
+                    except af.StructureError as error:
+                        answers.add("too deep" if "too deeply" in str(error) else str(error))
+                        assert len(str(error)) < 400
+                assert len(answers) == 1, answers
+                found |= answers
+                while tree is not leaf:  # freed level by level
+                    tree = tree.x if hasattr(tree, "x") else next(iter(tree.values() if type(tree) is not list and type(tree) is not tuple else tree))
+        print(depth, *found)
 thread = threading.Thread(target=work); thread.start(); thread.join()
 """
-    )
-    assert out.splitlines() == ["UnsupportedDtypeError True", "converted"]
+
+
+def test_deep_trees_in_a_thread_with_a_small_stack(run_python):
+    middle = "4900 done" if sys.version_info < (3, 13) else "4900 too deep"
+    assert run_python(DEEP).splitlines() == ["900 done", middle, "20000 too deep"]
 
 
 def test_with_compilation_disabled():

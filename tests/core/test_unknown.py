@@ -314,12 +314,12 @@ def test_a_sparse_source_follows_the_option(source):
         af.convert(thin, "torch")
     for _ in range(4):
         assert af.convert(thin, "torch", sparse="dense").tolist() == VALUES.tolist()
-        assert af.convert([thin], "torch")[0] is thin
+        for options in ({}, {"sparse": "raise"}, {"unknown": "convert"}, {"unknown": "raise"}):
+            with pytest.raises(af.ConversionError, match=r"is sparse, at \[0\]"):
+                af.convert([thin], "torch", **options)
         assert af.convert([thin], "torch", sparse="dense")[0].tolist() == VALUES.tolist()
         dense = Column(VALUES)
         assert af.convert([dense], "torch", sparse="dense")[0] is dense
-        with pytest.raises(af.ConversionError, match=r"is sparse, at \[0\]"):
-            af.convert([thin], "torch", sparse="raise")
         with pytest.raises(af.CopyRequiredError):
             af.convert(thin, "torch", sparse="dense", copy=False)
 

@@ -65,5 +65,14 @@ class Container(ABC):
         """
         return value
 
+    def static(self, value: Any) -> Any:
+        """Return what `rebuild` keeps of a value besides its children: keys, sizes, settings.
+
+        Code that was compiled for one value is used for another only if these are the same, types included. By
+        default the attributes of what `rebuild` returns are compared, in which placeholders stand for the
+        children. Override this where `rebuild` does not take placeholders, or where other attributes do not count.
+        """
+        return NotImplemented
+
     def __repr__(self) -> str:
         return f"<Container {type(self).__name__}>"

@@ -97,6 +97,14 @@ class AttrsContainer(Fields):
     def names(self, cls: Any) -> Iterable[str]:
         return [field.name for field in cls.__attrs_attrs__]
 
+    def fill(self, new: Any, value: Any, children: list[Any]) -> None:
+        super().fill(new, value, children)
+        if hasattr(value, _HASH):  # cache_hash=True: it is computed when it is asked for
+            object.__setattr__(new, _HASH, None)
+
+
+_HASH = "_attrs_cached_hash"
+
 
 class PytreeContainer(Container):
     """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
@@ -121,6 +129,11 @@ class PytreeContainer(Container):
                 "this class.",
             )
         return new
+
+    def static(self, value: Any) -> Any:
+        import jax
+
+        return jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first()).node_data()
 
     def _is_steady(self, value: Any) -> bool:
         """Tell whether its flatten function returns the same objects each time."""

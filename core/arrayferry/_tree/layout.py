@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
 from arrayferry._repr import MOST, never_raises, shown
 
+from .keys import attributes, exact_key
 from .kind import Kind
-from .tree import unreadable
+from .state import has_attributes
+from .tree import Branch, Leaf, Nodes, Tree, steps_of
 
 __all__ = ["Layout", "flatten"]
 
@@ -18,33 +19,67 @@ __all__ = ["Layout", "flatten"]
 class Layout:
     """What a tree is made of, without its leaves. It can be hashed, and compared with another one.
 
+    Two are equal if the same leaves would make equal trees of them: containers of the same types, with the same
+    keys, attributes and settings, and the same values besides the leaves, types included.
+
     Attributes:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
-        has_numbers: whether there are Python numbers in it, other than truth values.
     """
 
-    __slots__ = ("_flat", "_hash", "_key", "_node", "has_numbers", "paths")
+    __slots__ = ("_flat", "_hash", "_key", "_nodes", "paths")
 
-    def __init__(self, node: Any, key: Any, paths: list[str]) -> None:
-        self._node = node
-        self._key = key
+    def __init__(self, nodes: Nodes, paths: list[str]) -> None:
         self.paths: list[str] = paths
+        self._nodes = nodes
+        self._key = (*map(_branch_key, nodes.branches), _code(nodes.root))
         self._hash: int | None = None
-        self._flat = _flat_type(node)
-        self.has_numbers: bool = _has_numbers(node)
+        self._flat = _flat_type(nodes.root)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there are Python numbers in it, other than truth values."""
+        nodes = self._nodes
+        held = [child for branch in nodes.branches for child in branch.children]
+        return any(type(node) in (int, float, complex) for node in (nodes.root, *held))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """Put a tree together around other leaves, as many as it has paths."""
+        """Put a tree together around other leaves, one for each of the paths.
+
+        A container that stood in several places is one object again, if it gets the same objects in each.
+
+        Raises:
+            StructureError: there are more or fewer leaves, or a container cannot hold them.
+        """
+        leaves = list(leaves)
+        if len(leaves) != len(self.paths):
+            raise StructureError(
+                f"{len(leaves)} leaves were given for a layout of {len(self.paths)}",
+                remedy="Pass one for each of its paths.",
+            )
         if self._flat is not None:
-            return self._flat._make(leaves)
-        return _join(self._node, iter(leaves))
+            return tuple.__new__(self._flat, leaves)
+        return self._nodes.build(leaves)
 
     def is_of(self, cls: type) -> bool:
         """Tell whether this is a named tuple of this class whose elements are all leaves."""
         return self._flat is cls
 
+    def order_in(self, other: Layout) -> list[int] | None:
+        """Return where each leaf stands in another layout that differs at most in the order of keys.
+
+        Returns:
+            For each leaf of this layout the index of that of the other one. None if they differ in more.
+        """
+        if self == other:
+            return list(range(len(self.paths)))
+        mine: dict[Any, int] = {}
+        theirs: dict[Any, int] = {}
+        if _unordered(self._nodes.root, (), mine) != _unordered(other._nodes.root, (), theirs):
+            return None
+        return [theirs[place] for place in mine]
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Layout, (self._node, self._key, self.paths)
+        return _restore, (self._nodes.root, self._nodes.branches, self.paths)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
@@ -60,13 +95,17 @@ class Layout:
     def __repr__(self) -> str:
         parts: list[str] = []
         length = 0
-        for part in _written(self._key):
+        for part in _written(self._nodes.root):
             parts.append(part)
             length += len(part)
             if length > MOST:
                 parts.append("...")
                 break
         return f"<Layout {''.join(parts)}>"
+
+
+def _restore(root: Any, branches: list[Branch], paths: list[str]) -> Layout:
+    return Layout(Nodes(root, branches), paths)
 
 
 def flatten(
@@ -82,148 +121,125 @@ def flatten(
         prefix: what the paths begin with.
 
     Raises:
-        StructureError: the tree contains itself.
+        StructureError: the tree contains itself, or is too deep.
     """
-    leaves: list[Any] = []
-    paths: list[str] = []
-    node, key = _split(value, kind_of, everything, prefix, leaves, paths, ())
-    return leaves, Layout(node, key, paths)
+    if kind_of(value).what in ("array", "scalar"):
+        return [value], Layout(_LEAF, [prefix])
+    tree = Tree(value, kind_of, deferred=True, everything=everything, prefix=prefix)
+    for branch in tree.branches:
+        if branch.rebuilt:
+            branch.value = _hollow(branch)
+    return tree.arrays, Layout(Nodes(tree.root, tree.branches), tree.paths or [])
 
 
-class _Leaf:
-    """The place of a leaf."""
-
-    def __reduce__(self) -> str:
-        return "_LEAF"
+_LEAF = Nodes(Leaf(0), [])
 
 
-_LEAF = _Leaf()
+class _Hole:
+    """Stands for a child in a hollow container. Each is another object, and all are equal."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hole)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "array"
 
 
-class _Kept:
-    """A value of the layout."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+_HOLES = [_Hole() for _ in range(64)]
 
 
-class _Inner:
-    """A container: how to rebuild it, a hollow one of its kind, and its children."""
-
-    __slots__ = ("children", "container", "hollow")
-
-    def __init__(self, container: Any, hollow: Any, children: list[Any]) -> None:
-        self.container = container
-        self.hollow = hollow
-        self.children = children
-
-
-def _has_numbers(node: Any) -> bool:
-    if type(node) is _Inner:
-        return any(map(_has_numbers, node.children))
-    return type(node) is _Kept and type(node.value) in (int, float, complex)
-
-
-def _flat_type(node: Any) -> Any:
-    """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
-    if type(node) is not _Inner or any(child is not _LEAF for child in node.children):
-        return None
-    cls = type(node.hollow)
-    plain = (
-        issubclass(cls, tuple) and cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
-    )
-    return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
-
-
-def _split(
-    value: Any,
-    kind_of: Callable[[Any], Kind],
-    everything: bool,
-    path: str,
-    leaves: list[Any],
-    paths: list[str],
-    above: tuple[int, ...],
-) -> tuple[Any, Any]:
-    kind = kind_of(value)
-    container = kind.container if kind.what == "container" else None
-    if container is None:
-        if not everything and not kind.is_array and kind.what != "deferred":
-            return _Kept(value), (type(value), _hashable(value))
-        leaves.append(value)
-        paths.append(path)
-        return _LEAF, "*"
-    if id(value) in above:
-        raise StructureError(
-            f"the {type(value).__name__} at {path or 'the top'} contains itself",
-            remedy="Remove the cycle: a tree cannot contain itself.",
-        )
+def _hollow(branch: Branch) -> Any:
+    """Return a container with other children, so that no array is kept alive; itself where that is not possible."""
+    value, count = branch.value, len(branch.children)
+    holes: list[Any] = _HOLES[:count] if count <= len(_HOLES) else [_Hole() for _ in range(count)]
     try:
-        inside, steps = list(container.children(value)), list(map(str, container.steps(value)))
-        if len(inside) != len(steps):
-            raise ValueError(f"{len(inside)} children have {len(steps)} steps")
-    except (MemoryError, RecursionError):
-        raise
-    except Exception as error:
-        raise unreadable(value, container, error, path) from error
-    above = (*above, id(value))
-    parts = [
-        _split(child, kind_of, everything, path + step, leaves, paths, above)
-        for child, step in zip(inside, steps, strict=True)
-    ]
-    hollow = _hollow(value, container, len(inside))
-    static = _static(hollow)
-    node = _Inner(container, hollow, [part for part, _ in parts])
-    return node, (type(value), tuple(steps), tuple(key for _, key in parts), static)
-
-
-def _hollow(value: Any, container: Any, count: int) -> Any:
-    """Return a container without its children, or the value itself where there is no such thing."""
-    if not count:
-        return value
-    try:
-        hollow = container.rebuild(value, [None] * count)
+        hollow = branch.container.rebuild(value, holes)
     except Exception:  # it can hold nothing but arrays
         return value
     return hollow if type(hollow) is type(value) else value
 
 
-def _static(hollow: Any) -> Any:
-    """Return what a pytree of JAX holds besides its children, such as static fields; None for other containers."""
-    jax = sys.modules.get("jax")
-    if jax is None or isinstance(hollow, (dict, list, tuple)):
+def _branch_key(branch: Branch) -> Any:
+    """Return a key for a container: what it is besides its children, and what those are."""
+    if not branch.rebuilt:
+        return None  # it is part of another one's key, as a value
+    return type(branch.value), _static_key(branch), *map(_code, branch.children)
+
+
+def _code(node: Any) -> Any:
+    if type(node) is Leaf:
+        return "*"
+    if type(node) is not Branch:
+        return exact_key(node)
+    return node.index if node.rebuilt else exact_key(node.value)
+
+
+def _static_key(branch: Branch) -> Any:
+    """Return a key for what a container keeps besides its children."""
+    value, cls = branch.value, type(branch.value)
+    if cls is dict:
+        return tuple(value) if {str}.issuperset(map(type, value)) else tuple(map(exact_key, value))
+    if cls is list or cls is tuple or _is_plain_tuple(cls):
         return None
-    return _hashable(jax.tree_util.tree_structure(hollow))
+    static = branch.container.static(value)
+    return exact_key(value if static is NotImplemented else static)
 
 
-def _join(node: Any, leaves: Any) -> Any:
-    if node is _LEAF:
-        return next(leaves)
-    if type(node) is _Kept:
-        return node.value
-    children = [_join(child, leaves) for child in node.children]
-    return node.container.rebuild(node.hollow, children)
+def _is_plain_tuple(cls: type) -> bool:
+    """Tell whether tuples of a class, such as a named tuple, hold nothing but their elements."""
+    return (
+        issubclass(cls, tuple) and not has_attributes(cls) and not hasattr(cls, "n_sequence_fields")
+    )
 
 
-def _hashable(value: Any) -> Any:
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value
+def _flat_type(node: Any) -> Any:
+    """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
+    if type(node) is not Branch or any(type(child) is not Leaf for child in node.children):
+        return None
+    cls = type(node.value)
+    plain = _is_plain_tuple(cls) and cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
+    return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
 
 
-def _written(key: Any) -> Iterator[str]:
-    """Write the key of a layout for people, part by part."""
-    if key == "*":
+def _unordered(node: Any, place: tuple[Any, ...], found: dict[tuple[Any, ...], int]) -> Any:
+    """Return a key in which the order of keys does not count, and put the place of each leaf into `found`."""
+    if type(node) is Leaf:
+        found[place] = node.index
+        return "*"
+    if type(node) is not Branch or not node.rebuilt:
+        return _code(node)
+    value, children = node.value, node.children
+    if not issubclass(type(value), dict):
+        parts = [_unordered(each, (*place, i), found) for i, each in enumerate(children)]
+        return type(value), _static_key(node), *parts
+    names = [exact_key(key) for key in dict.keys(value)]
+    items = [
+        (name, _unordered(child, (*place, name), found))
+        for name, child in zip(names, children, strict=True)
+    ]
+    rest = getattr(value, "default_factory", None), dict(attributes(value))
+    return type(value), exact_key(rest), frozenset(items)
+
+
+def _written(node: Any) -> Iterator[str]:
+    """Write a tree for people, part by part."""
+    if type(node) is Leaf:
         yield "array"
-    elif len(key) == 2:
-        yield shown(key[1]) if key[0] is type(key[1]) else f"<{key[0].__name__}>"
+    elif type(node) is not Branch or not node.rebuilt:
+        yield shown(node.value if type(node) is Branch else node)
     else:
-        cls, steps, parts, _ = key
-        yield f"{cls.__name__}("
-        for index, (step, part) in enumerate(zip(steps, parts, strict=True)):
+        value, count = node.value, len(node.children)
+        try:
+            steps = steps_of(node.container, value, count)
+        except Exception:
+            steps = [f"[{index}]" for index in range(count)]
+        yield f"{type(value).__name__}("
+        for index, (step, child) in enumerate(zip(steps, node.children, strict=True)):
             yield f"{', ' if index else ''}{step[:MOST]}: "
-            yield from _written(part)
+            yield from _written(child)
         yield ")"

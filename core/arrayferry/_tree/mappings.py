@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -34,6 +35,15 @@ class DictContainer(Container):
 
     def steps(self, value: Any) -> Sequence[str]:
         return [_key_step(key) for key in value]
+
+
+class OrderedDictContainer(DictContainer):
+    """Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = OrderedDict(zip(value, children, strict=True))
+        copy_state(new, value)
+        return new
 
 
 class DefaultDictContainer(DictContainer):
@@ -122,6 +132,11 @@ class MappingContainer(DictContainer):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         items = dict(zip(value, children, strict=True))
+        if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
+            raise StructureError(
+                f"a {type(value).__name__} cannot hold converted arrays, since nothing else keeps them",
+                remedy="Convert dict(value), and keep the result.",
+            )
         for way in (self._around_its_store, self._by_its_constructor, self._by_filling):
             try:
                 new = way(value, items)
@@ -157,14 +172,12 @@ def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
     return list(mapping) == list(items) and all(mapping[key] is items[key] for key in items)
 
 
-_DICT = DictContainer()
-
 MAPPING = MappingContainer()
 """For mappings that are none of the others."""
 
 MAPPINGS: dict[type, Container] = {
-    dict: _DICT,
-    OrderedDict: _DICT,
+    dict: DictContainer(),
+    OrderedDict: OrderedDictContainer(),
     defaultdict: DefaultDictContainer(),
     MappingProxyType: MappingProxyContainer(),
 }

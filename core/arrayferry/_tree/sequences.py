@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry._plugin.container import Container
 
-from .state import bare, blank, copy_state
+from .state import bare, blank, copy_state, has_attributes
 
 __all__ = ["OBJECT_ARRAY", "SEQUENCES", "SEQUENCES_BY_BASE", "STRUCT_SEQUENCE"]
 
@@ -59,8 +59,10 @@ class TupleSubclassContainer(TupleContainer):
         return list(tuple.__iter__(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = tuple.__new__(type(value), children)
-        copy_state(new, value)
+        cls = type(value)
+        new = tuple.__new__(cls, children)
+        if has_attributes(cls):
+            copy_state(new, value)
         return new
 
     def steps(self, value: Any) -> Sequence[str]:
@@ -108,6 +110,9 @@ class ObjectArrayContainer(Container):
         import numpy
 
         return [str(list(index)) if index else "[()]" for index in numpy.ndindex(value.shape)]
+
+    def static(self, value: Any) -> Any:
+        return value.shape, getattr(value, "__dict__", None)
 
 
 OBJECT_ARRAY = ObjectArrayContainer()

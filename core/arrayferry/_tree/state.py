@@ -6,7 +6,7 @@ import functools
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["bare", "blank", "class_attribute", "copy_state"]
+__all__ = ["bare", "blank", "class_attribute", "copy_state", "has_attributes"]
 
 
 def blank(value: Any) -> Any:
@@ -44,6 +44,13 @@ def copy_state(new: Any, old: Any) -> None:
         for name, attribute in state.items():
             if not isinstance(class_attribute(type(old), name), functools.cached_property):
                 new.__dict__[name] = attribute
+
+
+def has_attributes(cls: type) -> bool:
+    """Tell whether objects of a class can have attributes of their own. Those of most named tuples cannot."""
+    if cls.__dictoffset__:
+        return True
+    return any(base.__dict__.get("__slots__") for base in cls.__mro__)
 
 
 def class_attribute(cls: type, name: str) -> Any:

@@ -1,18 +1,20 @@
 """Trees: a value taken apart into its arrays, and put together again around others.
 
-A container that is in two places stays one object. A cycle, and a depth that the interpreter cannot
-follow, raise `StructureError`. The value itself is never altered.
+No part of this calls itself, so depth costs no stack: a tree of thousands of levels is converted in any
+thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never altered.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.call import ask_backend
 from arrayferry._plugin.container import Container
+from arrayferry._plugin.origin import Source
 
 from .foreign import (
     FOREIGN,
@@ -24,10 +26,14 @@ from .foreign import (
 )
 from .kind import Kind
 
-__all__ = ["Branch", "Leaf", "Tree", "holds_objects", "unreadable"]
+__all__ = ["Branch", "Leaf", "Nodes", "Tree", "holds_objects", "steps_of"]
 
-MAX_DEPTH = 5_000
-"""Levels that are followed at most, however high the interpreter's own limit is."""
+MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
+"""Levels that are followed at most. A value may be endless, such as one that makes its children when asked.
+
+From 3.13 on, Python frees nested objects by calls within calls. Where there are more levels than this, the result
+would end the process when it is freed in a thread with a small stack.
+"""
 
 _OPEN: Any = object()
 
@@ -49,49 +55,196 @@ class Branch:
     """A container in a tree, and a node for each of its children.
 
     Attributes:
+        value: the container.
+        container: how it is read and rebuilt.
+        children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
+        index: its place among the branches of the tree.
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made, or it is returned as it is.
+        start: the index of its first leaf, where leaves are listed once a place.
+        stop: the index after its last leaf.
+        twin: the branch of the same container in an earlier place, if leaves are listed once a place.
     """
 
-    __slots__ = ("arrays", "built", "children", "container", "leaves", "rebuilt", "value")
+    __slots__ = (
+        "arrays", "children", "container", "index", "leaves", "rebuilt", "start", "stop", "twin", "value",
+    )  # fmt: skip
 
-    def __init__(
-        self, value: Any, container: Container, children: list[Any], leaves: bool, arrays: bool
-    ) -> None:
+    def __init__(self, value: Any, container: Container, start: int, twin: Branch | None) -> None:
         self.value = value
         self.container = container
-        self.children = children
-        self.leaves = leaves
-        self.arrays = arrays
-        self.built: Any = _OPEN
-        self.rebuilt = leaves
-        if not leaves and container.transparent:  # a tuple cannot change, unless a part of it can
-            self.rebuilt = type(value) is not tuple or any(
-                type(child) is Branch and child.rebuilt for child in children
-            )
+        self.children: list[Any] = []
+        self.index = -1
+        self.leaves = False
+        self.arrays = False
+        self.rebuilt = False
+        self.start = start
+        self.stop = start
+        self.twin = twin
 
 
-class Tree:
+class Nodes:
+    """What is known of a tree: its containers, and where its leaves are.
+
+    Args:
+        root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
+        branches: the containers, each after those that are in it.
+        keeps: whether a container that cannot hold the results is kept as it is.
+
+    Attributes:
+        branches: as given.
+    """
+
+    __slots__ = ("_keeps", "_root", "branches")
+
+    def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
+        # the list alone holds the containers, and is freed from its end: one by one, however deep they are
+        self._root = None if type(root) is Branch else root
+        self.branches = branches
+        self._keeps = keeps
+
+    @property
+    def root(self) -> Any:
+        """A `Leaf`, a `Branch`, or the value itself if it holds no array."""
+        return self.branches[-1] if self.branches else self._root
+
+    def build(self, results: Sequence[Any]) -> Any:
+        """Put the value together, with `results` in place of its arrays."""
+        root = self.root
+        if type(root) is Leaf:
+            return results[root.index]
+        if type(root) is not Branch:
+            return root
+        built: list[Any] = []
+        needed = self._needed() if not all(branch.rebuilt for branch in self.branches) else None
+        for branch in self.branches:
+            if not branch.rebuilt or (needed is not None and branch.index not in needed):
+                built.append(branch.value)
+            elif branch.twin is not None and _are_same(results, branch, branch.twin):
+                built.append(built[branch.twin.index])
+            else:
+                children = [
+                    results[node.index]
+                    if type(node) is Leaf
+                    else built[node.index]
+                    if type(node) is Branch
+                    else node
+                    for node in branch.children
+                ]
+                built.append(self._rebuild(branch, children))
+        return built[root.index]
+
+    def _needed(self) -> set[int]:
+        """Return the branches to rebuild: not those that are only in others that are returned as they are."""
+        needed = {self.branches[-1].index}
+        for branch in reversed(self.branches):
+            if branch.rebuilt and branch.index in needed:
+                needed.update(node.index for node in branch.children if type(node) is Branch)
+        return needed
+
+    def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
+        value, container = branch.value, branch.container
+        try:
+            built = container.rebuild(value, children)
+            if built is None or built is NotImplemented:
+                raise TypeError(f"rebuild() returned {built}")
+            return built
+        except MemoryError:
+            raise
+        except RecursionError as error:
+            raise too_deep(self._path_to(lambda node: node is branch)) from error
+        except Exception as error:
+            if not branch.arrays:  # a torch.Size, say, whose numbers cannot be arrays
+                return value
+            if isinstance(error, ConversionError):
+                if self._keeps:
+                    return value
+                error.locate(path=self._path_to(lambda node: node is branch))
+                raise
+            raise StructureError(
+                f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
+                f"container {type(container).__name__} ({describe_error(error)})",
+                remedy="Register a Container for the class.",
+                path=self._path_to(lambda node: node is branch),
+            ) from error
+
+    def path_of(self, index: int) -> str:
+        """Return the place of an array in the tree, as Python would write it; "" at the top."""
+        return self._path_to(lambda node: type(node) is Leaf and node.index == index)
+
+    def _path_to(self, is_it: Callable[[Any], bool]) -> str:
+        """Return the first place of a node, "" if it is at the top."""
+        root = self.root
+        steps: list[tuple[Branch, int]] = []
+        seen: set[int] = set()
+        waiting: list[tuple[int, Branch, int]] = []
+        node, depth = root, 0
+        while not is_it(node):
+            if type(node) is Branch and id(node) not in seen:
+                seen.add(id(node))
+                places = range(len(node.children) - 1, -1, -1)
+                waiting += [(depth, node, place) for place in places]
+            if not waiting:
+                return ""
+            depth, parent, place = waiting.pop()
+            steps[depth:] = [(parent, place)]
+            node, depth = parent.children[place], depth + 1
+        return _written(steps)
+
+
+class _Frame:
+    """A container whose children are being looked at.
+
+    Attributes:
+        branch: the container.
+        inside: its children.
+        numbers: how many Python numbers were leaves before it.
+        path: its place, "" where paths are not asked for.
+        steps: how its children are reached, where paths are asked for.
+    """
+
+    __slots__ = ("branch", "inside", "numbers", "path", "steps")
+
+    def __init__(
+        self, branch: Branch, inside: Sequence[Any], numbers: int, path: str, steps: Sequence[str]
+    ) -> None:
+        self.branch = branch
+        self.inside = inside
+        self.numbers = numbers
+        self.path = path
+        self.steps = steps
+
+
+class Tree(Nodes):
     """A value taken apart.
 
     Args:
         value: anything.
         kind_of: tells what a value is: an array, a container, or something else.
         options: say whether Python's numbers and objects that could become arrays count as arrays. None:
-            neither do, nor do deferred values, and nothing is refused.
+            neither do, and nothing is refused.
         whole: whether it is the whole value, or stands in a place of another one.
+        deferred: whether deferred values count as arrays where there are no options.
+        everything: whether whatever is no container counts as an array.
+        prefix: what the paths of leaves begin with. If it is given, leaves are listed once a place, with
+            their paths. If not, what is in a container that stands in several places is listed once.
 
     Attributes:
-        root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         arrays: the arrays in order.
         kinds: the kind of each array.
+        paths: the place of each array as Python would write it, if a prefix was given.
         settled: whether every kind stays the same, so that what follows from it may be cached.
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
         NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
+
+    __slots__ = (
+        "_everything", "_frames", "_kind_of", "_numbers", "_options", "_reads_deferred", "_scalars", "_seen",
+        "_whole", "arrays", "kinds", "paths", "settled",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -100,41 +253,74 @@ class Tree:
         options: Options | None = None,
         *,
         whole: bool = True,
+        deferred: bool = False,
+        everything: bool = False,
+        prefix: str | None = None,
     ) -> None:
+        super().__init__(None, [], keeps=options is not None and options.unsupported == "keep")
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
+        self.paths: list[str] | None = None if prefix is None else []
         self.settled = True
         self._kind_of = kind_of
         self._options = options
         self._scalars = options is not None and options.scalars == "convert"
+        self._reads_deferred = deferred or options is not None
+        self._everything = everything
+        self._whole = whole
         self._numbers = 0
         self._seen: dict[int, Any] = {}
-        self._trail: list[_Step] = []
+        self._frames: list[_Frame] = []
         try:
-            self.root = self._node(value, 0 if whole else 1)
-        except RecursionError as error:
-            self._too_deep(error)
+            root = self._walk(value, prefix or "")
+        except RecursionError as error:  # of a container, or since the stack was almost full before
+            raise too_deep(self._path()) from error
+        self._root = None if type(root) is Branch else root
 
-    def _node(self, value: Any, depth: int) -> Any:
+    def _walk(self, value: Any, prefix: str) -> Any:
+        """Return the node of the value, with nodes for all that is in it."""
+        node = self._node(value, prefix)
+        frames = self._frames
+        while frames:
+            frame = frames[-1]
+            children, inside = frame.branch.children, frame.inside
+            while len(children) < len(inside):
+                index = len(children)
+                path = frame.path + frame.steps[index] if frame.steps else ""
+                node = self._node(inside[index], path)
+                if node is _OPEN:  # it is a container, whose children come first
+                    break
+                children.append(node)
+            else:
+                node = self._close(frame)
+                if frames:
+                    frames[-1].branch.children.append(node)
+        return node
+
+    def _node(self, value: Any, path: str) -> Any:
         kind = self._kind_of(value)
         what = kind.what
-        if what == "other" or what == "source":
-            self.settled = self.settled and kind.settled
-            found = self._readable(value, kind, whole=depth == 0)
-            if found is None:
+        if what != "array":
+            if (what == "other" or what == "source") and not self._everything:
+                self.settled = self.settled and kind.settled
+                found = self._readable(value, kind, whole=self._whole and not self._frames)
+                if found is None:
+                    return value
+                kind = found
+            if what == "container" or (what == "objects" and holds_objects(value)):
+                return self._open(value, kind.container, path)
+            if what == "number":
+                if not (self._scalars or self._everything):
+                    return value
+                self._numbers += 1
+            elif what == "deferred" and not self._reads_deferred:
                 return value
-            kind = found
-        if what == "container" or (what == "objects" and holds_objects(value)):
-            return self._branch(value, kind.container, depth)
-        if what == "number":
-            if not self._scalars:
-                return value
-            self._numbers += 1
-        elif what == "deferred" and self._options is None:
-            return value
-        self.arrays.append(value)
+        arrays = self.arrays
+        arrays.append(value)
         self.kinds.append(kind)
-        return Leaf(len(self.arrays) - 1)
+        if self.paths is not None:
+            self.paths.append(path)
+        return Leaf(len(arrays) - 1)
 
     def _readable(self, value: Any, kind: Kind, *, whole: bool) -> Kind | None:
         """Return how an object that is no array is read as one, None if it stays as it is."""
@@ -145,7 +331,7 @@ class Tree:
             source: Any = kind.source
             if whole or options.unknown == "convert":
                 return kind
-            if options.sparse is not None:
+            if type(source).is_sparse is not Source.is_sparse:
                 self.settled = False  # the next one of its class may be sparse, or not
                 if ask_backend(source, "is_sparse", value):
                     return kind
@@ -162,140 +348,98 @@ class Tree:
         elif options.unknown == "convert":
             return FOREIGN
         known = kind.source is not None
-        raise refuse_foreign(value, _path(self._trail), known=known)
+        raise refuse_foreign(value, self._path(), known=known)
 
-    def _branch(self, value: Any, container: Any, depth: int) -> Branch:
+    def _open(self, value: Any, container: Any, path: str) -> Any:
+        """Start with a container, and return `_OPEN`; or return its node, if it was seen before."""
         seen = self._seen.get(id(value))
         if seen is _OPEN:
             raise StructureError(
                 f"the {type(value).__name__} contains itself",
                 remedy="Remove the cycle: a tree cannot contain itself.",
-                path=_path(self._trail),
+                path=path or self._path(),
             )
-        if seen is not None:
-            return seen  # type: ignore[no-any-return]
-        if depth >= MAX_DEPTH:
-            self._too_deep(None)
+        if seen is not None and self.paths is None:
+            return seen
+        if len(self._frames) >= MAX_DEPTH:
+            raise too_deep(self._path())
         self._seen[id(value)] = _OPEN
-        arrays, numbers = len(self.arrays), self._numbers
-        children = self._nodes(value, container, self._children(value, container), depth + 1)
-        found = len(self.arrays) - arrays
-        parts = [child for child in children if type(child) is Branch]  # maybe seen before
-        branch = Branch(
-            value,
-            container,
-            children,
-            leaves=found > 0 or any(part.leaves for part in parts),
-            arrays=found > self._numbers - numbers or any(part.arrays for part in parts),
-        )
-        self._seen[id(value)] = branch
-        return branch
+        inside, steps = self._read(value, container, path)
+        branch = Branch(value, container, len(self.arrays), seen)
+        self._frames.append(_Frame(branch, inside, self._numbers, path, steps))
+        return _OPEN
 
-    def _children(self, value: Any, container: Container) -> Sequence[Any]:
+    def _read(
+        self, value: Any, container: Container, path: str
+    ) -> tuple[Sequence[Any], Sequence[str]]:
+        """Return the children of a container, and how each is reached where paths are asked for."""
         try:
             inside = container.children(value)
-            return inside if type(inside) is list else list(inside)
+            inside = inside if type(inside) is list else list(inside)
+            return inside, () if self.paths is None else steps_of(container, value, len(inside))
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
-            raise unreadable(value, container, error, _path(self._trail)) from error
-
-    def _nodes(
-        self, value: Any, container: Container, inside: Sequence[Any], depth: int
-    ) -> list[Any]:
-        nodes = []
-        trail = self._trail
-        for index, child in enumerate(inside):
-            trail.append((container, value, index))
-            nodes.append(self._node(child, depth))
-            trail.pop()
-        return nodes
-
-    def _too_deep(self, error: BaseException | None) -> NoReturn:
-        raise StructureError(
-            "the tree is nested too deeply",
-            remedy="Flatten it, or convert its parts one by one.",
-            path=_path(self._trail),
-        ) from error
-
-    def build(self, results: list[Any]) -> Any:
-        """Put the value together, with `results` in place of its arrays."""
-        try:
-            return self._build(self.root, results)
-        except RecursionError as error:
-            self._too_deep(error)
-
-    def _build(self, node: Any, results: list[Any]) -> Any:
-        if type(node) is Leaf:
-            return results[node.index]
-        if type(node) is not Branch:
-            return node
-        if not node.rebuilt:
-            return node.value
-        if node.built is _OPEN:
-            children = []
-            for index, child in enumerate(node.children):
-                self._trail.append((node.container, node.value, index))
-                children.append(self._build(child, results))
-                self._trail.pop()
-            node.built = self._rebuild(node, children)
-        return node.built
-
-    def _rebuild(self, node: Branch, children: list[Any]) -> Any:
-        try:
-            built = node.container.rebuild(node.value, children)
-            if built is None or built is NotImplemented:
-                raise TypeError(f"rebuild() returned {built}")
-            return built
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:
-            if not node.arrays:  # a torch.Size, say, whose numbers cannot be arrays
-                return node.value
-            if isinstance(error, ConversionError):
-                if self._options is not None and self._options.unsupported == "keep":
-                    return node.value
-                error.locate(path=_path(self._trail))
-                raise
             raise StructureError(
-                f"a {type(node.value).__name__} could not be rebuilt with its converted arrays by the "
-                f"container {type(node.container).__name__} ({describe_error(error)})",
-                remedy="Register a Container for the class.",
-                path=_path(self._trail),
+                f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
+                f"({describe_error(error)})",
+                remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+                path=path or self._path(),
             ) from error
 
-    def path_of(self, index: int) -> str:
-        """Return the place of an array in the tree, as Python would write it; "" at the top."""
-        seen: set[int] = set()
-        waiting: list[tuple[Any, _Trail]] = [(self.root, None)]
-        while waiting:
-            node, trail = waiting.pop()
-            if type(node) is Leaf and node.index == index:
-                steps: list[_Step] = []
-                while trail is not None:
-                    step, trail = trail
-                    steps.append(step)
-                return _path(steps[::-1])
-            if type(node) is Branch and id(node) not in seen:
-                seen.add(id(node))
-                for place in range(len(node.children) - 1, -1, -1):
-                    step = (node.container, node.value, place)
-                    waiting.append((node.children[place], (step, trail)))
-        return ""
+    def _close(self, frame: _Frame) -> Branch:
+        """End a container, all of whose children are known, and return its node."""
+        branch = frame.branch
+        value, children = branch.value, branch.children
+        found = len(self.arrays) - branch.start
+        parts = [child for child in children if type(child) is Branch]  # maybe seen before
+        branch.stop = len(self.arrays)
+        branch.leaves = found > 0 or any(part.leaves for part in parts)
+        branch.arrays = found > self._numbers - frame.numbers or any(part.arrays for part in parts)
+        branch.rebuilt = branch.leaves
+        if not branch.leaves and branch.container.transparent:
+            # a tuple cannot change, unless a part of it can
+            branch.rebuilt = type(value) is not tuple or any(part.rebuilt for part in parts)
+        branch.index = len(self.branches)
+        self.branches.append(branch)
+        self._seen[id(value)] = branch
+        self._frames.pop()
+        return branch
+
+    def _path(self) -> str:
+        """Return the place of the value that is being looked at."""
+        return _written([(f.branch, len(f.branch.children)) for f in self._frames])
 
 
-_Step = tuple[Container, Any, int]
-_Trail = tuple[_Step, Any] | None
-
-
-def unreadable(value: Any, container: Container, error: Exception, path: str) -> StructureError:
-    """Return the error for a container whose children or steps cannot be read."""
+def too_deep(path: str) -> StructureError:
+    """Return the error for a tree of too many levels."""
     return StructureError(
-        f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
-        f"({describe_error(error)})",
-        remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+        "the tree is nested too deeply",
+        remedy="Flatten it, or convert its parts one by one.",
         path=path,
     )
+
+
+def _are_same(results: Sequence[Any], branch: Branch, twin: Branch) -> bool:
+    """Tell whether a container that stood in two places gets the same objects in both."""
+    if not twin.rebuilt or branch.stop - branch.start != twin.stop - twin.start:
+        return False
+    return all(
+        results[a] is results[b]
+        for a, b in zip(range(branch.start, branch.stop), range(twin.start, twin.stop), strict=True)
+    )
+
+
+def steps_of(container: Container, value: Any, count: int) -> list[str]:
+    """Return how each child of a container is reached.
+
+    Raises:
+        ValueError: there are more or fewer steps than children.
+    """
+    steps = list(map(str, container.steps(value)))
+    if len(steps) != count:
+        raise ValueError(f"{count} children have {len(steps)} steps")
+    return steps
 
 
 def holds_objects(value: Any) -> bool:
@@ -309,14 +453,14 @@ def holds_objects(value: Any) -> bool:
     return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
 
 
-def _path(steps: list[_Step], most: int = 8) -> str:
+def _written(steps: list[tuple[Branch, int]], most: int = 8) -> str:
     """Write a path as Python would, without the middle of a long one."""
     if len(steps) > 2 * most:
-        return f"{_path(steps[:most])} ... {_path(steps[-most:])}"
+        return f"{_written(steps[:most])} ... {_written(steps[-most:])}"
     text = ""
-    for container, value, index in steps:
+    for branch, index in steps:
         try:
-            text += str(container.steps(value)[index])
+            text += str(branch.container.steps(branch.value)[index])
         except Exception:
             text += f"[{index}]"
     return text

@@ -1,0 +1,482 @@
+"""`flatten` and `Layout`: what is in a key, what is shared, and what does not fit."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import decimal
+import functools
+import pathlib
+import pickle
+import types
+import typing
+import weakref
+
+import attrs
+import jax
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3.0)
+
+
+class Scaled(dict):
+    def __init__(self, *args, scale=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.scale = scale
+
+
+class Pair(tuple):
+    scale = 1
+
+    def __new__(cls, items, scale=1):
+        new = super().__new__(cls, items)
+        new.scale = scale
+        return new
+
+
+class Row(list):
+    __slots__ = ("scale",)
+
+    def __init__(self, items, scale=1):
+        super().__init__(items)
+        self.scale = scale
+
+
+@jax.tree_util.register_pytree_node_class
+class Node:
+    def __init__(self, x, scale=1):
+        self.x, self.scale = x, scale
+
+    def tree_flatten(self):
+        return (self.x,), self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        return cls(*children, scale=scale)
+
+
+@jax.tree_util.register_pytree_node_class
+class Registered(Scaled):
+    def tree_flatten(self):
+        return tuple(self.values()), (tuple(self), self.scale)
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(zip(aux[0], children, strict=True), scale=aux[1])
+
+
+@dataclasses.dataclass
+class Data:
+    x: typing.Any
+    scale: typing.Any = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Python takes two of them for equal that hold 1 and 1.0."""
+
+    scale: typing.Any = 1
+
+
+@attrs.define
+class Attrs:
+    x: typing.Any
+    scale: typing.Any = 1
+
+
+class Point(typing.NamedTuple):
+    x: typing.Any
+    scale: typing.Any = 1
+
+
+class Store(collections.abc.Mapping):
+    def __init__(self, items, scale=1):
+        self.items_, self.scale = dict(items), scale
+
+    def __getitem__(self, key):
+        return self.items_[key]
+
+    def __iter__(self):
+        return iter(self.items_)
+
+    def __len__(self):
+        return len(self.items_)
+
+
+class Model(collections.OrderedDict):
+    """Fields that mirror items, as in a ModelOutput."""
+
+
+@dataclasses.dataclass
+class Output(dict):
+    x: typing.Any
+    scale: typing.Any = 1
+
+    def __post_init__(self):
+        self["x"] = self.x
+
+
+def outside(value, name, held):
+    setattr(value, name, held)
+    return value
+
+
+def ordered(**attributes):
+    value = collections.OrderedDict(x=X)
+    vars(value).update(attributes)
+    return value
+
+
+def objects(*items):
+    found = np.empty(len(items), object)
+    for index, item in enumerate(items):
+        found[index] = item
+    return found
+
+
+def proxy(kind):
+    return types.MappingProxyType(kind({"x": X}))
+
+
+def with_scale(make):
+    return {
+        "dict": Scaled(x=make(1) and X, scale=make(2)),
+        "tuple": Pair((X,), scale=make(2)),
+        "list": Row([X], scale=make(2)),
+        "node": Node(X, make(2)),
+        "registered dict": Registered(x=X, scale=make(2)),
+        "dataclass": Data(X, make(2)),
+        "attribute of a dataclass": outside(Data(X), "other", make(2)),
+        "attrs": Attrs(X, make(2)),
+        "named tuple": Point(X, make(2)),
+        "mapping": Store({"x": X}, make(2)),
+        "fields and items": Output(X, make(2)),
+        "attribute of an OrderedDict": ordered(scale=make(2)),
+        "deep": [{"a": (Node({"b": X}, make(2)),)}],
+        "value": {"x": X, "scale": make(2)},
+        "in a config": {"x": X, "config": Config(make(2))},
+        "in a tuple": {"x": X, "config": (1, [make(2)])},
+        "in a partial": {"x": X, "config": functools.partial(max, make(2))},
+        "in a method": {"x": X, "config": Config(make(2)).__eq__},
+        "in an object": {"x": X, "config": outside(types.SimpleNamespace(), "scale", make(2))},
+        "in a set": {"x": X, "config": frozenset([make(2)])},
+        "in a dict": {"x": X, "config": types.MappingProxyType({"scale": make(2)})},
+        "keys": {make(2): X},
+        "keys of an OrderedDict": collections.OrderedDict({make(2): X}),
+    }
+
+
+SCALES = {
+    "int": int,
+    "float": float,
+    "bool": lambda number: True,
+    "other": lambda number: 3,
+    "numpy": np.int64,
+    "text": str,
+}
+KINDS = {name: with_scale(make) for name, make in SCALES.items()}
+
+
+@pytest.mark.parametrize("where", KINDS["int"])
+def test_what_differs_besides_leaves_has_another_key(where):
+    layouts = {name: af.flatten(kinds[where])[1] for name, kinds in KINDS.items()}
+    again = {name: af.flatten(with_scale(make)[where])[1] for name, make in SCALES.items()}
+    for name, layout in layouts.items():
+        assert [other for other in again if again[other] == layout] == [name]
+        assert hash(layout) == hash(again[name])
+        if where not in ("in a dict", "in a method"):  # which cannot be pickled, or not as they are
+            assert layout == pickle.loads(pickle.dumps(layout))
+
+
+@pytest.mark.parametrize(
+    ("some", "others"),
+    [
+        (collections.defaultdict(list, x=X), collections.defaultdict(int, x=X)),
+        (collections.deque([X], 2), collections.deque([X], 3)),
+        (collections.deque([X], 2), collections.deque([X])),
+        ({"x": X}, collections.OrderedDict(x=X)),
+        ({"x": X}, Scaled(x=X)),
+        ([X], (X,)),
+        ((X, 1), Point(X, 1)),
+        ({"a": X, "b": X}, {"b": X, "a": X}),
+        ({"k" * 100 + "a": X}, {"k" * 100 + "b": X}),
+        ({"x": X, "y": 0.0}, {"x": X, "y": -0.0}),
+        ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
+        ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
+        ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
+        ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
+        ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
+        (ordered(), ordered(_metadata=1)),
+        (proxy(dict), proxy(collections.OrderedDict)),
+        (objects(X, X), objects(X, X).reshape(1, 2)),
+        (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
+        ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
+        ({"x": X, "y": []}, {"x": X, "y": ()}),
+        (collections.ChainMap({"x": X}), collections.ChainMap({"x": X}, {})),
+        (collections.UserDict(x=X), outside(collections.UserDict(x=X), "scale", 2)),
+        (torch.return_types.max([X, X]), (X, X)),
+        (jax.tree_util.Partial(max, X), jax.tree_util.Partial(min, X)),
+    ],
+)
+def test_other_pairs_that_differ(some, others):
+    (leaves, first), (_, second) = af.flatten(some), af.flatten(others)
+    assert first != second
+    assert first == af.flatten(some)[1]
+    again = first.unflatten(leaves)
+    assert type(again) is type(some)
+    assert af.flatten(again)[1] == first
+
+
+def test_an_object_that_changed_is_another_one():
+    settings = types.SimpleNamespace(scale=1, inner=[types.SimpleNamespace(x=2)])
+    before = af.flatten((X, settings))[1]
+    assert before == af.flatten((X, settings))[1]
+    settings.inner[0].x = 3
+    assert before != af.flatten((X, settings))[1]
+
+
+def test_what_can_be_written_to_has_a_key_of_its_own():
+    settings = types.SimpleNamespace(big=np.zeros(10_000), tensor=torch.ones(2))
+    assert af.flatten((X, settings))[1] != af.flatten((X, settings))[1]
+    settings = types.SimpleNamespace(small=np.zeros(2), fixed=jax.numpy.ones(2))
+    before = af.flatten((X, settings))[1]
+    assert before == af.flatten((X, settings))[1]
+    settings.small[0] = 1
+    assert before != af.flatten((X, settings))[1]
+
+
+def test_odd_objects_are_equal_to_themselves_or_to_nothing():
+    class Odd:
+        def __eq__(self, other):
+            raise RuntimeError("not comparable")
+
+        __hash__ = None
+
+    circle = types.SimpleNamespace()
+    circle.self = circle
+    huge = types.SimpleNamespace(many=[object() for _ in range(20_000)])
+    deep = X.tolist()
+    for _ in range(3_000):
+        deep = types.SimpleNamespace(inner=deep)
+    for odd in (Odd(), circle, huge, deep, weakref.ref(Odd), lambda: 1, iter([])):
+        layout = af.flatten((X, odd))[1]
+        assert layout == layout
+        assert isinstance(layout == af.flatten((X, odd))[1], bool)
+        hash(layout)
+    while type(deep) is types.SimpleNamespace:
+        deep = deep.inner
+
+
+def test_compiled_functions_see_what_is_not_an_array():
+    calls = []
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def scaled(tree):
+        calls.append(type(tree).__name__)
+        found = (
+            tree["x"]
+            if isinstance(tree, dict)
+            else tree[0]
+            if isinstance(tree, (tuple, list))
+            else tree.x
+        )
+        return (found * float(tree.scale)).sum()
+
+    for make in (
+        lambda x, scale: Registered(x=x, scale=scale),
+        lambda x, scale: Node(x, scale),
+    ):
+        for _ in range(2):
+            for scale in (2.0, 3.0, 2, True):
+                x = torch.ones(3, requires_grad=True)
+                y = scaled(make(x, scale))
+                y.backward()
+                assert y.item() == 3 * float(scale)
+                assert x.grad.tolist() == [float(scale)] * 3
+    assert len(calls) < 20
+
+
+def test_leaves_of_an_array_of_objects():
+    x = torch.ones(2, requires_grad=True)
+    value = objects(x, None, {"y": X}, "text").reshape(2, 2)
+    arrays, layout = af.flatten({"a": value})
+    assert layout.paths == ["['a'][0, 0]", "['a'][1, 0]['y']"]
+    assert arrays[0] is x
+    again = layout.unflatten([1, 2])["a"]
+    assert again.tolist() == [[1, None], [{"y": 2}, "text"]]
+    numbers = np.array([1, 2.5, None], object)
+    assert af.flatten(numbers)[0] == []
+    assert [*af.flatten(numbers, everything=True)[0]] == [1, 2.5, None]
+
+
+def test_gradients_inside_an_array_of_objects():
+    @af.agnostic("jax", differentiable=True)
+    def total(values):
+        return sum((x**2).sum() for x in values.ravel() if x is not None)
+
+    x = torch.arange(3.0, requires_grad=True)
+    y = torch.ones(2, requires_grad=True)
+    total(objects(x, None, y, x).reshape(2, 2)).backward()
+    assert x.grad.tolist() == [0, 4, 8]
+    assert y.grad.tolist() == [2, 2]
+
+
+# Containers in two places.
+
+
+def twice(make):
+    inner = make()
+    return [inner, {"again": inner}, (inner,)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [X, 1],
+        lambda: {"x": X},
+        lambda: Point(X),
+        lambda: Data(X),
+        lambda: Node(X),
+        lambda: Scaled(x=[X]),
+        lambda: objects(X, None),
+        list,
+        lambda: {"deep": Data([X, {"y": X}])},
+    ],
+)
+def test_one_object_in_two_places_stays_one(make):
+    value = twice(make)
+    arrays, layout = af.flatten(value)
+    assert len(arrays) == len(layout.paths) == 3 * len(af.flatten(make())[0])
+    a, b, (c,) = layout.unflatten(arrays)
+    assert a is b["again"] is c
+    assert a is not value[0] or not arrays
+    if arrays:
+        others = [x + 1 for x in arrays]
+        a, b, (c,) = layout.unflatten(others)
+        assert len({id(each) for each in (a, b["again"], c)}) == 3
+        a, b, (c,) = layout.unflatten(
+            [*others[: len(others) // 3 * 2], *others[: len(others) // 3]]
+        )
+        assert a is not b["again"]
+    assert af.flatten([make(), {"again": make()}, (make(),)])[1] == layout
+
+
+def test_layouts_do_not_keep_arrays_alive():
+    class Kept(np.ndarray):
+        pass
+
+    for make in (lambda x: x, lambda x: twice(lambda: Data([x])), lambda x: Output(x), Store):
+        x = np.ones(3).view(Kept)
+        gone = weakref.ref(x)
+        layout = af.flatten(make({"x": x} if make is Store else x))[1]
+        del x
+        assert gone() is None
+        assert layout.unflatten([X] * len(layout.paths)) is not None
+
+
+def test_fields_that_mirror_items_or_do_not():
+    value = outside(Output(X), "x", X)
+    value["own"] = X * 2
+    layout = af.flatten(value)[1]
+    assert layout.paths == ["['x']", "['own']"]
+    again = layout.unflatten([1, 2])
+    assert (again.x, dict(again)) == (1, {"x": 1, "own": 2})
+    apart = outside(Output(X), "x", X * 3)
+    _arrays, layout = af.flatten(apart)
+    assert layout.paths == ["['x']", ".x"]
+    again = layout.unflatten([1, 2])
+    assert (again.x, dict(again)) == (2, {"x": 1})
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4])
+@pytest.mark.parametrize("value", [[X, X], Point(X, X), {"a": X, "b": [X, "text"]}])
+def test_the_number_of_leaves_must_fit(count, value):
+    layout = af.flatten(value)[1]
+    for give in (list, iter, tuple):
+        with pytest.raises(af.StructureError, match=f"{count} leaves were given for a layout of 2"):
+            layout.unflatten(give([X] * count))
+    whole = af.flatten(X)[1]
+    if count != 1:
+        with pytest.raises(af.StructureError, match=f"{count} leaves .* of 1"):
+            whole.unflatten([X] * count)
+    results = (layout.unflatten(leaves) for leaves in [[X, X], [X] * count])
+    with pytest.raises(af.StructureError):
+        list(results)
+
+
+def test_copies_of_layouts_work():
+    arrays, layout = af.flatten(twice(lambda: Data([X, {"n": 3}])))
+    for again in (pickle.loads(pickle.dumps(layout)), copy.copy(layout), copy.deepcopy(layout)):
+        assert again == layout
+        assert repr(again) == repr(layout)
+        a, b, _ = again.unflatten(arrays)
+        assert a is b["again"]
+        assert a.x[0] is X
+
+
+# What is kept besides arrays.
+
+
+def test_attributes_of_an_ordered_dict():
+    state = torch.nn.Linear(2, 2).state_dict()
+    for _ in range(4):
+        found = af.convert(state, "jax")
+        assert found._metadata == state._metadata
+        assert type(found) is collections.OrderedDict
+    arrays, layout = af.flatten(state)
+    assert layout.unflatten(arrays)._metadata == state._metadata
+    back = af.convert(found, "torch")
+    torch.nn.Linear(2, 2).load_state_dict(back)
+
+
+@pytest.mark.parametrize("slots", [True, False])
+@pytest.mark.parametrize("hashed", [True, False])
+def test_cached_hashes_of_attrs(slots, hashed):
+    @attrs.frozen(cache_hash=True, slots=slots)
+    class Cached:
+        x: object = attrs.field(eq=False)
+        n: object = 3
+
+    value = Cached(X)
+    if hashed:
+        hash(value)
+    for _ in range(4):
+        assert hash(af.convert([value], "torch")[0]) == hash(value)
+    arrays, layout = af.flatten(value)
+    assert hash(layout.unflatten(arrays)) == hash(value)
+
+    @attrs.frozen(cache_hash=True, slots=slots)
+    class Number:
+        n: object
+
+    value = Number(np.float32(3))
+    hash(value)
+    found = af.convert(value, "numpy", scalars="convert")
+    if found.n is not value.n:
+        with pytest.raises(TypeError, match="unhashable"):  # not the hash of another value
+            hash(found)
+
+
+def test_weak_values():
+    value = weakref.WeakValueDictionary(a=X)
+    for to in ("torch", "jax"):
+        with pytest.raises(af.StructureError, match="nothing else keeps them"):
+            af.convert({"w": value}, to)
+    assert dict(af.convert(value, "numpy")) == {"a": X}
+    key, other = Data(1), Data(2)
+    assert af.convert([weakref.WeakValueDictionary(a=key), X], "torch")[0]["a"] is key
+    keys = weakref.WeakKeyDictionary()
+
+    class Key:
+        pass
+
+    key = Key()
+    keys[key] = X
+    assert torch.is_tensor(af.convert(keys, "torch")[key])
+    del other
