@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
+from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._crossing import Call, Expected, entered, entry_by_numpy, name_of, not_expected
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
@@ -151,16 +152,30 @@ def agnostic(
         )
 
     def decorate(function: Function) -> Function:
-        wrapper = _plain(function, inside, result_like)
-        if differentiable:
-            wrapper = _differentiable(function, wrapper, inside, result_like)
-            wrapper = _uncompiled(wrapper)
+        later = later_by_kind(function)
+        if later is not None and differentiable:
+            raise OptionError(
+                f"differentiable=True, but {name_of(function)} is {later[0]}",
+                remedy="Decorate a function that returns arrays, and call it from there.",
+            )
+        called, like, keep_apart = function, result_like, take_receiver(function)
+        if keep_apart is not None:
+            called = with_receiver(function)
+            like = with_receiver(result_like) if callable(result_like) else result_like
+        wrapper: Function = _plain(called, inside, like, name_of(function))
+        if later is not None:
+            wrapper = _starting(called, inside)
+        elif differentiable:
+            wrapper = _differentiable(called, wrapper, inside, like, name_of(function), function)
+        if keep_apart is not None:
+            wrapper = keep_apart(wrapper)
+        wrapper = _uncompiled(wrapper) if later is None else LATER[later[1]](wrapper)
         return functools.wraps(function)(wrapper)
 
     return decorate  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
 
-def _plain(function: Function, inside: Conversion, result_like: Any) -> Function:
+def _plain(function: Function, inside: Conversion, result_like: Any, name: str) -> Function:
     """Convert the arguments, call the function, and convert its result."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -168,22 +183,48 @@ def _plain(function: Function, inside: Conversion, result_like: Any) -> Function
         try:
             given, named = inside((args, kwargs)) if kwargs else (inside(args), kwargs)
         except TracedValueError as error:
-            return _from_traced(function, inside, result_like, args, kwargs, error)
+            return _from_traced(function, inside, result_like, args, kwargs, name, error)
         result = function(*given, **named)
-        if backend is None:
-            return result
-        return kept_conversion(backend, device_like(array, backend))(result)
+        outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
+        later = LATER.get(type(result))
+        if later is not None:
+            return later(lambda: (result, inside, outward))()
+        return outward(result)
 
     return wrapper
 
 
+def _starting(function: Function, inside: Conversion) -> Start:
+    """Convert the arguments of a function whose results come later, and call it."""
+
+    def start(*args: Any, **kwargs: Any) -> tuple[Any, Function, Function]:
+        array, backend = _first_argument(args, kwargs)
+        given, named = inside((args, kwargs))
+        outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
+        return function(*given, **named), inside, outward
+
+    return start
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Find the first array among arguments, and its backend; (None, None) if there is none."""
+    """Find the first array among arguments, and its backend; (None, None) if there is none.
+
+    A number of NumPy's counts only where there is no array: it says nothing about the caller's library.
+    """
+    number = None
+    kind_of = default_registry().kind
     for value in (*args, *kwargs.values()) if kwargs else args:
-        found = first_array(value)
-        if found[1] is not None:
-            return found
-    return None, None
+        array, backend = first_array(value)
+        if backend is None:
+            continue
+        if backend.name != "numpy" or kind_of(array).what != "scalar":
+            return array, backend
+        number = number or (array, backend)
+    return number or (None, None)
 
 
 def _from_traced(
@@ -192,10 +233,11 @@ def _from_traced(
     result_like: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    name: str,
     error: TracedValueError,
 ) -> Any:
     """Call a function from traced code, at the time when that runs."""
-    registry, name = default_registry(), name_of(function)
+    registry = default_registry()
     arrays, layout = flatten((args, kwargs))
     kinds = [registry.kind(array).backend for array in arrays]
     caller = next(
@@ -236,17 +278,31 @@ def _expected(
 
 
 def _differentiable(
-    function: Function, plain: Function, inside: Conversion, result_like: Any
+    function: Function,
+    plain: Function,
+    inside: Conversion,
+    result_like: Any,
+    name: str,
+    original: Function,
 ) -> Function:
-    """Do the same, with gradients."""
-    registry, name = default_registry(), name_of(function)
+    """Do the same as `plain`, with gradients.
+
+    Args:
+        function: the function.
+        plain: what converts its arguments and results without gradients.
+        inside: converts to its library.
+        result_like: what it returns.
+        name: what errors call it.
+        original: the function as the user wrote it, which may be compiled.
+    """
+    registry = default_registry()
     by_numpy = entry_by_numpy(inside)
     kept: dict[Any, Differentiable] = {}
 
     @functools.lru_cache(4)
     def compiles(own: Backend) -> bool:
         try:
-            return own.autodiff is not None and own.autodiff.compiles(function)
+            return own.autodiff is not None and own.autodiff.compiles(original)
         except Exception as error:
             raise_named(own, "autodiff.compiles", error)
 

@@ -348,8 +348,8 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`: the result has its library
             and device.
-        device: the device of the results: "cpu", "cuda:0" or a device object of the target. None
-            keeps the device of each array, if the target has it.
+        device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
+            target's own choice. None keeps the device of each array, if the target has it.
         copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares
             memory where that is possible and safe: nobody can write to an array that never changes.
         narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
@@ -600,7 +600,7 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
         value: an array, a tree, or anything.
 
     Returns:
-        The array and its backend; None and None if it holds none.
+        The array and its backend; a number of NumPy's if there is no array; None and None if there is neither.
 
     Raises:
         StructureError: the tree is cyclic or too deep.
@@ -615,8 +615,11 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
     kind = registry.kind(value)
     if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
         return value, backend_of(value)
-    arrays = Tree(value, registry.kind).arrays
-    return (arrays[0], backend_of(arrays[0])) if arrays else (None, None)
+    tree = Tree(value, registry.kind)
+    if not tree.arrays:
+        return None, None
+    index = next((i for i, kind in enumerate(tree.kinds) if kind.what != "scalar"), 0)
+    return tree.arrays[index], backend_of(tree.arrays[index])
 
 
 if TYPE_CHECKING:

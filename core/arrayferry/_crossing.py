@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from ._api import flatten, kept_conversion
@@ -11,7 +12,9 @@ from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
+from ._repr import shown
 from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
+from ._tree.keys import exact_key
 
 __all__ = ["Call", "Expected", "entered", "entry_by_numpy", "name_of", "not_expected"]
 
@@ -81,15 +84,17 @@ class Expected:
             NarrowingError: a number does not fit the dtype.
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
-        if layout != self._layout:
-            found = dict(
-                zip(layout.paths, leaves, strict=True)
-            )  # maybe in another order, as of keys
-            if found.keys() != set(self._layout.paths):
-                raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
-            leaves, layout = [found[path] for path in self._layout.paths], self._layout
+        order = self._layout.order_in(layout)
+        if order is None:
+            raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+        leaves = [leaves[index] for index in order]
+        for index, other in self._others.items():
+            found = leaves[index]
+            plain = isinstance(other, _PLAIN) or isinstance(found, _PLAIN)
+            if plain and exact_key(found) != exact_key(other):
+                raise self._differs(shown(found), shown(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
-        paths = [path for index, path in enumerate(layout.paths) if index not in self._others]
+        paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
         values = kept_conversion("numpy", scalars="convert")(arrays)
         return [
             self._fit(array, shape, dtype, path)
@@ -112,6 +117,10 @@ class Expected:
             remedy="Pass an example of what it returns as result_like.",
             path=path,
         )
+
+
+_PLAIN = (str, bytes, type(None), Enum)
+"""Types of what is compared with the example besides arrays."""
 
 
 def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:

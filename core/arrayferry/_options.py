@@ -39,7 +39,8 @@ class Options(_Options):
     """The options of a conversion, besides the target: a named tuple that is checked when it is made.
 
     Attributes:
-        device: a name ("cpu", "cuda:0") or a device object of the target; None keeps the source's.
+        device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice;
+            None keeps the source's.
         copy: True for memory of its own, False to share or raise, None to share where that is
             possible and safe.
         narrowing: what to do where the target lacks the dtype.

@@ -14,17 +14,18 @@ __all__ = ["TorchAutodiff", "uncompiled"]
 
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that `torch.compile` does not look into. See `arrayferry.Backend.uncompiled`."""
+    disabled: list[Callable[..., Any]] = []
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if "torch._dynamo" not in sys.modules:
+        if (
+            "torch._dynamo" not in sys.modules
+        ):  # nothing is compiled, and to import it takes a second
             return function(*args, **kwargs)
-        from torch._C._dynamo.eval_frame import set_eval_frame
+        if not disabled:
+            import torch
 
-        before = set_eval_frame(None)  # what torch.compiler.disable does too
-        try:
-            return function(*args, **kwargs)
-        finally:
-            set_eval_frame(before)
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
 
     wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
     return wrapper

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ class JaxBackend(Backend):
         if self.is_sparse(x):
             return jax.tree.map(self.copy, x)
         _refuse_deleted(x)
-        with jax.debug_nans(False), jax.debug_infs(False):
+        with jax.debug_nans(False), jax.debug_infs(False), _without_mesh():
             y = jnp.array(x, copy=True)
         if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
             y = jax.device_put(y, x.sharding)  # what is empty, or in memory of the host
@@ -123,7 +124,7 @@ class JaxBackend(Backend):
     def default_device(self) -> str:
         import jax
 
-        device = jax.config.jax_default_device or jax.local_devices()[0]
+        device = jax.config.jax_default_device or _first_device()
         if isinstance(device, str):  # a platform
             device = jax.local_devices(backend=device)[0]
         return self.device_name(device)
@@ -142,10 +143,12 @@ class JaxBackend(Backend):
             x = _parts(x)[0]
         sharding = x.sharding
         if len(sharding.device_set) > 1:
-            return sharding
+            return Spread(sharding)
         (device,) = sharding.device_set
-        usual = sharding.memory_kind in (None, device.default_memory().kind)
-        return self.device_name(device) if usual else sharding
+        if sharding.memory_kind not in (None, device.default_memory().kind):
+            return sharding
+        name = self.device_name(device)
+        return "default" if not x.committed and name == self.default_device() else name
 
     def is_named(self, device: Any) -> bool:
         return not hasattr(device, "device_set")  # a sharding
@@ -155,6 +158,8 @@ class JaxBackend(Backend):
 
         if isinstance(device, jax.Device):
             device = jax.sharding.SingleDeviceSharding(device)
+        if isinstance(device, Spread):
+            device = device.fitting(x.shape)
         if self.is_sparse(x):
             return all(self.is_on(part, device) for part in _parts(x))
         try:
@@ -180,6 +185,8 @@ class JaxBackend(Backend):
 
         if not isinstance(device, str):
             return device
+        if device == "default":
+            return None
         kind = device.partition(":")[0]
         platform = {"cuda": "gpu"}.get(kind, kind)
         for own in jax.local_devices(backend=platform):
@@ -259,6 +266,40 @@ class JaxBackend(Backend):
         return jax.default_device(self._own_device(device))
 
 
+class Spread:
+    """The devices of an array in shards, for arrays of any shape.
+
+    Args:
+        sharding: of that array. Arrays that it does not fit are copied to all of its devices.
+    """
+
+    def __init__(self, sharding: Any) -> None:
+        self.sharding = sharding
+        self.device_set: Any = sharding.device_set
+        self.memory_kind: Any = sharding.memory_kind
+
+    def fitting(self, shape: tuple[int, ...]) -> Any:
+        """Return the sharding for an array of a shape."""
+        try:
+            self.sharding.shard_shape(shape)
+        except (ValueError, IndexError, AssertionError):
+            from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+            devices = sorted(self.device_set, key=lambda device: device.id)
+            mesh = getattr(self.sharding, "mesh", None) or Mesh(devices, ("all",))
+            return NamedSharding(mesh, PartitionSpec(), memory_kind=self.memory_kind)
+        return self.sharding
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spread) and self.sharding == other.sharding
+
+    def __hash__(self) -> int:
+        return hash(self.sharding)
+
+    def __repr__(self) -> str:
+        return repr(self.sharding)
+
+
 class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
@@ -316,6 +357,8 @@ def _put(x: Any, place: Any) -> Any:
     """Put an array on a device, or on several in shards."""
     import jax
 
+    if isinstance(place, Spread):
+        place = place.fitting(x.shape)
     try:
         return jax.device_put(x, place)
     except (ValueError, AssertionError) as error:
@@ -334,6 +377,13 @@ def _overlap(x: Any, y: Any) -> bool:
         return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
 
     return x.size > 0 and not addresses(x).isdisjoint(addresses(y))
+
+
+@cache
+def _first_device() -> Any:
+    import jax
+
+    return jax.local_devices()[0]
 
 
 @cache
@@ -410,12 +460,15 @@ def _private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Identity:
-    """Converts NumPy arrays to JAX on its default device, many in one call.
+    """Converts NumPy arrays to JAX on one device, many in one call.
 
     A compiled identity is the fastest way, but it compiles once for each combination of shapes and
     dtypes. So it is used from the second time that a combination is seen, for small arrays, for a limited
     number of combinations, and for a limited number of arrays at once, since compiling for thousands
     would take seconds.
+
+    Args:
+        device: the device, to which results are committed. None for the default device.
     """
 
     MOST = 512
@@ -423,14 +476,18 @@ class _Identity:
     CHUNK = 128
     """Arrays at once. Compiling for them takes a thirtieth of a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
+        self._device = device
+        self._commits = device is not None
+        self._spreads = False
         self._compilations = 0
         self._reset()
 
     def _reset(self) -> None:
         import jax
 
-        self._compiled = jax.jit(lambda xs: xs)
+        place = None if self._device is None else jax.sharding.SingleDeviceSharding(self._device)
+        self._compiled = jax.jit(lambda xs: xs, out_shardings=place)
         self._states: dict[Any, str] = {}
 
     def __call__(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
@@ -440,7 +497,7 @@ class _Identity:
             return self._in_chunks(xs)
         found = self._at_once(xs)
         if found is None:  # unlike jnp.array, this does not compile for each new shape
-            found = [jax.device_put(_private(x)) for x in xs]
+            found = [jax.device_put(_private(x), self._device) for x in xs]
         return found
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
@@ -459,7 +516,7 @@ class _Identity:
             else:
                 results[places.start : places.stop] = found
         if others:
-            put = jax.device_put([_private(xs[index]) for index in others])
+            put = jax.device_put([_private(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
                 results[index] = y
         return results
@@ -474,7 +531,7 @@ class _Identity:
             if state == "ready":
                 self._compilations += 1
                 self._states[signature] = "compiled"
-            return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
+            return self._run(xs)
         if state is None:
             if len(self._states) >= self.MOST:
                 self._reset()
@@ -483,10 +540,49 @@ class _Identity:
             self._states[signature] = "ready"
         return None
 
+    def _run(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
+        """Call the compiled identity, outside of a mesh that is set, over which it would spread the results."""
+        if not self._spreads:
+            try:
+                ys: list[Any] = self._compiled([x.copy() for x in xs])
+                if getattr(ys[0], "committed", self._commits) is self._commits:
+                    return ys
+            except ValueError:  # a device was named that is not the mesh
+                if not _mesh_is_set():
+                    raise
+        self._spreads = (
+            _mesh_is_set()
+        )  # to ask for it costs time, so it is asked for once there was one
+        with _without_mesh():
+            return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
+
+
+def _mesh_is_set() -> bool:
+    import jax
+
+    return not jax.sharding.get_abstract_mesh().empty
+
+
+def _without_mesh() -> AbstractContextManager[Any]:
+    """Return a context in which no mesh is set, so that arrays are made where they are made without one."""
+    import jax
+
+    if not _mesh_is_set():
+        return nullcontext()
+    import numpy as np
+
+    enter: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
+    try:
+        return enter(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
+    except ValueError:  # inside a traced function
+        return nullcontext()
+
 
 @cache
-def _identity() -> _Identity:
-    return _Identity()
+def _identity(*, committed: bool) -> _Identity:
+    import jax
+
+    return _Identity(jax.local_devices(backend="cpu")[0] if committed else None)
 
 
 @cache
@@ -536,9 +632,9 @@ class _ToJax(Converter):
             return None
         if jax.default_backend() != "cpu":
             return None
-        view, enter, config = self.view(), _identity(), jax.config
+        view, config = self.view(), jax.config
+        enter = _identity(committed=options.device is not None)
         narrow, wide, kind = _native_dtypes(False), _native_dtypes(True), _array_type()
-        anywhere = options.device is None
 
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
@@ -547,7 +643,7 @@ class _ToJax(Converter):
                 if array.dtype not in held:
                     fitting = fit_dtype(array, BACKEND, options.narrowing)
                     arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
-            if config.jax_debug_nans or not (anywhere or config.jax_default_device is None):
+            if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError("the compiled identity cannot be used")
             results = enter(arrays)
             if type(results[0]) is not kind:
@@ -585,7 +681,7 @@ class NumpyToGpu(Packed):
     def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
         import jax
 
-        if jax.config.jax_debug_nans:  # a compiled function would look for them
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code looks for them
             return False
         key = (parts, dtype)
         if key in self._seen:

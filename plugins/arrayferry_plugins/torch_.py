@@ -65,7 +65,7 @@ class TorchBackend(Backend):
         dtype = _bits().get(x.dtype)
         if dtype is not None:
             raw, viewed = dtype
-            return x.contiguous().view(raw).numpy().view(viewed)
+            return x.view(raw).numpy().view(viewed)
         return x.numpy()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -86,11 +86,24 @@ class TorchBackend(Backend):
         return x.detach().to_dense()
 
     def copy(self, x: Any) -> Any:
+        import torch
+
         if _freed(x):
             _refuse(x)
-        return x.clone()
+        try:
+            return x.clone()
+        except (
+            NotImplementedError
+        ):  # a dtype of a few bits, such as uint4, has hardly any functions
+            return x.view(torch.uint8).clone().view(x.dtype)
+        except RuntimeError:
+            if x.is_quantized:  # without the numbers that its values are made with
+                _refuse(x)
+            raise
 
     def to_device(self, x: Any, device: Any) -> Any:
+        if x.is_meta:
+            _refuse(x)
         return x.to(device)
 
     def devices(self) -> tuple[str, ...]:
@@ -290,9 +303,11 @@ def _refuse(x: Any) -> None:
             "what allocates it again, such as unshard(),",
         )
     elif str(x.dtype).removeprefix("torch.") not in _names():
+        bits = "x.view(torch.uint8), which has its bytes,"
+        first = "x.to(torch.complex64)" if x.dtype.is_complex else bits
         raise UnsupportedDtypeError(
             f"a tensor of dtype {x.dtype} cannot be converted, since no other library has that dtype",
-            remedy='Call x.to(another dtype) first, or pass unsupported="keep".',
+            remedy=f'Call {first} first, or pass unsupported="keep".',
             dtype=str(x.dtype),
         )
     else:

@@ -229,6 +229,19 @@ def test_with_compilation_disabled():
             assert isinstance(conversion([X])[0], jax.Array)
 
 
+def test_with_jax_debug_infs(capfd):
+    bad = np.array([np.inf, np.nan, 1], np.float32)
+    conversion = af.converter("jax")
+    with jax.debug_infs(True), jax.debug_nans(True):
+        for _ in range(4):
+            for value in (bad, torch.tensor(bad)):
+                np.testing.assert_array_equal(conversion([value])[0], bad)
+            found = conversion(bad)
+            for to in ("numpy", "torch", "jax"):
+                np.testing.assert_array_equal(af.convert(found, to, copy=True), bad)
+    assert capfd.readouterr().err == ""
+
+
 def test_with_jax_debug_nans(capfd):
     conversion = af.converter("jax")
     bad = np.array([np.nan, 1], np.float32)

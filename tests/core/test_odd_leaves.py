@@ -296,3 +296,56 @@ def test_many_arrays_into_jax_compile_for_few_at_once():
         assert all(float(y[0]) == i for i, y in enumerate(found.values()))
     assert most == 1
     assert compiled == []
+
+
+SMALL_DTYPES = [
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "uint7",
+    "int1",
+    "int4",
+    "bits8",
+    "float4_e2m1fn_x2",
+]
+
+
+@pytest.mark.parametrize("name", SMALL_DTYPES)
+def test_dtypes_of_a_few_bits_are_copied_or_refused_in_words(name):
+    raw = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+    for x in (raw, raw.T, raw[:, ::2]):
+        x = x.view(getattr(torch, name))
+        copy = af.convert([x], "torch", copy=True)[0]
+        assert copy.dtype == x.dtype
+        assert copy.data_ptr() != x.data_ptr()
+        assert copy.view(torch.uint8).tolist() == x.view(torch.uint8).tolist()
+        for to in ("numpy", "jax", "dask"):
+            with pytest.raises(af.UnsupportedDtypeError, match=r"Call x.view\(torch.uint8\)"):
+                af.convert(x, to)
+            assert af.convert([x], to, unsupported="keep")[0] is x
+
+
+def test_meta_tensors_are_refused_in_words():
+    x = torch.empty(3, device="meta")
+    assert af.convert(x, "torch") is x
+    for to, options in (("torch", {"device": "cpu"}), ("numpy", {}), ("jax", {"copy": True})):
+        with pytest.raises(af.ConversionError, match=r"has no values.*x.to_empty") as caught:
+            af.convert([x], to, **options)
+        assert "report" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_numbers_of_ml_dtypes_are_shared_whatever_their_layout(name):
+    x = torch.arange(12.0).reshape(3, 4).to(getattr(torch, name))
+    for part in (x, x.T, x[:, ::2], x[::2], x[1, 2], x[:, None].expand(3, 2, 4), x[:0]):
+        for _ in range(3):
+            n = af.convert({"x": part}, "numpy", copy=False if part.numel() else None)["x"]
+            assert n.shape == part.shape
+            assert n.dtype.name == name
+            assert n.astype(float).tolist() == part.float().tolist()
+            back = af.convert(n, "torch")
+            assert back.stride() == part.stride() or not part.numel()
+    n = af.convert(x.T, "numpy")
+    n[0, 1] = 3
+    assert x[1, 0] == 3

@@ -170,3 +170,66 @@ for device, there in ((None, 0), ("cpu:2", 2), (jax.devices()[3], 3)):
 
 def test_shardings(run_python):
     run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
+MESH = """
+import jax, numpy as np, jax.numpy as jnp, torch, arrayferry as af
+from jax.sharding import AxisType
+
+x = np.arange(8.0, dtype=np.float32)
+values = [x, [x, x[:3]], torch.tensor(x), {"x": torch.tensor(x)}, np.ones(40_000, np.float32), [x] * 130]
+
+
+def places():
+    found = []
+    for device in (None, "cpu", "cpu:1", "default", jax.devices()[2]):
+        to_jax = af.converter("jax", device=device)
+        for value in values:
+            for _ in range(4):  # once compiled, it stays the same
+                for made in (to_jax(value), af.convert(to_jax(value), "jax", copy=True)):
+                    y = jax.tree.leaves(made)[0]
+                    found.append((device if device is None or type(device) is str else "object", sorted(d.id for d in y.devices()), y.committed))
+                assert af.convert(made, "numpy") is not None
+    return found
+
+
+before = places()
+assert {(device, *ids, committed) for device, ids, committed in before} == {
+    (None, 0, False), ("default", 0, False), ("cpu", 0, True), ("cpu:1", 1, True), ("object", 2, True),
+}
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(kind,))
+    with jax.set_mesh(mesh):
+        assert places() == before
+        sharded = jax.device_put(jnp.ones(8), jax.NamedSharding(mesh, jax.P("i")))
+        assert af.convert(sharded, "jax", copy=True).sharding == sharded.sharding
+        y = jax.jit(lambda a, b: a + b)(sharded, af.convert(x, "jax"))
+        assert af.convert(y, "numpy").tolist() == (1 + x).tolist()
+    assert places() == before
+with jax.default_device(jax.devices()[3]):
+    moved = places()
+    with jax.set_mesh(mesh):
+        assert places() == moved
+assert {ids[0] for device, ids, _ in moved if device in (None, "default")} == {3}
+assert not any(committed for device, _, committed in moved if device in (None, "default"))
+assert places() == before
+
+# Like an array that is committed, or is not.
+for like, ids, committed in (
+    (jnp.ones(3), [0], False),
+    (jax.device_put(jnp.ones(3), jax.devices()[0]), [0], True),
+    (jax.device_put(jnp.ones(3), jax.devices()[1]), [1], True),
+):
+    for value in (x, torch.tensor(x), jax.device_put(x, jax.devices()[2])):
+        for _ in range(4):
+            y = af.convert([value], like=like)[0]
+            assert [d.id for d in y.devices()] == ids
+            if not isinstance(value, jax.Array):
+                assert y.committed is committed, (like, value)
+    answer = af.agnostic("numpy")(lambda v: v + 1)(like)
+    assert [d.id for d in answer.devices()] == ids and answer.committed is committed
+"""
+
+
+def test_a_mesh_that_is_set_changes_nothing(run_python):
+    run_python(MESH, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})

@@ -226,7 +226,7 @@ class Pair:
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        elsewhere = device_kind(there) != "cpu" and self.options.device is not None
+        elsewhere = device_kind(there) != "cpu" and device is not None
         return _Direct(
             converter,
             self.options._replace(device=device),
@@ -596,7 +596,7 @@ class Pair:
         """Within one library: the array itself if it is on the device that was asked for."""
         there, device = resolve_device(self.target, self.options.device, "cpu")
         names: dict[str, Any] = {"convert": self.one, "there": there}
-        if isinstance(device, str):
+        if device is None or isinstance(device, str):
             names["device_of"] = self.source.device_of
             return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
         names |= {"is_on": self.target.is_on, "there": device}

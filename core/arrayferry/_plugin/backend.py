@@ -147,7 +147,9 @@ class Backend(Origin):
     def place_of(self, x: Any) -> Any:
         """Return what to pass as a device to put another array where `x` is, for `like`.
 
-        It is the name of its device, unless a name does not say enough, as for an array in shards.
+        It is the name of its device, unless a name does not say enough, as for an array in shards. It is
+        "default" for an array that is where the library puts arrays by itself, if that tells them from those that
+        were put there by name.
         """
         return self.device_of(x)
 

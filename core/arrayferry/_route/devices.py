@@ -14,6 +14,7 @@ from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
 
 __all__ = [
+    "DEFAULT",
     "device_if_known",
     "device_kind",
     "device_of",
@@ -21,6 +22,9 @@ __all__ = [
     "resolve_device",
     "spell_device",
 ]
+
+DEFAULT = "default"
+"""Stands for the device that a library chooses by itself."""
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -74,7 +78,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     """Choose the device of the result.
 
     An array on an accelerator stays there, if the target can. One in host memory goes to where the target
-    puts such arrays by itself.
+    puts such arrays by itself, and with `DEFAULT` every array does.
 
     Args:
         target: the backend of the result.
@@ -87,6 +91,8 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     Raises:
         DeviceError: the target has no such device on this machine.
     """
+    if device == DEFAULT and isinstance(device, str):
+        return _default(target), None
     if device is None:
         kind = device_kind(source_device)
         if kind in ("cpu", ""):

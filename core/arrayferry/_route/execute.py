@@ -119,7 +119,7 @@ class Executor:
                 f"memory on {here} cannot be shared with {there}",
                 remedy="Pass copy=None to let it be moved.",
             )
-        moved = _duplicate(backend, x, device)
+        moved = _duplicate(backend, x, there if device is None else device)
         _check_device(moved, backend, there)
         return moved
 

@@ -1,0 +1,406 @@
+"""What `agnostic` does for methods, coroutines, generators, and callers that pass numbers and shards."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import inspect
+from collections import OrderedDict
+from enum import Enum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+X = np.arange(3, dtype=np.float32)
+
+
+def is_numpy(*values):
+    return all(type(value) is np.ndarray for value in values)
+
+
+# The caller's library.
+
+
+@pytest.mark.parametrize("number", [np.float32(2), np.int64(2), np.bool_(True)])
+def test_a_number_of_numpy_does_not_decide_the_library(number):
+    @af.agnostic("numpy")
+    def scale(factor, x):
+        assert is_numpy(x) or type(x) is float
+        return factor * x
+
+    for x in (torch.tensor(X), jnp.asarray(X)):
+        assert type(scale(number, x)) is type(x)
+        assert type(scale(number, x=x)) is type(x)
+        assert type(scale([number], {"x": x}["x"])) is type(x)
+        assert type(af.convert(X, like=[number, x])) is type(x)
+        assert af.first_array({"n": number, "x": x})[0] is x
+    assert af.first_array([number])[0] is number
+    assert isinstance(scale(number, 3.0), (np.generic, np.ndarray))
+    found = af.agnostic("torch")(lambda x: x * 2)(number)
+    assert isinstance(found, np.ndarray)
+
+
+# Functions whose results come later.
+
+
+def later(library="numpy"):
+    @af.agnostic(library)
+    async def coroutine(x, k=1):
+        assert is_numpy(x)
+        await asyncio.sleep(0)
+        return {"y": x * k}
+
+    @af.agnostic(library)
+    def generator(x, k=1):
+        assert is_numpy(x)
+        while x[0] < 3:
+            sent = yield x * k
+            if sent is not None:
+                assert is_numpy(sent)
+                x = x + sent
+            x = x + 1
+        return x
+
+    @af.agnostic(library)
+    async def stream(x, k=1):
+        assert is_numpy(x)
+        for _ in range(3):
+            sent = yield x * k
+            if sent is not None:
+                assert is_numpy(sent)
+                x = x + sent
+
+    return coroutine, generator, stream
+
+
+@pytest.mark.parametrize("make", [lambda: torch.tensor(X), lambda: jnp.asarray(X)])
+def test_coroutines(make):
+    x = make()
+    coroutine = later()[0]
+    assert inspect.iscoroutinefunction(coroutine)
+    for call in (coroutine(x), coroutine(x, k=2), coroutine(x=x)):
+        assert type(asyncio.run(call)["y"]) is type(x)
+
+    async def several():
+        return await asyncio.gather(*(coroutine(x, k=k) for k in range(3)))
+
+    assert [found["y"].tolist() for found in asyncio.run(several())] == [
+        [0, 0, 0],
+        [0, 1, 2],
+        [0, 2, 4],
+    ]
+
+    @af.agnostic("numpy")
+    async def failing(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(failing(x))
+
+
+@pytest.mark.parametrize("make", [lambda: torch.tensor(X), lambda: jnp.asarray(X)])
+def test_generators(make):
+    x = make()
+    generator = later()[1]
+    assert inspect.isgeneratorfunction(generator)
+    found = list(generator(x))
+    assert [type(y) for y in found] == [type(x)] * 3
+    assert [y.tolist() for y in found] == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    running = generator(x, k=2)
+    next(running)
+    assert running.send(make()).tolist() == [2, 6, 10]
+
+    def outer():
+        return (yield from generator(x))
+
+    running = outer()
+    assert len([next(running) for _ in range(3)]) == 3
+    with pytest.raises(StopIteration) as stopped:
+        next(running)
+    assert type(stopped.value.value) is type(x)
+
+    closed = []
+
+    @af.agnostic("numpy")
+    def careful(x):
+        while True:
+            try:
+                yield x
+            except KeyError:
+                yield x * 2
+            finally:
+                closed.append(1)
+
+    running = careful(x)
+    next(running)
+    assert type(running.throw(KeyError())) is type(x)
+    running.close()
+    assert closed
+
+
+def test_asynchronous_generators():
+    x = torch.tensor(X)
+    stream = later()[2]
+    assert inspect.isasyncgenfunction(stream)
+
+    async def run():
+        found = [y async for y in stream(x)]
+        running = stream(x)
+        await anext(running)
+        found.append(await running.asend(torch.ones(3)))
+        await running.aclose()
+        running = stream(x)
+        await anext(running)
+        with pytest.raises(KeyError):
+            await running.athrow(KeyError("mine"))
+        return found
+
+    found = asyncio.run(run())
+    assert all(map(torch.is_tensor, found))
+    assert found[-1].tolist() == [1, 2, 3]
+
+
+def test_what_returns_a_generator_or_a_coroutine():
+    coroutine, generator, stream = (each.__wrapped__ for each in later())
+    x = torch.tensor(X)
+    for make in (lambda f: lambda *a: f(*a), lambda f: functools.partial(f, k=2)):
+        wrapped = [af.agnostic("numpy")(make(f)) for f in (coroutine, generator, stream)]
+        assert torch.is_tensor(asyncio.run(wrapped[0](x))["y"])
+        assert all(map(torch.is_tensor, wrapped[1](x)))
+
+        async def run(stream=wrapped[2]):
+            return [y async for y in stream(x)]
+
+        assert all(map(torch.is_tensor, asyncio.run(run())))
+
+
+def test_gradients_do_not_cross_later():
+    for function in (each.__wrapped__ for each in later()):
+        with pytest.raises(af.OptionError, match=r"differentiable=True, but .* is an? "):
+            af.agnostic("jax", differentiable=True)(function)
+
+
+# Methods.
+
+
+def methods(decorate):
+    class Counting:
+        def count(self, x):
+            self.calls += 1
+            self.seen = self.x
+            return x * 2
+
+        count = decorate(count)
+
+        @decorate
+        def other_name(this, x):
+            this.calls += 1
+            this.seen = this.x
+            return x * 2
+
+        @staticmethod
+        @decorate
+        def static(own, x):
+            assert is_numpy(x)
+            assert not dataclasses.is_dataclass(own) or is_numpy(own.x)
+            return x * 2
+
+        @classmethod
+        @decorate
+        def of_class(cls, x):
+            assert isinstance(cls, type)
+            return x * 2
+
+    return Counting
+
+
+def outside(self, x):
+    self.calls += 1
+    self.seen = self.x
+    return x * 2
+
+
+def _with_x(cls):
+    def unflatten(_, children):
+        new = cls()
+        (new.x,) = children
+        return new
+
+    return unflatten
+
+
+@pytest.mark.parametrize("container", ["dataclass", "dict", "list", "plain", "pytree"])
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_the_object_of_a_method_is_itself(container, library):
+    options = {"differentiable": True} if library == "jax" else {}
+    decorate = af.agnostic(library, **options)
+    base = methods(decorate if library == "numpy" else lambda f: decorate(f))
+    bases = {"dict": (base, dict), "list": (base, list)}.get(container, (base,))
+    cls = type("Own", bases, {"outside": decorate(outside), "__annotations__": {"x": Any}})
+    if container == "dataclass":
+        cls = dataclasses.dataclass(cls)
+        own = cls(torch.tensor(X))
+    else:
+        own = cls()
+        own.x = torch.tensor(X)
+    if container == "pytree":
+        jax.tree_util.register_pytree_node(cls, lambda own: ((own.x,), None), _with_x(cls))
+    own.calls = 0
+    kept = own.x
+    for method in (own.count, own.other_name, own.outside):
+        before = own.calls
+        for _ in range(3):
+            own.seen = None
+            for y in (method(torch.ones(3)), method(x=torch.ones(3))):
+                assert torch.is_tensor(y)
+                assert y.tolist() == [2, 2, 2]
+            assert own.seen is own.x is kept
+        assert own.calls == before + 6
+    assert torch.is_tensor(own.of_class(torch.ones(3)))
+    if library == "numpy":
+        assert torch.is_tensor(own.static(own, torch.ones(3)))
+        assert torch.is_tensor(own.static(torch.ones(3), x=torch.ones(3)))
+
+
+def test_methods_of_named_tuples_and_their_gradients():
+    class Layer(NamedTuple):
+        w: Any
+
+        @af.agnostic("jax", differentiable=True)
+        def apply(self, x):
+            return (jnp.asarray(self.w.detach().numpy()) * x).sum()
+
+    x = torch.ones(3, requires_grad=True)
+    Layer(torch.tensor(X)).apply(x).backward()
+    assert x.grad.tolist() == X.tolist()
+
+
+def test_result_like_gets_the_object_too():
+    @dataclasses.dataclass
+    class Sorter:
+        x: Any
+
+        @af.agnostic("numpy", result_like=lambda self, x: (self.x, x))
+        def both(self, x):
+            return np.asarray(self.x), np.sort(x)
+
+    a, b = jax.jit(lambda x: Sorter(X).both(x))(jnp.asarray([3.0, 1.0]))
+    assert (a.tolist(), b.tolist()) == (X.tolist(), [1, 3])
+
+
+# Shards.
+
+SHARDS = """
+import jax, numpy as np, jax.numpy as jnp, arrayferry as af
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",))
+x = jax.device_put(jnp.ones((8, 2)), NamedSharding(mesh, P("i")))
+
+@af.agnostic("numpy")
+def parts(x):
+    return {"all": x * 2, "sum": x.sum(), "turned": x.T, "three": x[:3], "rows": x[:4, 0], "none": x[:0]}
+
+for _ in range(4):
+    found = parts(x)
+    for name, y in found.items():
+        assert y.devices() == x.devices() and y.committed, (name, y.sharding)
+        assert np.array_equal(y, parts.__wrapped__(np.ones((8, 2)))[name])
+    assert found["all"].sharding.is_equivalent_to(x.sharding, 2)
+    assert found["rows"].sharding.shard_shape((4,)) == (1,)
+    for name in ("sum", "turned", "three"):
+        assert found[name].is_fully_replicated, name
+    made = af.convert(np.ones(3), like=x)
+    assert made.is_fully_replicated and made.devices() == x.devices()
+    assert jax.jit(lambda a, b: a.sum() + b)(x, found["sum"]) == 32
+"""
+
+
+def test_results_that_do_not_fit_the_shards_of_the_caller(run_python):
+    run_python(SHARDS, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
+# torch.compile.
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("keyword", [False, True])
+def test_inside_torch_compile(keyword):
+    calls = []
+
+    @af.agnostic("numpy")
+    def sort(x):
+        calls.append(type(x))
+        return np.sort(x)
+
+    def whole(x):
+        return (sort(x=x * 2) if keyword else sort(x * 2)) + 1
+
+    compiled = torch.compile(whole, backend="eager")
+    for size in (2, 3, 4, 5):
+        x = torch.arange(size, dtype=torch.float32).flip(0)
+        assert compiled(x).tolist() == [2 * n + 1 for n in range(size)]
+    assert set(calls) == {np.ndarray}
+
+
+# What a function returns where that is said before.
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@pytest.mark.parametrize(
+    ("example", "returned", "words"),
+    [
+        (
+            {"t": None, "x": X},
+            {"t": "text", "x": X},
+            r"returned 'text', where result_like says None",
+        ),
+        ({"t": [None], "x": X}, {"t": ["text"], "x": X}, r"at result\['t'\]\[0\]"),
+        ({"t": Colour.RED, "x": X}, {"t": Colour.BLUE, "x": X}, "returned <Colour>"),
+        ([X, X], (X, X), "structure <Layout tuple"),
+        ((X, X), [X, X], "structure <Layout list"),
+        ((X, X), Point(X, X), "structure <Layout Point"),
+        ({"a": X}, OrderedDict(a=X), "structure <Layout OrderedDict"),
+        ({1: X}, {"1": X}, "structure"),
+        ({1: X}, {1.0: X}, "structure"),
+        ({"k" * 90 + "a": X}, {"k" * 90 + "b": X}, "structure"),
+        ([[X]], [{"x": X}], "structure"),
+    ],
+)
+def test_texts_and_kinds_of_containers_are_compared(example, returned, words, capfd):
+    function = af.agnostic("numpy", result_like=example)(lambda x: returned)
+    expected = jax.errors.JaxRuntimeError
+    with pytest.raises(expected, match=words):
+        jax.block_until_ready(
+            jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])(X)
+        )
+    capfd.readouterr()
+
+
+def test_long_keys_in_another_order_keep_their_arrays():
+    first, second = "k" * 90 + "a", "k" * 90 + "b"
+    function = af.agnostic("numpy", result_like={first: X, second: X, "t": None})(
+        lambda x: {"t": None, second: x * 2, first: x}
+    )
+    found = jax.jit(lambda x: function(x)[first])(X)
+    assert found.tolist() == X.tolist()
+    inner = af.agnostic("numpy", result_like=[{"a": X, "b": {"c": X, "d": X}}])(
+        lambda x: [{"b": {"d": x * 3, "c": x * 2}, "a": x}]
+    )
+    a, c, d = jax.jit(lambda x: jax.tree.leaves(inner(x)))(X)
+    assert (a[1], c[1], d[1]) == (1, 2, 3)
