@@ -359,6 +359,43 @@ def test_a_direct_converter_that_returns_something_else_is_not_used(register, me
         assert conversion(Box(X)).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("method", ["convert", "bind"])
+@pytest.mark.parametrize("what", ["None", "a list", "a tensor", "its argument", "shared"])
+def test_a_wrong_converter_that_is_one_step_of_several_is_not_used(register, method, what):
+    """It is asked once, and told, as one that is the whole way is."""
+    calls = []
+    wrong = {
+        **WRONG,
+        "a tensor": lambda x: torch.zeros(3),
+        "shared": lambda x: x.values,  # though a copy is asked for
+    }[what]
+
+    def counted(x, copy=None):
+        calls.append(copy)
+        return wrong(x)
+
+    class ToNumpy(af.Converter):
+        source, target, cost, types = "boxes", "numpy", "share", ("boxlib.Box",)
+
+        def convert(self, x, device=None, copy=None):
+            return counted(x, copy)
+
+    if method == "bind":
+        ToNumpy.bind = lambda self, options: counted
+    register(type("Sharing", (BoxBackend,), {"to_numpy_shares": True})())
+    register(ToNumpy())
+    conversion = af.converter("dask", copy=True if what == "shared" else None)
+    assert len(af.route("boxes", "dask").steps) == 2
+    message = "ignores copy=True" if what == "shared" else "which is no array of the target"
+    with pytest.warns(af.PluginWarning, match=rf"boxes -> numpy> .*{message}, so it is not used"):
+        first = conversion({"a": Box(X)})["a"]
+    count = len(calls)
+    assert count == 1
+    found = [first, *(conversion({"a": Box(X)})["a"] for _ in range(4)), conversion(Box(X))]
+    assert [x.compute().tolist() for x in found] == [[0, 1, 2]] * 6
+    assert len(calls) == count
+
+
 @pytest.mark.parametrize("method", ["convert", "bind", "bind_many", "inline"])
 def test_a_direct_converter_that_is_right_first(register, method):
     """Code that was written while it was right does not use it any more."""

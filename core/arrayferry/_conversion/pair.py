@@ -6,7 +6,6 @@ It knows the direct way, if there is one, and falls back to executing a route.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from arrayferry._errors import (
     ArrayFerryError,
     ConversionError,
     CopyRequiredError,
-    PluginWarning,
     UnsupportedDtypeError,
     describe_error,
 )
@@ -22,12 +20,12 @@ from arrayferry._observers import active, note, open_call
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array
-from arrayferry._plugin.converter import Converter, Inline
+from arrayferry._plugin.converter import Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._registry.discovery import is_built_in
-from arrayferry._route.devices import device_if_known, device_kind, resolve_device
-from arrayferry._route.memory import share_memory
+from arrayferry._route.devices import device_kind, resolve_device
+from arrayferry._route.direct import Direct
 from arrayferry._route.route import describe_route
 from arrayferry._route.sparse import check_sparse
 from arrayferry._route.via_numpy import PASS_COPY
@@ -40,8 +38,6 @@ __all__ = ["Pair", "Ways"]
 
 _KEPT: Any = object()
 """Stands for the values of an array that is kept as it is."""
-MAX_TYPES = 64
-"""Types of arrays of which it is known whether a direct converter takes them."""
 
 
 class Ways:
@@ -52,121 +48,6 @@ class Ways:
     def __init__(self, one: Inline, many: Callable[[list[Any]], list[Any]] | None = None) -> None:
         self.one = one
         self.many = many
-
-
-class _WrongResultError(Exception):
-    """A direct converter returned something else than an array of the target."""
-
-
-class _Direct:
-    """A direct converter, bound to the options.
-
-    Args:
-        converter: the converter.
-        options: the options.
-        there: the device on which results must be, None if that need not be checked.
-        is_result: tells whether an object is an array of the target.
-        forget: called when the converter is not used any more.
-
-    Attributes:
-        converter: as given.
-        there: as given.
-        trusted: whether it is a built-in one, whose results are not checked.
-        wrong: whether it is not used any more.
-        one: converts one array, None if the converter does not support these options.
-        many: converts several, if there is a function for that.
-        inline: expressions that convert one array, if there are any.
-    """
-
-    def __init__(
-        self,
-        converter: Converter,
-        options: Options,
-        there: str | None,
-        is_result: Callable[[Any], bool],
-        forget: Callable[[], None],
-    ) -> None:
-        self.converter = converter
-        self.there = there
-        self.trusted = is_built_in(converter)
-        self.wrong = False
-        self.one = _bound(converter, "bind", options)
-        self.many = _bound(converter, "bind_many", options) if self.one is not None else None
-        self.inline = _bound(converter, "inline", options)
-        self._is_result = is_result
-        self._forget = forget
-        self._right: set[type] = set()
-        self._taken: dict[type, bool] = {}
-        if not self.trusted:
-            self._check_results()
-
-    def _check_results(self) -> None:
-        """Check what the converter returns, in whatever way it is called."""
-        one, many, inline, checked = self.one, self.many, self.inline, self._checked
-        if one is not None:
-            self.one = lambda x: checked(one(x))
-        if many is not None:
-            self.many = lambda xs: [checked(y) for y in many(xs)]
-        if inline is not None:
-            result = f"{{checked}}({inline.result})"
-            self.inline = Inline(inline.test, result, {**inline.names, "checked": checked})
-
-    def _checked(self, y: Any) -> Any:
-        cls = type(y)
-        if cls in self._right or y is NotImplemented:
-            return y
-        if not self._is_result(y):
-            self.give_up(f"returned {describe_array(y)}, which is no array of the target")
-            raise _WrongResultError
-        if len(self._right) < MAX_TYPES:
-            self._right.add(cls)
-        return y
-
-    def give_up(self, why: str) -> None:
-        """Use it no more."""
-        if not self.wrong:
-            self.wrong = True
-            self._forget()
-            _warn(self.converter, f"{why}, so it is not used")
-
-    def takes(self, cls: type) -> bool:
-        """Tell whether it converts arrays of exactly this type."""
-        if self.wrong:
-            return False
-        taken = self._taken.get(cls)
-        if taken is None:
-            if len(self._taken) >= MAX_TYPES:
-                self._taken.clear()
-            taken = self._taken[cls] = self.one is not None and self._asked(cls)
-        return taken
-
-    def _asked(self, cls: type) -> bool:
-        try:
-            return bool(self.converter.takes(cls))
-        except Exception as error:
-            _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
-            return False
-
-
-def _bound(converter: Converter, method: str, options: Options) -> Any:
-    """Bind a converter to options by one of its methods. What fails is not used."""
-    try:
-        found = getattr(converter, method)(options)
-        if method == "inline" and found is not None:
-            names = {name: name for name in ("x", "y", *dict(found.names))}
-            compile(found.test.format(**names) or "True", "<test>", "eval")
-            compile(found.result.format(**names), "<result>", "eval")
-    except MemoryError:
-        raise
-    except Exception as error:
-        _warn(converter, f"failed in {method}() ({describe_error(error)}), so it is not used")
-        return None
-    return found
-
-
-def _warn(converter: Converter, what: str) -> None:
-    place = type(converter).__module__
-    warnings.warn(f"{converter!r} ({place}) {what}", PluginWarning, stacklevel=2)
 
 
 class Pair:
@@ -215,7 +96,7 @@ class Pair:
 
         return Executor(self.catalog, self.source, self.target, self.options)
 
-    def _find_direct(self) -> _Direct | None:
+    def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
         if self._same:
             return None
@@ -227,8 +108,10 @@ class Pair:
         if converter is None:
             return None
         elsewhere = device_kind(there) != "cpu" and device is not None
-        return _Direct(
+        return Direct(
             converter,
+            self.source,
+            self.target,
             self.options._replace(device=device),
             there if elsewhere else None,
             self._is_of_target,
@@ -237,27 +120,12 @@ class Pair:
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
-        direct: Any = self._direct
-        if direct is not None and direct.takes(type(x)):
-            try:
-                y = direct.one(x)
-            except Exception as error:
-                self._set_aside(error)
-                y = NotImplemented
-            if y is not NotImplemented and self._follows_options(x, y):
+        direct = self._direct
+        if direct is not None:
+            y = direct.convert(x)
+            if y is not NotImplemented:
                 return y
         return self.fallback(x)
-
-    def _follows_options(self, x: Any, y: Any) -> bool:
-        """Check that a direct converter did copy, and put the array on a GPU, if that was asked for."""
-        direct: Any = self._direct
-        if direct.there is not None and device_if_known(self.target, y) != direct.there:
-            direct.give_up(f"does not put arrays on {direct.there}")
-            return False
-        if not self.options.copy or not share_memory(x, self.source, y, self.target):
-            return True
-        direct.give_up("ignores copy=True")
-        return False
 
     def many(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
         """Convert several arrays, in one call if possible.
@@ -268,29 +136,13 @@ class Pair:
         """
         if self.lazy:
             return self._computed(xs, path_of)
-        found = self._directly(xs)
+        found = None if self._direct is None else self._direct.convert_many(xs)
         if found is None:
             return [self._located(self.one, x, index, path_of) for index, x in enumerate(xs)]
         for index, y in enumerate(found):
             if y is NotImplemented:
                 found[index] = self._located(self.fallback, xs[index], index, path_of)
         return found
-
-    def _directly(self, xs: list[Any]) -> list[Any] | None:
-        direct = self._direct
-        if direct is None or direct.many is None or not all(map(direct.takes, set(map(type, xs)))):
-            return None
-        try:
-            ys = list(direct.many(xs))
-        except Exception as error:
-            self._set_aside(error)
-            return None
-        if len(ys) != len(xs):
-            return None
-        for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._follows_options(x, y):
-                return None
-        return ys
 
     def _computed(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
         """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call."""
@@ -454,7 +306,8 @@ class Pair:
         except (ArrayFerryError, DeprecationWarning):  # a warning that the user has made an error
             raise
         except Exception as error:
-            self._raise_out_of_memory(error)
+            if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
+                raise
             raise ConversionError(
                 f"{describe_array(x)} could not be converted ({describe_error(error)})"
             ) from error
@@ -506,18 +359,6 @@ class Pair:
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
-    def _raise_out_of_memory(self, error: Exception) -> None:
-        if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
-            raise error
-
-    def _set_aside(self, error: Exception) -> None:
-        """Go on without a direct converter that raised an error, unless memory ran out."""
-        self._raise_out_of_memory(error)
-        if active and open_call.call is not None:
-            direct: Any = self._direct
-            open_call.call.raised = direct
-            note(self.source.name, self.target.name, direct.converter, "failed", error=error)
-
     def _note_declined(self, x: Any) -> None:
         """Note that the direct converter does not handle an array, for those who watch."""
         direct, call = self._direct, open_call.call
@@ -550,7 +391,7 @@ class Pair:
         if self.lazy:  # computing takes longer than anything that code could save
             return None
         direct = self._direct
-        if direct is not None and self._is_checked():
+        if direct is not None and direct.is_checked:
             sturdy = True
         if direct is None or not direct.takes(cls):
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
@@ -559,33 +400,25 @@ class Pair:
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()}), many)
         return Ways(direct.inline or _inline_call(direct.one), direct.many)
 
-    def _is_checked(self) -> bool:
-        """Tell whether each result is checked: on a GPU that was named, and for `copy=True` of a plugin."""
-        direct = self._direct
-        if direct is None:
-            return False
-        return direct.there is not None or (bool(self.options.copy) and not direct.trusted)
-
     def _sturdy(self) -> Callable[[Any], Any]:
         """Return `one` for arrays of a type that the direct converter takes."""
-        if self._is_checked():
-            return self.one
         direct: Any = self._direct
+        if direct.is_checked:
+            return self.one
         convert, fallback = direct.one, self.fallback
 
         def sturdy(x: Any) -> Any:
             try:
                 y = convert(x)
             except Exception as error:
-                self._set_aside(error)
-                y = NotImplemented
+                y = direct.set_aside(error)
             return fallback(x) if y is NotImplemented else y
 
         return sturdy
 
     def _all(self, xs: list[Any]) -> list[Any]:
         """Convert several arrays without their places in a tree."""
-        found = self._directly(xs)
+        found = None if self._direct is None else self._direct.convert_many(xs)
         if found is None:
             return list(map(self.one, xs))
         return [

@@ -20,13 +20,14 @@ from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend
+from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._registry.discovery import is_built_in
 
 from .devices import device_of, resolve_device
+from .direct import Direct
 from .dtypes import narrow_on_device, target_dtype
-from .memory import addresses, share_memory, unsafe_to_share
+from .memory import addresses, unsafe_to_share
 from .queued import keep_until, release
 from .route import HOST, Route, Step, find_route
 from .via_numpy import PASS_COPY, Held, from_host, to_host
@@ -49,6 +50,33 @@ class Executor:
         self.source = source
         self.target = target
         self.options = options
+        self._directs: dict[Any, Direct] = {}
+        self._wrong: frozenset[object] = frozenset()
+
+    def direct(
+        self, converter: Converter, before: Origin, after: Backend, device: Any, copy: bool | None
+    ) -> Direct:
+        """Return a direct converter as it is used in a step, the same for the same step."""
+        key = converter, device, copy
+        found = self._directs.get(key)
+        if found is None:
+            there = None
+            if device is not None and converter.target_device != "cpu":
+                there = resolve_device(after, device, "")[0]
+            found = self._directs[key] = Direct(
+                converter,
+                before,
+                after,
+                self.options._replace(device=device, copy=copy),
+                there,
+                lambda y: self.catalog.kind(y).is_array_of(after),
+                lambda: self._drop(converter),
+            )
+        return found
+
+    def _drop(self, converter: Converter) -> None:
+        """Look for routes without a converter that is wrong."""
+        self._wrong |= {converter}
 
     def run(self, x: Any, *, without: frozenset[object] = frozenset(), values: Any = None) -> Any:
         """Convert one array.
@@ -74,7 +102,7 @@ class Executor:
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         while True:
-            route = find_route(self.catalog, source, here, target, there, without)
+            route = find_route(self.catalog, source, here, target, there, without | self._wrong)
             run = _Run(self, route, x, here, there, device, values)
             try:
                 return run.result()
@@ -261,11 +289,11 @@ class _Run:
         device: Any,
         values: Any,
     ) -> None:
+        self.executor = executor
         self.source = executor.source
         self.target = executor.target
         self.options = executor.options
         self.known = executor.catalog.backends
-        self.kind_of = executor.catalog.kind
         self.route = route
         self.x = x
         self.here = here
@@ -326,17 +354,9 @@ class _Run:
             copy = None
         elif step.cost == "copy" and converter.cost == "share":
             copy = True
-        if not converter.takes(type(held.value)):
-            raise _NotHandledError(converter)
-        try:
-            value = converter.convert(held.value, device, copy)
-        except Exception as error:
-            if self.source.is_out_of_memory(error) or after.is_out_of_memory(error):
-                raise
-            value = NotImplemented
-        if value is NotImplemented or (copy and share_memory(held.value, before, value, after)):
-            raise _NotHandledError(converter)
-        if not is_built_in(converter) and not self.kind_of(value).is_array_of(after):
+        direct = self.executor.direct(converter, before, after, device, copy)
+        value = direct.convert(held.value)
+        if value is NotImplemented:
             raise _NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
 

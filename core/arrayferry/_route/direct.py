@@ -1,0 +1,205 @@
+"""`Direct`: a direct converter as it is used under given options, whether it is the whole route or a step of one.
+
+A converter that raises or returns `NotImplemented` leaves an array to other ways. One that is seen to be wrong is
+not used any more, with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from arrayferry._errors import PluginWarning, describe_error
+from arrayferry._observers import active, note, open_call
+from arrayferry._options import Options
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import describe_array
+from arrayferry._plugin.converter import Converter, Inline
+from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import is_built_in
+
+from .devices import device_if_known
+from .memory import share_memory
+
+__all__ = ["Direct"]
+
+MAX_TYPES = 64
+"""Types of arrays of which it is known whether a converter takes them."""
+
+
+class _WrongResultError(Exception):
+    """A converter returned something else than an array of the target."""
+
+
+class Direct:
+    """A direct converter, bound to options.
+
+    Args:
+        converter: the converter.
+        source: what it takes arrays of.
+        target: the backend whose arrays it returns.
+        options: the options.
+        there: the device on which results must be, None if that need not be checked.
+        is_result: tells whether an object is an array of the target.
+        forget: called when the converter is not used any more.
+
+    Attributes:
+        converter: as given.
+        there: as given.
+        trusted: whether it is a built-in one, whose results are not checked.
+        wrong: whether it is not used any more.
+        one: converts one array, None if the converter does not support these options.
+        many: converts several, if there is a function for that.
+        inline: expressions that convert one array, if there are any.
+    """
+
+    def __init__(
+        self,
+        converter: Converter,
+        source: Origin,
+        target: Backend,
+        options: Options,
+        there: str | None,
+        is_result: Callable[[Any], bool],
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.converter = converter
+        self.there = there
+        self.trusted = is_built_in(converter)
+        self.wrong = False
+        self.one = _bound(converter, "bind", options)
+        self.many = _bound(converter, "bind_many", options) if self.one is not None else None
+        self.inline = _bound(converter, "inline", options)
+        self._source = source
+        self._target = target
+        self._copies = bool(options.copy)
+        self._is_result = is_result
+        self._forget = forget
+        self._right: set[type] = set()
+        self._taken: dict[type, bool] = {}
+        if not self.trusted:
+            self._check_results()
+
+    def _check_results(self) -> None:
+        """Check what the converter returns, in whatever way it is called."""
+        one, many, inline, checked = self.one, self.many, self.inline, self._checked
+        if one is not None:
+            self.one = lambda x: checked(one(x))
+        if many is not None:
+            self.many = lambda xs: [checked(y) for y in many(xs)]
+        if inline is not None:
+            result = f"{{checked}}({inline.result})"
+            self.inline = Inline(inline.test, result, {**inline.names, "checked": checked})
+
+    def _checked(self, y: Any) -> Any:
+        cls = type(y)
+        if cls in self._right or y is NotImplemented:
+            return y
+        if not self._is_result(y):
+            self._give_up(f"returned {describe_array(y)}, which is no array of the target")
+            raise _WrongResultError
+        if len(self._right) < MAX_TYPES:
+            self._right.add(cls)
+        return y
+
+    def _give_up(self, why: str) -> None:
+        """Use it no more."""
+        if not self.wrong:
+            self.wrong = True
+            self._forget()
+            _warn(self.converter, f"{why}, so it is not used")
+
+    def takes(self, cls: type) -> bool:
+        """Tell whether it converts arrays of exactly this type."""
+        if self.wrong:
+            return False
+        taken = self._taken.get(cls)
+        if taken is None:
+            if len(self._taken) >= MAX_TYPES:
+                self._taken.clear()
+            taken = self._taken[cls] = self.one is not None and self._asked(cls)
+        return taken
+
+    def _asked(self, cls: type) -> bool:
+        try:
+            return bool(self.converter.takes(cls))
+        except Exception as error:
+            _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
+            return False
+
+    def convert(self, x: Any) -> Any:
+        """Convert one array; `NotImplemented` if another way must be taken."""
+        if not self.takes(type(x)):
+            return NotImplemented
+        try:
+            y = self.one(x)
+        except Exception as error:
+            return self.set_aside(error)
+        return y if y is NotImplemented or self._follows_options(x, y) else NotImplemented
+
+    def convert_many(self, xs: list[Any]) -> list[Any] | None:
+        """Convert several arrays in one call, with `NotImplemented` for those that must take another way.
+
+        Returns:
+            The results, None if the arrays must be converted one by one.
+        """
+        if self.many is None or not all(map(self.takes, set(map(type, xs)))):
+            return None
+        try:
+            ys = list(self.many(xs))
+        except Exception as error:
+            self.set_aside(error)
+            return None
+        if len(ys) != len(xs):
+            return None
+        for x, y in zip(xs, ys, strict=True):
+            if y is not NotImplemented and not self._follows_options(x, y):
+                return None
+        return ys
+
+    def _follows_options(self, x: Any, y: Any) -> bool:
+        """Check that it did copy, and put the array on a GPU, if that was asked for."""
+        if self.there is not None and device_if_known(self._target, y) != self.there:
+            self._give_up(f"does not put arrays on {self.there}")
+            return False
+        if not self._copies or not share_memory(x, self._source, y, self._target):
+            return True
+        self._give_up("ignores copy=True")
+        return False
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether each result is checked: on a GPU that was named, and for `copy=True` of a plugin."""
+        return self.there is not None or (self._copies and not self.trusted)
+
+    def set_aside(self, error: Exception) -> Any:
+        """Go on without it for an array for which it raised an error, unless memory ran out."""
+        if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
+            raise error
+        if active and open_call.call is not None:
+            open_call.call.raised = self
+            names = self._source.name, self._target.name
+            note(*names, self.converter, "failed", error=error)
+        return NotImplemented
+
+
+def _bound(converter: Converter, method: str, options: Options) -> Any:
+    """Bind a converter to options by one of its methods. What fails is not used."""
+    try:
+        found = getattr(converter, method)(options)
+        if method == "inline" and found is not None:
+            names = {name: name for name in ("x", "y", *dict(found.names))}
+            compile(found.test.format(**names) or "True", "<test>", "eval")
+            compile(found.result.format(**names), "<result>", "eval")
+    except MemoryError:
+        raise
+    except Exception as error:
+        _warn(converter, f"failed in {method}() ({describe_error(error)}), so it is not used")
+        return None
+    return found
+
+
+def _warn(converter: Converter, what: str) -> None:
+    place = type(converter).__module__
+    warnings.warn(f"{converter!r} ({place}) {what}", PluginWarning, stacklevel=2)
