@@ -99,7 +99,12 @@ class JaxBackend(Backend):
             return jax.tree.map(self.copy, x)
         _refuse_deleted(x)
         with jax.debug_nans(False), jax.debug_infs(False), _without_mesh():
-            y = jnp.array(x, copy=True)
+            try:
+                y = jnp.array(x, copy=True)
+            except ValueError:  # it has left a mesh, and its type still names that
+                import numpy as np
+
+                y = jax.device_put(_private(np.asarray(x)), x.sharding)
         if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
             y = jax.device_put(y, x.sharding)  # what is empty, or in memory of the host
         return y

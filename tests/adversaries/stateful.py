@@ -6,19 +6,26 @@ The values are trees of arrays of several libraries. From call to call a leaf ch
 layout, library, gradient or writability, a container changes its type, length or keys, or two places come to
 hold one object. The oracle does not use arrayferry: it reads values by each library's own calls, and checks
 types, dtypes, values, identity of containers, that the input is unchanged, and that memory is not shared
-where it must not be.
+where it must not be. With `--surroundings`, traces, meshes, default devices, 64-bit numbers and the checks of JAX
+are switched on and off in between, and devices are checked too.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
+import os
 import random
+import sys
 import time
 import warnings
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+if "jax" not in sys.modules:
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 import jax
 import jax.numpy as jnp
@@ -274,13 +281,37 @@ class Oracle:
         expected = values_of(x)
         assert isinstance(y, (TARGETS[self.target], np.generic)), f"{path}: {type(y)}"
         dtype = dtype_of(x)
-        dtype = NARROWED.get(dtype, dtype) if self.target == "jax" else dtype
+        if self.target == "jax" and not (jax.config.jax_enable_x64 or isinstance(x, jax.Array)):
+            dtype = NARROWED.get(dtype, dtype)
+        self.check_device(x, y, path)
         assert dtype_of(y) == dtype, f"{path}: {dtype_of(y)}, not {dtype}"
         result = values_of(y)
         assert result.shape == expected.shape, f"{path}: {result.shape}"
         assert np.array_equal(result.astype(complex), expected.astype(complex)), path
         self.pairs.append((x, y, expected))
         return True
+
+    def check_device(self, x: Any, y: Any, path: str) -> None:
+        device = self.options.get("device")
+        if self.target != "jax" or (device is None and isinstance(x, jax.Array)):
+            return
+        expected = {"cpu:1": 1, "cpu": 0}.get(device)
+        if expected is None:
+            expected = (jax.config.jax_default_device or jax.devices()[0]).id
+        assert [d.id for d in y.devices()] == [expected], f"{path}: on {y.devices()}"
+        if y is not x and not isinstance(x, jax.Array):
+            named = device in ("cpu", "cpu:1")
+            assert y.committed is named, f"{path}: committed is {y.committed}"
+
+    def check_layout(self, value: Any) -> None:
+        """Take a value apart, and put it together around the same leaves."""
+        leaves, layout = af.flatten(value)
+        again = layout.unflatten(leaves)
+        others, same = af.flatten(again)
+        assert len(others) == len(leaves), "flatten: the number of leaves changed"
+        assert all(a is b for a, b in zip(leaves, others, strict=True)), "flatten: other leaves"
+        assert layout == same, f"flatten: {layout} became {same}"
+        assert layout.paths == same.paths, "flatten: other paths"
 
     def check_memory(self) -> None:
         """Write to the results, and check that no input changes that must not."""
@@ -316,28 +347,59 @@ def snapshot(value: Any) -> Any:
     return value if parts is None else [type(value), *map(snapshot, parts)]
 
 
-def one_converter(seed: int, steps: int) -> int:
+def surroundings(rng: random.Random, stack: contextlib.ExitStack) -> list[str]:
+    """Switch on some of what conversions run in. Return what that is."""
+    devices = jax.devices()
+    mesh = jax.make_mesh((len(devices),), ("i",))
+    ways = {
+        "trace": lambda: af.trace(),
+        "mesh": lambda: jax.set_mesh(mesh),
+        "device": lambda: jax.default_device(rng.choice(devices)),
+        "x64": lambda: jax.enable_x64(True),
+        "nans": lambda: jax.debug_nans(True),
+        "infs": lambda: jax.debug_infs(True),
+        "strict": lambda: jax.numpy_dtype_promotion("strict"),
+        "no jit": lambda: jax.disable_jit(),
+    }
+    chosen = [name for name in ways if rng.random() < 0.25]
+    rng.shuffle(chosen)
+    for name in chosen:
+        stack.enter_context(ways[name]())
+    return chosen
+
+
+def one_converter(seed: int, steps: int, *, surrounded: bool = False) -> int:
     """Let one converter meet a series of values. Return how many conversions were made."""
     rng = random.Random(seed)
-    target, options = rng.choice(list(TARGETS)), rng.choice(OPTIONS)
+    several = ({"device": "cpu:1"}, {"device": "default"}) if len(jax.devices()) > 1 else ()
+    target = rng.choice(list(TARGETS))
+    options = rng.choice(OPTIONS + (several if surrounded and target == "jax" else ()))
     conversion = af.converter(target, **options)
     value = tree(rng)
-    for step in range(steps):
-        before = snapshot(value)
-        try:
-            found = conversion(value)
-            oracle = Oracle(target, options)
-            oracle.check(value, found)
-            assert snapshot(value) == before, "the input was changed"
-            oracle.check_memory()
-        except Exception as error:
-            raise AssertionError(
-                f"seed {seed}, step {step}, to {target} with {options}: {type(error).__name__}: {error}\n{value!r}"
-            ) from error
-        if rng.random() < 0.7:
-            value = mutate(rng, value)
-        if rng.random() < 0.02:
-            value = tree(rng)
+    chosen: list[str] = []
+    with contextlib.ExitStack() as outer:
+        stack = outer.enter_context(contextlib.ExitStack())
+        for step in range(steps):
+            if surrounded and rng.random() < 0.3:
+                stack.close()
+                chosen = surroundings(rng, stack)
+            before = snapshot(value)
+            try:
+                found = conversion(value)
+                oracle = Oracle(target, options)
+                oracle.check(value, found)
+                assert snapshot(value) == before, "the input was changed"
+                oracle.check_layout(value)
+                oracle.check_memory()
+            except Exception as error:
+                raise AssertionError(
+                    f"seed {seed}, step {step}, to {target} with {options} in {chosen}: "
+                    f"{type(error).__name__}: {error}\n{value!r}"
+                ) from error
+            if rng.random() < 0.7:
+                value = mutate(rng, value)
+            if rng.random() < 0.02:
+                value = tree(rng)
     return steps
 
 
@@ -347,13 +409,14 @@ def main() -> None:
     parser.add_argument("--conversions", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--surroundings", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     made, seed, failed = 0, arguments.seed * 1_000_000, 0
     began = time.monotonic()
     while made < arguments.conversions:
         try:
-            made += one_converter(seed, arguments.steps)
+            made += one_converter(seed, arguments.steps, surrounded=arguments.surroundings)
         except AssertionError as error:
             failed += 1
             print(error, flush=True)

@@ -248,6 +248,11 @@ def test_what_can_be_written_to_has_a_key_of_its_own():
     assert before == af.flatten((X, settings))[1]
     settings.small[0] = 1
     assert before != af.flatten((X, settings))[1]
+    settings = types.SimpleNamespace(objects=objects("a", None, 1))
+    before = af.flatten((X, settings))[1]
+    assert before == af.flatten((X, settings))[1]
+    settings.objects[2] = 1.0
+    assert before != af.flatten((X, settings))[1]
 
 
 def test_odd_objects_are_equal_to_themselves_or_to_nothing():

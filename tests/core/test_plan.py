@@ -404,3 +404,23 @@ def test_eight_threads_share_one_conversion():
         for thread in threads:
             thread.join()
         assert not errors
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: [X, x], lambda x: [x] * 20])
+@pytest.mark.parametrize("to", ["jax", "torch"])
+def test_code_for_arrays_searches_arrays_of_objects(wrap, to):
+    """Also where it must convert what a direct converter does not, and where what does not fit is kept."""
+    conversion = af.converter(to, unsupported="keep")
+    texts, objects = np.array(["a", "b"]), np.array([None, None], object)
+    objects[1] = X
+    for _ in range(3):
+        for value in (X, texts, X, texts, objects, X.astype(">f4"), objects):
+            for _ in range(4):
+                found = conversion(wrap(value))
+                found = found[-1] if isinstance(found, list) else found
+                if value is objects:
+                    assert af.backend_of(found[1]).name == to
+                elif value is texts:
+                    assert found is texts
+                else:
+                    assert af.backend_of(found).name == to

@@ -41,13 +41,25 @@ _KEPT: Any = object()
 
 
 class Ways:
-    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each."""
+    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each.
 
-    __slots__ = ("many", "one")
+    Attributes:
+        one: as given.
+        many: as given.
+        test: a condition over `{x}` for each array that `many` is called with, "" if there is none.
+    """
 
-    def __init__(self, one: Inline, many: Callable[[list[Any]], list[Any]] | None = None) -> None:
+    __slots__ = ("many", "one", "test")
+
+    def __init__(
+        self,
+        one: Inline,
+        many: Callable[[list[Any]], list[Any]] | None = None,
+        test: str = "",
+    ) -> None:
         self.one = one
         self.many = many
+        self.test = test
 
 
 class Pair:
@@ -397,7 +409,8 @@ class Pair:
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
         if sturdy or direct.converter.target_device != "cpu":
             many = self._together if direct.many is not None else None
-            return Ways(Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()}), many)
+            convert = Inline(no_objects, "{convert}({x})", {"convert": self._sturdy()})
+            return Ways(convert, many, no_objects)
         return Ways(direct.inline or _inline_call(direct.one), direct.many)
 
     def _sturdy(self) -> Callable[[Any], Any]:

@@ -248,6 +248,8 @@ class _Writer:
         self.typed.setdefault(cls, []).append(name)
         ways = self.ways_of(node)
         if ways.many is not None:
+            if ways.test:
+                self.tests.append(ways.test.format(x=name))
             return self.joined(ways.many, name)
         test, result = self.inline(ways.one, name)
         if test:
@@ -327,6 +329,9 @@ class _Writer:
         held = self.type_name(kind)
         if ways.many is not None:
             self.lines.append(self.miss_if(f"set(map(type, {items})) != {{{held}}}"))
+            if ways.test:
+                test = ways.test.format(x="item")
+                self.lines.append(self.miss_if(f"not all({test} for item in {items})"))
             result = self.joined(ways.many, f"*{self.listed(items)}" if cls is dict else f"*{name}")
         else:
             result, item = self.fresh("r"), self.fresh("v")

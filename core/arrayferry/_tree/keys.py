@@ -128,6 +128,8 @@ class _Keys:
             content = tuple(of(x, depth) for x in (value.start, value.stop, value.step))
         elif _is_array(value):
             content = _array_key(value)
+            if content is None:  # it holds objects
+                content = value.shape, tuple(of(each, depth) for each in value.flat)
         elif not state:
             content = _opaque_key(value)
         elif cls.__eq__ is object.__eq__:  # it may hold more than can be seen
@@ -175,6 +177,8 @@ def _is_array(value: Any) -> bool:
 def _array_key(value: Any) -> Hashable:
     if isinstance(value, _class_of("numpy", "ndarray")):
         dtype = value.dtype
+        if dtype.kind == "O":
+            return None
         if not dtype.hasobject and value.nbytes <= SMALL:
             return str(dtype), value.shape, value.tobytes()
         return _Unlike()
