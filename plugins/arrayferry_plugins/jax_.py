@@ -98,7 +98,7 @@ class JaxBackend(Backend):
         if self.is_sparse(x):
             return jax.tree.map(self.copy, x)
         _refuse_deleted(x)
-        with jax.debug_nans(False), jax.debug_infs(False), _without_mesh():
+        with jax.debug_nans(False), jax.debug_infs(False), _without_mesh(), _keeping(x):
             try:
                 y = jnp.array(x, copy=True)
             except ValueError:  # it has left a mesh, and its type still names that
@@ -365,7 +365,8 @@ def _put(x: Any, place: Any) -> Any:
     if isinstance(place, Spread):
         place = place.fitting(x.shape)
     try:
-        return jax.device_put(x, place)
+        with _keeping(x):
+            return jax.device_put(x, place)
     except (ValueError, AssertionError) as error:
         if not isinstance(place, jax.sharding.Sharding):
             raise
@@ -560,6 +561,18 @@ class _Identity:
         )  # to ask for it costs time, so it is asked for once there was one
         with _without_mesh():
             return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
+
+
+def _keeping(x: Any) -> AbstractContextManager[Any]:
+    """Return a context in which an array keeps its dtype, though it is one of those that JAX has not got now."""
+    import jax
+
+    if jax.config.jax_enable_x64 or x.dtype.name not in _WIDE:
+        return nullcontext()
+    enable: Any = getattr(jax, "enable_x64", None)
+    if enable is None:
+        from jax.experimental import enable_x64 as enable
+    return enable(True)  # type: ignore[no-any-return]
 
 
 def _mesh_is_set() -> bool:

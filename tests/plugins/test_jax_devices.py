@@ -233,3 +233,32 @@ for like, ids, committed in (
 
 def test_a_mesh_that_is_set_changes_nothing(run_python):
     run_python(MESH, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
+WIDE = """
+import warnings
+import jax, numpy as np, arrayferry as af
+
+warnings.simplefilter("error")
+with jax.enable_x64(True):
+    wide = [jax.numpy.asarray(x) for x in (np.array([2**40, -3]), np.array([1e300, 0.1]), np.array([1e300j]))]
+for x in wide:
+    for options in (
+        {"copy": True}, {"device": "cpu:1"}, {"device": "cpu"}, {"device": "default"},
+        {"device": jax.devices()[2], "copy": True}, {"like": jax.device_put(np.ones(3, np.float32), jax.devices()[1])},
+    ):
+        for _ in range(4):
+            y = af.convert([x], **({} if "like" in options else {"to": "jax"}), **options)[0]
+            assert y.dtype == x.dtype and np.array_equal(np.asarray(y), np.asarray(x)), (options, y)
+x = jax.numpy.ones(3)
+to_default = af.converter("jax", device="default")
+for number in (0, 1, 2, 0):
+    with jax.default_device(jax.devices()[number]):
+        for value in (x, [x], [x] * 20):
+            for _ in range(4):
+                assert jax.tree.leaves(to_default(value))[0].devices() == {jax.devices()[number]}
+"""
+
+
+def test_arrays_of_64_bits_that_are_moved_keep_them(run_python):
+    run_python(WIDE, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})

@@ -24,7 +24,7 @@ from arrayferry._plugin.converter import Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._registry.discovery import is_built_in
-from arrayferry._route.devices import device_kind, resolve_device
+from arrayferry._route.devices import DEFAULT, device_kind, resolve_device
 from arrayferry._route.direct import Direct
 from arrayferry._route.route import describe_route
 from arrayferry._route.sparse import check_sparse
@@ -399,6 +399,8 @@ class Pair:
         if self._same and not self.options.copy:
             if self.options.device is None:
                 return Ways(Inline(no_objects, "{x}", {}))
+            if self.options.device == DEFAULT:  # which may change
+                return Ways(Inline(no_objects, "{convert}({x})", {"convert": self.one}))
             return Ways(self._already_there(no_objects))
         if self.lazy:  # computing takes longer than anything that code could save
             return None
@@ -442,7 +444,7 @@ class Pair:
         """Within one library: the array itself if it is on the device that was asked for."""
         there, device = resolve_device(self.target, self.options.device, "cpu")
         names: dict[str, Any] = {"convert": self.one, "there": there}
-        if device is None or isinstance(device, str):
+        if isinstance(device, str):
             names["device_of"] = self.source.device_of
             return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
         names |= {"is_on": self.target.is_on, "there": device}
