@@ -569,9 +569,9 @@ def _keeping(x: Any) -> AbstractContextManager[Any]:
 
     if jax.config.jax_enable_x64 or x.dtype.name not in _WIDE:
         return nullcontext()
-    enable: Any = getattr(jax, "enable_x64", None)
-    if enable is None:
-        from jax.experimental import enable_x64 as enable
+    import jax.experimental
+
+    enable: Any = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
     return enable(True)  # type: ignore[no-any-return]
 
 
