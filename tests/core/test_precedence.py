@@ -76,7 +76,6 @@ CLASHES = {
     "name, by an alias": (source("a"), backend("b", "columnlib.Cell", aliases=("a",)), "the name"),
     "type of a source": (source("a"), source("b"), r"the array type columnlib\.Column .* source"),
     "type of a backend": (backend("a"), source("b"), r"the array type columnlib\.Column .* back"),
-    "type, by a backend": (source("a"), backend("b"), r"the array type columnlib\.Column .* sou"),
     "one of several types": (
         source("a"), source("b", "columnlib.Cell", "columnlib.Column"), r"columnlib\.Column is taken",
     ),
@@ -207,8 +206,13 @@ def install(tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("kinds", ["Source Source", "Source Backend", "Backend Source"])
-@pytest.mark.parametrize("what", ["name", "type"])
+@pytest.mark.parametrize(
+    ("kinds", "what"),
+    [
+        ("Source Source", "name"), ("Source Backend", "name"), ("Backend Source", "name"),
+        ("Source Source", "type"), ("Backend Source", "type"),
+    ],
+)  # fmt: skip
 def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what):
     first, second = kinds.split()
     types = ("Column", "Cell") if what == "name" else ("Column", "Column")
@@ -227,10 +231,22 @@ def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what
     assert left_out.name == names[1]
 
 
+@pytest.mark.parametrize("names", [("apple", "zebra"), ("zebra", "apple")])
+def test_a_backend_takes_types_over_from_sources(install, names):
+    registry, messages = install(
+        **{
+            names[0]: installed_part("Backend", "one", "Column"),
+            names[1]: installed_part("Source", "two", "Column"),
+        }
+    )
+    assert registry.kind(Column(1)).backend.name == "one"
+    assert len(messages) == (names[0] == "apple")  # the source came after it
+
+
 def test_a_built_in_source_stays(install):
     registry, messages = install(
         aaa=installed_part("Source", "pandas", "Column"),
-        bbb=installed_part("Backend", "other").replace("()", "('pandas.Series',)", 1),
+        bbb=installed_part("Source", "other").replace("()", "('pandas.Series',)", 1),
     )
     assert len(messages) == 2
     assert "the source 'pandas' of the plugin 'aaa'" in messages[0]

@@ -15,7 +15,7 @@ _Part = TypeVar("_Part", bound=Origin)
 class Claims:
     """What backends and sources claim: each name and each array type belongs to one of them.
 
-    Sources of one plugin may have one name, that of their library.
+    Sources of one plugin may have one name, that of their library. A backend takes array types over from sources.
 
     Attributes:
         names: the names that users may write for backends, and the backends.
@@ -55,7 +55,7 @@ class Claims:
                 return f"the name {name!r} is taken by {self.describe(holder)}"
         for path in part.array_types:
             holder = self.paths.get(path)
-            if holder is not None and not _replaces(part, holder):
+            if holder is not None and not (_replaces(part, holder) or _comes_before(part, holder)):
                 return f"the array type {path} is taken by {self.describe(holder)}"
         return ""
 
@@ -98,7 +98,9 @@ class Claims:
             if isinstance(holder, Backend):
                 self.names.setdefault(name, holder)
         for path in part.array_types:
-            self.paths.setdefault(path, holder)
+            taken = self.paths.get(path)
+            if taken is None or _comes_before(holder, taken):
+                self.paths[path] = holder
 
 
 def _hand_over(table: dict[str, _Part], old: Origin, new: _Part) -> None:
@@ -119,3 +121,8 @@ def _replaces(part: Origin, other: Origin) -> bool:
     return other.name in part.replaces and (
         isinstance(part, Backend) or not isinstance(other, Backend)
     )
+
+
+def _comes_before(part: Origin, other: Origin) -> bool:
+    """Tell whether a part is a backend and another one a source: what is an array need not be read as one."""
+    return isinstance(part, Backend) and not isinstance(other, Backend)
