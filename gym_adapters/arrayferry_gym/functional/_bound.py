@@ -64,6 +64,7 @@ class Bound:
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
         self._float = self._dtype("float32")
+        self._rewards: Any = self._float  # of a dtype that need not be looked at
         self._casts = self._observed_dtypes()
         self.clip = _clip(self.xp, backend, device, env.action_space)
 
@@ -194,8 +195,11 @@ class Bound:
                 f"the reward of {self.name}.step() is {reward!r:.80}, but must begin with {self.n} environments",
                 remedy=f"Return an array of shape ({self.n},).",
             )
+        if reward.dtype == self._rewards:
+            return reward
         kind = plain_name(reward.dtype)
         if "float" in kind:
+            self._rewards = reward.dtype
             return reward
         if kind.startswith("complex"):
             raise EnvResultError(

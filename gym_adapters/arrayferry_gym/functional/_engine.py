@@ -219,14 +219,14 @@ def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
         leaves: the arrays of the states and the parameters.
         held: the ids of those of the environment.
     """
-    if not isinstance(value, np.ndarray):
-        return _map(lambda x: _own(x, leaves, held) if isinstance(x, np.ndarray) else x, value)
-    if value.base is not None or id(value) in held:
-        return value.copy()
-    for leaf in leaves:
-        if leaf is value or leaf.base is value:
+    if type(value) is np.ndarray or isinstance(value, np.ndarray):
+        if value.base is not None or id(value) in held:
             return value.copy()
-    return value
+        for leaf in leaves:
+            if leaf is value or leaf.base is value:
+                return value.copy()
+        return value
+    return _map(lambda x: _own(x, leaves, held) if isinstance(x, np.ndarray) else x, value)
 
 
 class SelectEngine(Engine):
