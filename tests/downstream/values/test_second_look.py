@@ -95,10 +95,10 @@ def test_what_xarray_cannot_hold():
 def test_sparse_blocks_of_dask():
     da, sparse = pytest.importorskip("dask.array"), pytest.importorskip("sparse")
     x = da.from_array(np.eye(3), chunks=3).map_blocks(sparse.COO.from_numpy)
-    with pytest.raises(af.ConversionError, match="is sparse"):
-        af.convert([x], "torch", sparse="raise")
-    with pytest.warns(DeprecationWarning, match="is sparse"):  # as before, for one release
-        np.testing.assert_array_equal(af.convert([x], "torch")[0], np.eye(3))
+    for options in ({}, {"sparse": "raise"}):
+        for value in (x, [x]):
+            with pytest.raises(af.ConversionError, match="is sparse"):
+                af.convert(value, "torch", **options)
     np.testing.assert_array_equal(af.convert([x], "torch", sparse="dense")[0], np.eye(3))
 
 

@@ -1016,11 +1016,11 @@ def test_sparse(form, kind, name, to):
     values = SPARSE_VALUES[name]
     x = sparse_of(f"{form}_{kind}", values)
     pytest.importorskip(to)
-    with pytest.raises(af.ConversionError, match=r'sparse="dense".*x.todense\(\)'):
-        af.convert(x, to)
+    for value in (x, [x], {"x": (x,)}):
+        with pytest.raises(af.ConversionError, match=r'sparse="dense".*x.todense\(\)'):
+            af.convert(value, to)
     with pytest.raises(af.CopyRequiredError):
         af.convert(x, to, sparse="dense", copy=False)
-    assert af.convert([x], to)[0] is x
     expected = outcome(lambda: af.convert(values, to))
     convert = af.converter(to, sparse="dense")
     for value in (x, x, x, [x], [x], [x]):
@@ -1064,11 +1064,11 @@ def test_sparse_columns(values, kind, to):
     dense = np.array(values)
     x = pd.arrays.SparseArray(values)
     x = x if kind == "array" else getattr(pd, kind)(x)
-    with pytest.raises(af.ConversionError, match=r'is sparse.*sparse="dense"'):
-        af.convert(x, to)
+    for value in (x, [x], {"x": (x,)}):
+        with pytest.raises(af.ConversionError, match=r'is sparse.*sparse="dense"'):
+            af.convert(value, to)
     with pytest.raises(af.CopyRequiredError):
         af.convert(x, to, sparse="dense", copy=False)
-    assert af.convert([x], to)[0] is x
     expected = af.convert(dense, to)
     for value in (x, [x]):
         found = af.convert(value, to, sparse="dense")

@@ -151,7 +151,7 @@ def test_xarray_over_zarr_is_never_read_as_a_whole(over, tmp_path, monkeypatch):
     assert not data.a.variable._in_memory
     broken = xarray.open_zarr(tmp_path / "d.zarr", chunks=None, consolidated=False)
     (tmp_path / "d.zarr" / "a" / "0.0").write_bytes(b"broken")
-    with pytest.raises(af.BlockError, match=r"block 0 .*at \['a'\]"):
+    with pytest.raises(af.BlockError, match=r"block 0 .*at .*\['a'\]"):
         list(af.stream(broken, "torch", block=4))
 
 
