@@ -571,8 +571,8 @@ def _keeping(x: Any) -> AbstractContextManager[Any]:
         return nullcontext()
     import jax.experimental
 
-    enable: Any = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
-    return enable(True)  # type: ignore[no-any-return]
+    place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return place.enable_x64(True)  # type: ignore[no-any-return]
 
 
 def _mesh_is_set() -> bool:

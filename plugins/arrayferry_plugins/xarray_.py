@@ -130,7 +130,7 @@ class Stored:
     def __init__(self, variable: Any) -> None:
         self.variable = variable
         self.shape: tuple[int, ...] = variable.shape
-        self.dtype = variable.dtype
+        self.dtype: Any = variable.dtype
 
     def __getitem__(self, index: Any) -> Any:
         return self.variable[index].to_numpy()

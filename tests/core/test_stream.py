@@ -566,7 +566,7 @@ def test_a_process_that_leaves_early_ends():
 
 
 HANGS = """
-import sys, threading, time
+import signal, sys, threading, time
 import dask, dask.array as da, numpy as np
 import arrayferry as af
 
@@ -597,6 +597,7 @@ class Files(af.Source):
 af.registry.register(Files())
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     x = da.arange(40, chunks=10, dtype=float).map_blocks(hang, meta=np.empty(0))
     kind, prefetch, timeout = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     value = {"file": File(), "both": [x, File()]}.get(kind, x)
@@ -635,9 +636,12 @@ def test_a_process_ends_after_ctrl_c(kind):
         try:
             assert process.stdout.readline() == "hangs\n"
             told = False
-            while not told:  # a signal is lost if it comes just before the main thread waits
+            for _ in range(30):  # a signal is lost if it comes just before the main thread waits
                 process.send_signal(signal.SIGINT)
                 told, *_ = select.select([process.stdout], [], [], 2)
+                if told:
+                    break
+            assert told
             assert process.stdout.readline() == "KeyboardInterrupt\n"
             assert process.wait(timeout=60) == 0
         finally:

@@ -72,16 +72,16 @@ class Branch:
     )  # fmt: skip
 
     def __init__(self, value: Any, container: Container, start: int, twin: Branch | None) -> None:
-        self.value = value
-        self.container = container
+        self.value: Any = value
+        self.container: Container = container
         self.children: list[Any] = []
-        self.index = -1
-        self.leaves = False
-        self.arrays = False
-        self.rebuilt = False
-        self.start = start
-        self.stop = start
-        self.twin = twin
+        self.index: int = -1
+        self.leaves: bool = False
+        self.arrays: bool = False
+        self.rebuilt: bool = False
+        self.start: int = start
+        self.stop: int = start
+        self.twin: Branch | None = twin
 
 
 class Nodes:
@@ -101,7 +101,7 @@ class Nodes:
     def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
         # the list alone holds the containers, and is freed from its end: one by one, however deep they are
         self._root = None if type(root) is Branch else root
-        self.branches = branches
+        self.branches: list[Branch] = branches
         self._keeps = keeps
 
     @property

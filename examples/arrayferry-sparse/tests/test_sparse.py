@@ -29,13 +29,10 @@ def test_every_format_is_converted_with_the_values_not_stored():
 
 def test_nothing_becomes_dense_unasked():
     coo = sparse.COO.from_numpy(np.eye(2))
-    with pytest.raises(af.ConversionError, match='sparse="dense"'):
-        af.convert({"x": coo}, "torch", sparse="raise")
-    with pytest.warns(
-        DeprecationWarning, match="is sparse"
-    ) as caught:  # as before, for one release
-        af.convert(coo, "numpy")
-    assert caught[0].filename == __file__
+    for value in (coo, {"x": coo}):
+        for options in ({}, {"sparse": "raise"}):
+            with pytest.raises(af.ConversionError, match='sparse="dense"'):
+                af.convert(value, "torch", **options)
     assert af.convert(coo, "sparse", sparse="raise") is coo
 
 
