@@ -14,17 +14,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import adapting as adapting
     from . import testing as testing
     from . import typing as typing
     from ._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
+_MODULES = ("adapting", "testing", "typing")
+"""Public modules, which are imported on first use: `testing` needs pytest."""
+
 
 if not TYPE_CHECKING:  # or checkers would believe that there is every name
 
     def __getattr__(name: str) -> Any:
-        if name in ("testing", "typing"):  # the first needs pytest
+        if name in _MODULES:
             value: Any = importlib.import_module(f".{name}", __name__)
         elif name == "__all__" or not name.startswith("_"):
             public = importlib.import_module("._public", __name__)
@@ -39,4 +43,4 @@ if not TYPE_CHECKING:  # or checkers would believe that there is every name
 
 def __dir__() -> list[str]:
     public = importlib.import_module("._public", __name__)
-    return sorted([*public.__all__, "testing", "typing", "__version__"])
+    return sorted([*public.__all__, *_MODULES, "__version__"])

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 from ._conversion.conversion import Conversion, make_conversion
-from ._errors import ConversionError, NotAnArrayError, OptionError
+from ._errors import NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         V,
-        W,
         X,
     )
 
@@ -61,7 +59,6 @@ __all__ = [
     "first_array",
     "flatten",
     "kept_conversion",
-    "map_arrays",
     "namespace_of",
     "route",
 ]
@@ -620,42 +617,6 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
         return None, None
     index = next((i for i, kind in enumerate(tree.kinds) if kind.what != "scalar"), 0)
     return tree.arrays[index], backend_of(tree.arrays[index])
-
-
-if TYPE_CHECKING:
-
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
-
-
-def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
-    """Call a function with every array in a tree, and return the tree of what it returns.
-
-    Args:
-        function: takes an array.
-        value: an array, a tree, or anything. It is never altered.
-
-    Raises:
-        ConversionError: the function raised it; the place in the tree is added.
-        StructureError: the tree is cyclic or too deep, or cannot hold the results.
-    """
-    tree = Tree(value, default_registry().kind)
-    results = []
-    for index, array in enumerate(tree.arrays):
-        try:
-            results.append(function(array))
-        except ConversionError as error:
-            error.locate(path=tree.path_of(index))
-            raise
-    return tree.build(results)
 
 
 def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:

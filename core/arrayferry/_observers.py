@@ -1,4 +1,4 @@
-"""Who watches conversions: `active` is empty where nobody does, and then nothing is noted.
+"""Who watches conversions: `observers` is empty where nobody does, and then nothing is noted.
 
 Notes are made where a conversion takes another way than the one that was planned. They belong to the call that
 is open in this thread.
@@ -19,9 +19,9 @@ __all__ = [
     "Note",
     "Observer",
     "Place",
-    "active",
     "is_asked_by_user",
     "note",
+    "observers",
     "open_call",
     "place_of_user",
 ]
@@ -58,7 +58,7 @@ class Observer(Protocol):
         """Count a call whose value could not be examined."""
 
 
-active: list[Observer] = []
+observers: list[Observer] = []
 """Those who watch now. It is changed in place, so that it can be imported by name."""
 
 
@@ -97,7 +97,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         error: the error that is the cause.
     """
     call = open_call.call
-    if not active or call is None or len(call.notes) >= MAX_NOTES:
+    if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
     text = " ".join(word if isinstance(word, str) else _described(word) for word in words)
     if error is not None:
@@ -185,7 +185,7 @@ def _whose(frame: FrameType) -> int:
 
 def _leave_to_parent() -> None:
     """In a forked process, watch nothing: those who watch are in the parent."""
-    active.clear()
+    observers.clear()
 
 
 if hasattr(os, "register_at_fork"):

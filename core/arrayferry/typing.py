@@ -1,5 +1,20 @@
 """Types to annotate code with that passes on what arrayferry takes. Importing this loads no array library.
 
+The names of arrays and targets (`TorchArray`, `ToTorch`) are for type checkers alone. At run time they stand for
+`Any`, since what they mean is in libraries that may not be installed. Overloads that tell what a target makes of a
+value are written with them:
+
+    @overload
+    def load(path: str, to: ToTorch) -> TorchArray: ...
+    @overload
+    def load(path: str, to: ToJax) -> JaxArray: ...
+
+- `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
+- `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names and namespaces of one library as a target.
+- `Array`: any array that is converted as a whole.
+- `Unclear`: structures whose types do not say which arrays they hold.
+- `Nothing`: what no value is. Only a value of type `Any` fits an argument of it.
+
 Example:
     >>> import arrayferry as af
     >>> from arrayferry.typing import Narrowing, Target
@@ -10,20 +25,56 @@ Example:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._agnostic import Agnostic
 from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Target
 from ._plugin.converter import Cost
 from ._plugin.origin import Memory
 
+if TYPE_CHECKING:
+    from ._types import (
+        Array,
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        Nothing,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+    )
+else:
+    Array = Nothing = Unclear = Any
+    NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
+    ToNumpy = ToTorch = ToJax = ToCupy = ToDask = Any
+
 __all__ = [
     "Agnostic",
+    "Array",
     "Cost",
+    "CupyArray",
+    "DaskArray",
+    "JaxArray",
     "Memory",
     "Narrowing",
+    "Nothing",
+    "NumpyArray",
     "Scalars",
     "Sparse",
     "Target",
+    "ToCupy",
+    "ToDask",
+    "ToJax",
+    "ToNumpy",
+    "ToTorch",
+    "TorchArray",
+    "Unclear",
     "Unknown",
     "Unsupported",
 ]

@@ -8,9 +8,7 @@ from gymnasium import Space, wrappers
 from gymnasium.utils import RecordConstructorArgs
 
 import arrayferry as af
-from arrayferry._conversion.observed import observed_read
-from arrayferry._observers import active
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises, observed_read, observers
 
 from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
@@ -159,7 +157,7 @@ class Adapter(RecordConstructorArgs):
                         action
                         if cls is int
                         else observed_read(item, action)
-                        if active
+                        if observers
                         else action.item()
                     )
                     if type(value) is int and value in quick.valid:

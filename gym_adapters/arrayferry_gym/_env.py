@@ -15,13 +15,15 @@ from ._types import ActT, ObsT
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry._types import (
+    from arrayferry.typing import (
         CupyArray,
         DaskArray,
         JaxArray,
-        K,
+        Narrowing,
         Nothing,
         NumpyArray,
+        Scalars,
+        Sparse,
         ToCupy,
         ToDask,
         ToJax,
@@ -29,13 +31,17 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
+        Unknown,
+    )
+
+    from ._types import (
+        Common,
+        Given,
+        K,
         V,
         W,
         X,
     )
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-
-    from ._types import Common, Given
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 

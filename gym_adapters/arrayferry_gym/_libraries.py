@@ -16,8 +16,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry import Backend, Conversion
-from arrayferry._conversion.observed import observed_read
-from arrayferry._observers import active
+from arrayferry.adapting import observed_read, observers
 
 from ._dtypes import plain_name
 
@@ -188,7 +187,7 @@ class Libraries:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
             return self.to_agent(value)
-        return observed_read(kind, value) if active else kind(value)
+        return observed_read(kind, value) if observers else kind(value)
 
     def convert_infos(self, infos: Any) -> Any:
         """Convert infos. What cannot be converted in them is kept."""

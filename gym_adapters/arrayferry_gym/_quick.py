@@ -13,8 +13,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry._conversion.observed import observed_read
-from arrayferry._observers import active
+from arrayferry.adapting import observed_read, observers
 
 from ._actions import Fitter, range_test
 from ._libraries import Libraries
@@ -132,7 +131,7 @@ def _test(
         return None  # it has no values, or reading them would wait for the GPU
     if isinstance(space, spaces.Discrete):
         valid = range(int(space.start), int(space.start) + int(space.n))
-        return lambda given, _: (observed_read(item, given) if active else given.item()) in valid
+        return lambda given, _: (observed_read(item, given) if observers else given.item()) in valid
     to_numpy = af.converter("numpy")
     dtype = to_numpy(action).dtype
     test = range_test(space, dtype)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
     from typing_extensions import TypeVar
 
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+    from arrayferry.typing import Array, Narrowing, Scalars, Sparse, Unknown
 
     from ._libraries import Target
     from .distributed._engine import Engine
@@ -77,6 +77,13 @@ if TYPE_CHECKING:
     ObsT = TypeVar("ObsT", default=Any)
     ActT = TypeVar("ActT", default=Any)
     ArrT = TypeVar("ArrT", default=Any)
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+    W = TypeVar("W")
+    R = TypeVar("R")
+    X = TypeVar("X", bound=Array)
+    X2 = TypeVar("X2", bound=Array)
 else:
     from typing import TypeVar
 

@@ -20,15 +20,15 @@ from ._types import ActT, ArrT, ObsT
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry._types import (
-        X2,
+    from arrayferry.typing import (
         CupyArray,
         DaskArray,
         JaxArray,
-        K,
+        Narrowing,
         Nothing,
         NumpyArray,
-        R,
+        Scalars,
+        Sparse,
         ToCupy,
         ToDask,
         ToJax,
@@ -36,13 +36,19 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
+        Unknown,
+    )
+
+    from ._types import (
+        X2,
+        K,
+        R,
         V,
+        VectorCommon,
+        VectorGiven,
         W,
         X,
     )
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-
-    from ._types import VectorCommon, VectorGiven
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 

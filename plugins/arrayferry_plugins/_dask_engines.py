@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from arrayferry import ConversionError, OptionError
-from arrayferry._plugin.threads import Threads
+from arrayferry.adapting import Threads
 
 __all__ = ["AGAIN", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
 

@@ -27,6 +27,7 @@ from arrayferry import (
     namespace_of,
     registry,
 )
+from arrayferry.adapting import map_arrays
 
 if TYPE_CHECKING:
     from arrayferry.typing import Cost, Memory
@@ -105,8 +106,6 @@ def to_dask(
         >>> lazy["label"].blocks[0].compute()
         tensor([0, 1])
     """
-    from arrayferry._api import map_arrays
-
     to_blocks = None
     if blocks is not None:
         to_blocks = converter(

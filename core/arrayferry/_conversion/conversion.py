@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from arrayferry._observers import active
+from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._registry.registry import Registry, default_registry, registries
@@ -127,7 +127,7 @@ class Conversion(Generic[A]):
             learnt = Learnt(catalog, target, options, registry.kind)
             self._learnt = learnt
             if registry.catalog is catalog:  # else it changed before this conversion could be told
-                return observe(self, learnt) if active else learnt
+                return observe(self, learnt) if observers else learnt
 
     def registry_changed(self) -> None:
         """Drop what was learnt from the registry."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from arrayferry._observers import Call, active, is_asked_by_user, open_call, place_of_user
+from arrayferry._observers import Call, is_asked_by_user, observers, open_call, place_of_user
 from arrayferry._registry.registry import default_registry
 
 from .crossings import NumberCrossing, crossings_of, first_source
@@ -35,14 +35,14 @@ class Observed:
 
     def run(self, value: Any) -> Any:
         """Convert a value."""
-        if not active:
+        if not observers:
             self._end()
             return self.learnt.run(value)
         return self._watch(self.learnt.run, value)
 
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan."""
-        if not active:
+        if not observers:
             return self.learnt.fallback(value)
         return self._watch(self.learnt.fallback, value)
 
@@ -54,11 +54,11 @@ class Observed:
         conversion = self._conversion()
         if conversion is not None:
             restore(conversion)
-            if active:  # somebody has just begun
+            if observers:  # somebody has just begun
                 observe_again(conversion)
 
     def _watch(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        watching = tuple(active)
+        watching = tuple(observers)
         outer = open_call.call
         call = open_call.call = Call()
         start = time.perf_counter()
@@ -157,6 +157,6 @@ def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
     kind = default_registry().kind(x)
     if kind.what == "array" and kind.backend is not None and kind.backend.name != "numpy":
         place, crossing = place_of_user(sys._getframe()), NumberCrossing(x, kind.backend)
-        for observer in tuple(active):
+        for observer in tuple(observers):
             observer.record(place, [crossing], (), seconds)
     return number

@@ -16,7 +16,7 @@ from arrayferry._errors import (
     UnsupportedDtypeError,
     describe_error,
 )
-from arrayferry._observers import active, note, open_call
+from arrayferry._observers import note, observers, open_call
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array
@@ -304,7 +304,7 @@ class Pair:
             x: the array.
             values: the result of `to_numpy(x)`, if that was called already.
         """
-        if active and values is None:
+        if observers and values is None:
             self._note_declined(x)
         try:
             if values is None and self._is_sparse(x):

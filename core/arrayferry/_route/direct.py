@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arrayferry._errors import PluginWarning, describe_error
-from arrayferry._observers import active, note, open_call
+from arrayferry._observers import note, observers, open_call
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import describe_array
@@ -177,7 +177,7 @@ class Direct:
         """Go on without it for an array for which it raised an error, unless memory ran out."""
         if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
             raise error
-        if active and open_call.call is not None:
+        if observers and open_call.call is not None:
             open_call.call.raised = self
             names = self._source.name, self._target.name
             note(*names, self.converter, "failed", error=error)

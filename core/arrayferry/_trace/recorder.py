@@ -12,7 +12,7 @@ from typing import Any
 from arrayferry._conversion.conversion import observe_all, restore_all
 from arrayferry._conversion.crossings import ArrayCrossing
 from arrayferry._errors import OptionError, TraceWarning
-from arrayferry._observers import Note, Place, active
+from arrayferry._observers import Note, Place, observers
 from arrayferry._repr import never_raises
 
 from .rows import TraceFinding, TraceRow, count_reason
@@ -96,7 +96,7 @@ class Trace:
             self._depth += 1
             self._begun = True
             if self._depth == 1:
-                active.append(self)
+                observers.append(self)
                 observe_all()
         return self
 
@@ -108,10 +108,10 @@ class Trace:
             self._depth -= 1
             if self._depth:
                 return
-            active[:] = [other for other in active if other is not self]
+            observers[:] = [other for other in observers if other is not self]
             with self._lock:
                 self._trips.forget_arrays()
-            if not active:
+            if not observers:
                 restore_all()
         if self._warn and kind is None:
             self._warn_of_findings()
@@ -203,7 +203,7 @@ class Trace:
 
     @never_raises
     def __repr__(self) -> str:
-        state = "running" if self in active else "stopped"
+        state = "running" if self in observers else "stopped"
         return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
 
     def _repr_html_(self) -> str:

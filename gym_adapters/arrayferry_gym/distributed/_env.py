@@ -18,7 +18,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -51,11 +51,10 @@ from ._placement import Group, Placement
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry._types import (
+    from arrayferry.typing import (
         CupyArray,
         DaskArray,
         JaxArray,
-        K,
         Nothing,
         NumpyArray,
         ToCupy,
@@ -65,11 +64,14 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
+    )
+    from arrayferry_gym._types import (
+        Distributed,
+        K,
         V,
         W,
         X,
     )
-    from arrayferry_gym._types import Distributed
 
 __all__ = ["DistributedVectorEnv"]
 

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises
 from arrayferry_gym import vector
 from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion

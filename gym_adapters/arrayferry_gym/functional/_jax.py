@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises
 
 from ._actions import Actions
 from ._base import FunctionalEnv, check_functional

@@ -7,7 +7,7 @@ from typing import Any, Generic
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._types import ActT, ObsT
 

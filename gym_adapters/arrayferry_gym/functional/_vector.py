@@ -8,7 +8,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from arrayferry._repr import never_raises
+from arrayferry.adapting import never_raises
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -19,7 +19,7 @@ from ._limits import UNSET, count_of, mode_of
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry._types import (
+    from arrayferry.typing import (
         CupyArray,
         DaskArray,
         JaxArray,

@@ -1,0 +1,84 @@
+"""What packages that build on arrayferry need besides its conversions. The adapters and the built-in plugins use it.
+
+    from arrayferry.adapting import map_arrays, never_raises, observed_read, observers
+
+- `map_arrays` calls a function with every array of a tree.
+- `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
+- `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
+- `Threads` is a pool of threads for calls that may hang.
+
+Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
+"""
+
+# pyright: reportInvalidTypeVarUse=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
+
+from ._conversion.observed import observed_read
+from ._errors import ConversionError, describe_error
+from ._observers import observers
+from ._plugin.threads import Threads
+from ._registry.registry import default_registry
+from ._repr import never_raises, printable
+from ._tree.tree import Tree
+
+if TYPE_CHECKING:
+    from ._types import K, Unclear, V, W, X
+
+__all__ = [
+    "Threads",
+    "describe_error",
+    "map_arrays",
+    "never_raises",
+    "observed_read",
+    "observers",
+    "printable",
+]
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
+    @overload
+    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
+
+
+def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a function with every array in a tree, and return the tree of what it returns.
+
+    Args:
+        function: takes an array.
+        value: an array, a tree, or anything. It is never altered.
+
+    Raises:
+        ConversionError: the function raised it; the place in the tree is added.
+        StructureError: the tree is cyclic or too deep, or cannot hold the results.
+
+    Example:
+        >>> import numpy as np
+        >>> from arrayferry.adapting import map_arrays
+        >>> map_arrays(np.shape, {"image": np.zeros((4, 3)), "name": "cart"})
+        {'image': (4, 3), 'name': 'cart'}
+    """
+    tree = Tree(value, default_registry().kind)
+    results = []
+    for index, array in enumerate(tree.arrays):
+        try:
+            results.append(function(array))
+        except ConversionError as error:
+            error.locate(path=tree.path_of(index))
+            raise
+    return tree.build(results)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
