@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
 
-from arrayferry._repr import printable
+from arrayferry.adapting import printable
 
 __all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
 

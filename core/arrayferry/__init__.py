@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import adapting as adapting
+    from . import inspection as inspection
     from . import testing as testing
     from . import typing as typing
     from ._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-_MODULES = ("adapting", "testing", "typing")
+_MODULES = ("adapting", "inspection", "testing", "typing")
 """Public modules, which are imported on first use: `testing` needs pytest."""
 
 

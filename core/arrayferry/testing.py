@@ -38,13 +38,15 @@ from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
 from ._contract.same import describe_type, same
 from ._contract.samples import CUBE, SHAPES, laid_out, sample
+from ._contract.unattended import Unattended
 from ._contract.values import ValueTests
 from ._errors import describe_error
+from ._plugin.backend import Backend
 from ._plugin.origin import Source
 from ._registry.discovery import is_built_in
 from ._registry.registry import default_registry
 
-__all__ = ["BackendContract", "SourceContract"]
+__all__ = ["BackendContract", "SourceContract", "contract_for"]
 
 
 class BackendContract(
@@ -77,6 +79,36 @@ class BackendContract(
         ...         return values.copy()
         >>> TestNumpy().test_to_numpy()
     """
+
+
+def contract_for(backend: Backend) -> Any:
+    """Return the contract of a backend whose author is not there to say how arrays are made.
+
+    Arrays are made by the library itself where NumPy sees that this works, and by the plugin elsewhere. `arrayferry
+    check` runs it.
+
+    Args:
+        backend: it can be used here.
+
+    Returns:
+        The contract. Its attribute `ways` says how arrays were made, and for which dtypes. Besides its tests it has
+        those that others build on with a few numbers only: `try_to_numpy` for `test_to_numpy`, and so on.
+
+    Example:
+        >>> import arrayferry as af
+        >>> from arrayferry.testing import contract_for
+        >>> contract = contract_for(af.backends()["numpy"])
+        >>> contract.try_to_numpy()
+        >>> contract.ways
+        {'numpy.asarray()': {'float32'}}
+    """
+
+    class Contract(Unattended, BackendContract):
+        """What is found without the author."""
+
+    contract = Contract()
+    contract.backend = backend.name
+    return contract
 
 
 class SourceContract(BlockTests):

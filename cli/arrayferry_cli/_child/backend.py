@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from arrayferry import ArrayFerryError, Backend, registry
-from arrayferry._contract.same import describe_value
-from arrayferry._errors import describe_error
-from arrayferry._registry.discovery import is_built_in
+from arrayferry.adapting import describe_error
+from arrayferry.inspection import describe_value, is_built_in
 
 __all__ = ["answer"]
 

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, registry
-from arrayferry._contract.classes import array_classes
-from arrayferry._errors import describe_error
+from arrayferry.adapting import describe_error
+from arrayferry.inspection import array_classes
 
 __all__ = ["answer"]
 

@@ -7,10 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from arrayferry import ArrayFerryError, Backend, Route, UnknownBackendError, registry, route
-from arrayferry._plugin.origin import Origin
-from arrayferry._registry.discovery import GROUP
-from arrayferry._route.devices import device_kind
-from arrayferry._route.route import Step, describe_route
+from arrayferry.inspection import ENTRY_POINT_GROUP, Origin, Step, device_kind, route_between
 
 __all__ = ["answer"]
 
@@ -63,7 +60,7 @@ def answer(
         pairs += [(b, one) for b in others if isinstance(one, Backend)]
     for a, b in pairs:
         here = _devices(a)[0]
-        yield {"route": _describe(a, b, here, describe_route(registry.catalog, a, b, None, here))}
+        yield {"route": _describe(a, b, here, route_between(a, b, source_device=here))}
 
 
 def _origin(name: str) -> Origin:
@@ -95,7 +92,7 @@ def _by_device(a: Origin, b: Backend) -> Iterator[tuple[Origin, Backend, str, Ro
     seen = set()
     for here in _one_of_each_kind(_devices(a)):
         for there in (None, *_one_of_each_kind(_devices(b))):
-            found = describe_route(registry.catalog, a, b, there, here)
+            found = route_between(a, b, source_device=here, device=there)
             if (found.source, found.target) not in seen:
                 seen.add((found.source, found.target))
                 yield a, b, here, found
@@ -159,7 +156,7 @@ def _plugin_of(part: object) -> dict[str, Any]:
     """Return the distribution whose entry point leads to the module of a part."""
     module = type(part).__module__
     top = module.partition(".")[0]
-    points = [p for p in entry_points(group=GROUP) if p.module.partition(".")[0] == top]
+    points = [p for p in entry_points(group=ENTRY_POINT_GROUP) if p.module.partition(".")[0] == top]
     points.sort(key=lambda point: point.module != module)
     dist = points[0].dist if points else None
     return {

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from arrayferry import Container, Converter
-from arrayferry._errors import ArrayFerryError
-from arrayferry._registry.discovery import (
-    GROUP,
-    Plugin,
-    contributions,
-    describe_failure,
-    is_disabled,
-)
-from arrayferry._registry.registry import default_registry
+from arrayferry import ArrayFerryError, Container, Converter, registry
+from arrayferry.inspection import ENTRY_POINT_GROUP, chosen_plugins, load_parts
 
 __all__ = ["answer", "describe_point", "how_to_fix"]
 
@@ -28,16 +19,13 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
     Args:
         names: the entry points to load; None for those that the environment allows.
     """
-    chosen = os.environ.get("ARRAYFERRY_PLUGINS")
-    if is_disabled():
-        names = []
-    elif names is None and chosen is not None:
-        names = [name.strip() for name in chosen.split(",")]
-    points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.name)
+    chosen = chosen_plugins()
+    if names is None or chosen == []:
+        names = chosen
+    points = sorted(set(entry_points(group=ENTRY_POINT_GROUP)), key=lambda point: point.name)
     plugins = [_load(p) if names is None or p.name in names else describe_point(p) for p in points]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        registry = default_registry()
         backends, sources = dict(registry.backends()), list(registry.sources())
         registry.check_converters()
     faults = [part for part in registry.catalog.left_out if part.broken]
@@ -46,7 +34,7 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
     problems = [text for text in texts if text not in told]
     for part in faults:
         for plugin in plugins:
-            if plugin["status"] == "loaded" and _is(plugin, part.who):
+            if plugin["status"] == "loaded" and _is(plugin, part.point):
                 home = plugin["distribution"] or plugin["module"]
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=part.why, remedy=remedy)
@@ -86,20 +74,15 @@ def how_to_fix(plugin: dict[str, Any]) -> str:
 def _load(point: EntryPoint) -> dict[str, Any]:
     plugin = describe_point(point)
     try:
-        answers = contributions(point.load(), point.name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        remedy = how_to_fix(plugin)
-        plugin.update(status="broken", problem=describe_failure(error, point), remedy=remedy)
-        if isinstance(error, ArrayFerryError):
-            plugin.update(problem=error.reason, remedy=error.remedy or remedy)
-        return plugin
-    plugin["status"] = "loaded"
-    for answer in answers:
-        key = answer.hook.removeprefix("arrayferry_")
-        plugin[key] += [_name(part) for part in answer.parts]
-    return plugin
+        found = load_parts(point)
+    except ArrayFerryError as error:
+        remedy = error.remedy or how_to_fix(plugin)
+        return {**plugin, "status": "broken", "problem": error.reason, "remedy": remedy}
+    return {
+        **plugin,
+        "status": "loaded",
+        **{key: [_name(part) for part in parts] for key, parts in found.items()},
+    }
 
 
 def _name(part: Any) -> str:
@@ -108,8 +91,7 @@ def _name(part: Any) -> str:
     return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
 
 
-def _is(plugin: dict[str, Any], who: object) -> bool:
-    point = who.point if isinstance(who, Plugin) else None
+def _is(plugin: dict[str, Any], point: EntryPoint | None) -> bool:
     return point is not None and (point.name, point.value) == (plugin["name"], plugin["module"])
 
 
@@ -122,7 +104,7 @@ def _registered(
         known = {name for plugin in plugins for name in plugin[key]}
         for name in names:
             if name not in known:
-                plugin = describe_point(EntryPoint(name, "", GROUP))
+                plugin = describe_point(EntryPoint(name, "", ENTRY_POINT_GROUP))
                 plugin.update(origin="registered", status="loaded", module=None)
                 plugin[key] = [name]
                 found.append(plugin)

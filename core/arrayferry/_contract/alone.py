@@ -11,12 +11,10 @@ from importlib.metadata import EntryPoint, entry_points
 from arrayferry._errors import PluginWarning
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
-from arrayferry._registry.discovery import GROUP, is_ours
+from arrayferry._registry.discovery import CHOICE, GROUP, chosen_plugins, is_ours
 from arrayferry._registry.registry import default_registry
 
 __all__ = ["find_backend", "only_plugins"]
-
-_VARIABLE = "ARRAYFERRY_PLUGINS"
 
 
 def find_backend(name: str) -> Backend:
@@ -45,24 +43,23 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     wanted = {_top(type(part).__module__) for part in parts}
     homes = {_home(p) for p in points if _top(p.module) in wanted}
     ours = is_ours()
-    before = os.environ.get(_VARIABLE)
-    if before is not None:
-        chosen = [name.strip() for name in before.split(",")]
+    before, chosen = os.environ.get(CHOICE), chosen_plugins()
+    if chosen is not None:
         points = [point for point in points if point.name in chosen]
     kept = [p for p in points if ours(p) or _top(p.module) in wanted or _home(p) in homes]
     if len(kept) == len(points):
         yield
         return
     registry = default_registry()
-    os.environ[_VARIABLE] = ",".join(point.name for point in kept)
+    os.environ[CHOICE] = ",".join(point.name for point in kept)
     try:
         registry.refresh()
         yield
     finally:
         if before is None:
-            del os.environ[_VARIABLE]
+            del os.environ[CHOICE]
         else:
-            os.environ[_VARIABLE] = before
+            os.environ[CHOICE] = before
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PluginWarning)  # they are told where they are used
             registry.refresh()

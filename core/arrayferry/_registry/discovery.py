@@ -31,12 +31,14 @@ from arrayferry._plugin.origin import Source
 from .checks import check_part
 
 __all__ = [
+    "CHOICE",
     "DISABLE",
     "GROUP",
     "HOOKS",
     "Answer",
     "LeftOut",
     "Plugin",
+    "chosen_plugins",
     "contributions",
     "describe_failure",
     "discover",
@@ -48,6 +50,7 @@ __all__ = [
 GROUP = "arrayferry"
 DISTRIBUTION = "arrayferry"
 HOME = "arrayferry_plugins"
+CHOICE = "ARRAYFERRY_PLUGINS"
 DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
 HOOKS: dict[str, type[Any]] = {
@@ -187,10 +190,23 @@ class LeftOut(NamedTuple):
     who: object
     broken: bool
 
+    @property
+    def point(self) -> EntryPoint | None:
+        """The entry point of the plugin, None if it was registered at run time."""
+        return self.who.point if isinstance(self.who, Plugin) else None
+
 
 def is_disabled() -> bool:
     """Tell whether the environment says that no installed plugin is loaded."""
     return os.environ.get(DISABLE, "") not in ("", "0")
+
+
+def chosen_plugins() -> list[str] | None:
+    """Return the names of the plugins that the environment says to load, None for all that are installed."""
+    if is_disabled():
+        return []
+    names = os.environ.get(CHOICE)
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
@@ -208,9 +224,8 @@ def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
     left_out: list[LeftOut] = []
     ours = is_ours()
     points = sorted(set(entry_points(group=GROUP)), key=lambda point: (not ours(point), point.name))
-    wanted = os.environ.get("ARRAYFERRY_PLUGINS")
-    if wanted is not None:
-        names = [name.strip() for name in wanted.split(",") if name.strip()]
+    names = chosen_plugins()
+    if names is not None:
         installed = [point.name for point in points]
         _warn_of_unknown(names, installed)
         why = "the plugin of that name is installed, but ARRAYFERRY_PLUGINS does not name it"

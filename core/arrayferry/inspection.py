@@ -1,0 +1,103 @@
+"""What the command `arrayferry` asks about plugins, libraries and routes. Other tools may ask it too.
+
+- `chosen_plugins` and `load_parts`: which installed plugins are loaded, and what one of them brings.
+- `is_built_in`: whether a part comes with arrayferry.
+- `route_between` and `device_kind`: how arrays travel from one device to another, step by step.
+- `array_classes` and `describe_value`: what the arrays of a library are, for people.
+
+Importing this loads no array library. The registry itself is `arrayferry.registry`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from ._contract.classes import array_classes
+from ._contract.same import describe_value
+from ._errors import ArrayFerryError, PluginError
+from ._plugin.backend import Backend
+from ._plugin.origin import Origin
+from ._registry.discovery import (
+    GROUP,
+    chosen_plugins,
+    contributions,
+    describe_failure,
+    is_built_in,
+)
+from ._registry.registry import default_registry
+from ._route.devices import device_kind
+from ._route.route import Route, Step, describe_route
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Origin",
+    "Step",
+    "array_classes",
+    "chosen_plugins",
+    "describe_value",
+    "device_kind",
+    "is_built_in",
+    "load_parts",
+    "route_between",
+]
+
+ENTRY_POINT_GROUP = GROUP
+"""The group of entry points in which plugins are found."""
+
+
+def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
+    """Load a plugin and return what it brings, without registering it.
+
+    Args:
+        point: its entry point.
+
+    Returns:
+        Its backends, converters, containers and sources, by these words. Words of which it has none are left out.
+
+    Raises:
+        ArrayFerryError: it cannot be loaded, or a hook returns something wrong. The reason names the line.
+
+    Example:
+        >>> from importlib.metadata import EntryPoint
+        >>> from arrayferry.inspection import load_parts
+        >>> load_parts(EntryPoint("scipy", "arrayferry_plugins.scipy_", "arrayferry"))
+        {'sources': [<Source scipy>]}
+    """
+    found: dict[str, list[Any]] = {}
+    try:
+        for answer in contributions(point.load(), point.name):
+            found.setdefault(answer.hook.removeprefix("arrayferry_"), []).extend(answer.parts)
+    except (KeyboardInterrupt, ArrayFerryError):
+        raise
+    except BaseException as error:  # even sys.exit()
+        raise PluginError(describe_failure(error, point)) from error
+    return found
+
+
+def route_between(
+    source: Origin, target: Backend, *, source_device: str, device: Any = None
+) -> Route:
+    """Return the route of arrays that are on one device, as `arrayferry.route` does for the default device.
+
+    Args:
+        source: a backend or a source that can be used here.
+        target: a backend that can be used here.
+        source_device: the name of the device that the arrays are on.
+        device: where they go, None to let the target choose.
+
+    Raises:
+        DeviceError: the target has no such device.
+
+    Example:
+        >>> import arrayferry as af
+        >>> from arrayferry.inspection import route_between
+        >>> backends = af.backends()
+        >>> print(route_between(backends["numpy"], backends["torch"], source_device="cpu"))
+        numpy (cpu) -> torch (cpu) shared
+    """
+    return describe_route(default_registry().catalog, source, target, device, source_device)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
