@@ -7,7 +7,7 @@ What cannot be in the space is an error that names the space and the place in it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from gymnasium import Space, spaces
 import arrayferry as af
 
 from ._dtypes import cast_numbers, culprit, held_dtype, plain_name
+from ._space_trees import branches, check_branches
 
 __all__ = ["Fitter", "LibraryFitter", "range_test"]
 
@@ -145,15 +146,14 @@ class Fitter:
 
     def _parts(self, value: Any, space: Any, path: str, fit: Callable[..., Any]) -> Any:
         """Fit the parts of a Dict or Tuple, each by the given function."""
-        if isinstance(space, spaces.Dict):
-            inner = space.spaces
-            if not isinstance(value, Mapping) or value.keys() != inner.keys():
-                raise self.unfit(value, space, path, f"it takes a dict with the keys {list(inner)}")
-            return {key: fit(value[key], inner[key], f"{path}[{key!r}]") for key in inner}
-        if not _is_as_long(value, len(space.spaces)):
-            raise self.unfit(value, space, path, f"it takes a tuple of {len(space.spaces)}")
-        parts = enumerate(zip(value, space.spaces, strict=True))
-        return tuple(fit(part, inner, f"{path}[{index}]") for index, (part, inner) in parts)
+
+        def mismatch(value: Any, path: str, needed: str) -> af.ConversionError:
+            return self.unfit(value, space, path, f"it takes {needed}")
+
+        check_branches(space, value, mismatch, path)
+        inner = branches(space) or []
+        parts = {key: fit(value[key], part, f"{path}[{key!r}]") for key, part in inner}
+        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
 
     def _sequence(self, value: Any, space: spaces.Sequence, path: str) -> Any:
         if space.stack:

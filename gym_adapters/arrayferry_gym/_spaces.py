@@ -18,6 +18,7 @@ import arrayferry as af
 
 from ._actions import Fitter
 from ._libraries import Libraries
+from ._space_trees import leaves, split
 
 __all__ = ["converted_space"]
 
@@ -80,7 +81,9 @@ class Converted:
     def contains(self, x: Any) -> bool:
         """Tell whether a value is in the space, as arrays of any library."""
         try:
-            return _contains(self.original, af.convert(x, "numpy"))
+            parts = split(self.original, af.convert(x, "numpy"), _mismatch)
+            pairs = zip(leaves(self.original), parts, strict=True)
+            return all(_leaf_contains(space, part) for (space, _), part in pairs)
         except Exception:
             return False
 
@@ -104,6 +107,10 @@ class Converted:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _restored, (self.original, self.libraries, self.observed)
+
+
+def _mismatch(value: Any, path: str, needed: str) -> Exception:
+    return TypeError(f"{needed} is needed{path}")
 
 
 def _restored(original: Space[Any], libraries: Libraries, observed: bool) -> Any:
@@ -141,20 +148,8 @@ for _function, _ours in (
     _register(Converted, _ours)
 
 
-def _contains(space: Space[Any], x: Any) -> bool:
+def _leaf_contains(space: Space[Any], x: Any) -> bool:
     """Do the same as the original, with bounds of the dtype of `x`, to which JAX has narrowed the numbers."""
-    if isinstance(space, spaces.Dict):
-        return (
-            isinstance(x, dict)
-            and x.keys() == space.spaces.keys()
-            and all(_contains(space.spaces[key], x[key]) for key in x)
-        )
-    if isinstance(space, spaces.Tuple):
-        return (
-            isinstance(x, (tuple, list))
-            and len(x) == len(space.spaces)
-            and all(map(_contains, space.spaces, x))
-        )
     if isinstance(space, spaces.Box):
         x = np.asarray(x)
         if x.dtype != space.dtype and x.dtype.kind == space.dtype.kind == "f":

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import create_empty_array
 
@@ -15,6 +15,7 @@ import arrayferry as af
 from ._adapter import Adapter, converted_space_property
 from ._libraries import Target, dtype_name
 from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
+from ._space_trees import build, split
 from ._types import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:
@@ -333,28 +334,16 @@ def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
     final = infos.get("final_obs")
     if not isinstance(final, np.ndarray) or final.dtype != object:
         return infos
-    batch: Any = create_empty_array(space, len(final), fn=np.zeros)
+    empty = split(space, create_empty_array(space, len(final), fn=np.zeros))
+    # values of spaces that cannot be stacked, such as Text and Graph, are in tuples
+    batch: list[Any] = [list(part) if isinstance(part, tuple) else part for part in empty]
     for index, observation in enumerate(final):
         if observation is not None:
-            batch = _placed(batch, af.convert(observation, "numpy"), index, space)
-    return {**infos, "final_obs": batch}
-
-
-def _placed(batch: Any, observation: Any, index: int, space: Space[Any]) -> Any:
-    """Put an observation into its place in a batch, part by part."""
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            batch[key] = _placed(batch[key], observation[key], index, part)
-        return batch
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            _placed(part, inside, index, inner)
-            for part, inside, inner in zip(batch, observation, space.spaces, strict=True)
-        )
-    if isinstance(batch, tuple):  # spaces that cannot be stacked, such as Text and Graph
-        return (*batch[:index], observation, *batch[index + 1 :])
-    batch[index] = observation
-    return batch
+            parts = split(space, af.convert(observation, "numpy"))
+            for column, part in zip(batch, parts, strict=True):
+                column[index] = part
+    filled = (tuple(part) if isinstance(part, list) else part for part in batch)
+    return {**infos, "final_obs": build(space, filled)}
 
 
 class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):

@@ -392,7 +392,7 @@ def test_dict_and_tuple_spaces():
         observation = envs.step({"x": np.array([5, 0, -5], np.float32), "y": np.full((3, 2), 9)})[0]
         assert host(observation["a"]).tolist() == [[2, 3], [1, 2], [0, 1]]
         envs.step(envs.action_space.sample())
-        with pytest.raises(af.ConversionError, match=r"dict with 'x', 'y'"):
+        with pytest.raises(af.ConversionError, match=r"dict with the keys \['x', 'y'\]"):
             envs.step({"x": np.zeros(3)})
         with pytest.raises(af.ConversionError, match=r"at \['y'\]"):
             envs.step({"x": np.zeros(3), "y": np.zeros((3, 3), int)})

@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from arrayferry_gym._space_trees import build, leaves, split
+
 __all__ = [
     "Piece",
     "batch_of_one",
@@ -35,11 +37,7 @@ def rows_of(indices: Sequence[int]) -> slice | list[int]:
 
 def is_stackable(space: Space[Any]) -> bool:
     """Tell whether a batch of observations consists of arrays only."""
-    if isinstance(space, spaces.Dict):
-        return all(map(is_stackable, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return all(map(is_stackable, space.spaces))
-    return isinstance(space, _ARRAYS)
+    return all(isinstance(leaf, _ARRAYS) for leaf, _ in leaves(space))
 
 
 def batch_of_one(space: Space[Any], observation: Any) -> Any:
@@ -52,39 +50,22 @@ def row_of(space: Space[Any], pieces: Sequence[Piece], index: int) -> Any:
     """Return the observation of one environment, of its own memory."""
     for indices, batch in reversed(pieces):
         if index in indices:
-            return _row(space, batch, list(indices).index(index))
+            row = list(indices).index(index)
+            rows = [part[row] for part in split(space, batch)]
+            return build(space, (x.copy() if isinstance(x, np.ndarray) else x for x in rows))
     raise LookupError(index)
-
-
-def _row(space: Space[Any], batch: Any, row: int) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _row(part, batch[key], row) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        parts = zip(space.spaces, batch, strict=True)
-        return tuple(_row(part, inside, row) for part, inside in parts)
-    found = batch[row]
-    return found.copy() if isinstance(found, np.ndarray) else found
 
 
 def join(space: Space[Any], pieces: Sequence[Piece], num_envs: int) -> Any:
     """Put pieces together, in new memory. The later ones count."""
-    batch: Any = create_empty_array(space, num_envs, fn=np.empty)
-    for indices, part in pieces:
-        batch = _written(space, batch, indices, part)
-    return batch
+    whole = split(space, create_empty_array(space, num_envs, fn=np.empty))
+    for indices, batch in pieces:
+        parts = zip(whole, split(space, batch), strict=True)
+        whole = [_written(old, indices, new) for old, new in parts]
+    return build(space, whole)
 
 
-def _written(space: Space[Any], batch: Any, indices: Sequence[int], part: Any) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {
-            key: _written(inner, batch[key], indices, part[key])
-            for key, inner in space.spaces.items()
-        }
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            _written(inner, old, indices, new)
-            for inner, old, new in zip(space.spaces, batch, part, strict=True)
-        )
+def _written(batch: Any, indices: Sequence[int], part: Any) -> Any:
     if isinstance(batch, np.ndarray):
         batch[rows_of(indices)] = part
         return batch

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._actions import Fitter
 from arrayferry_gym._dtypes import held_dtype, plain_name
+from arrayferry_gym._space_trees import build, leaves, split
 
 from ._bound import bounds, namespace, portable
 
@@ -66,7 +67,9 @@ class Actions:
                 return action if self._own else self._convert(action)
             except af.NarrowingError:  # a number that has to be clipped first
                 pass
-        found = self._fitted(action, self._space, "")
+        parts = split(self._space, action, self.wrong_structure)
+        places = zip(leaves(self._space), parts, strict=True)
+        found = build(self._space, (self._leaf(x, space, path) for (space, path), x in places))
         if self._validate:
             self._check(action)
         else:
@@ -84,25 +87,6 @@ class Actions:
         if enough:
             self._own = found is action
             self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
-
-    def _fitted(self, action: Any, space: Any, path: str) -> Any:
-        if isinstance(space, spaces.Dict):
-            if not isinstance(action, dict) or action.keys() != space.spaces.keys():
-                raise self._wrong(
-                    action, path, f"it takes a dict with {', '.join(map(repr, space.spaces))}"
-                )
-            return {
-                key: self._fitted(action[key], part, f"{path}[{key!r}]")
-                for key, part in space.spaces.items()
-            }
-        if isinstance(space, spaces.Tuple):
-            if not isinstance(action, (tuple, list)) or len(action) != len(space.spaces):
-                raise self._wrong(action, path, f"it takes a tuple of {len(space.spaces)}")
-            return tuple(
-                self._fitted(part, inner, f"{path}[{index}]")
-                for index, (part, inner) in enumerate(zip(action, space.spaces, strict=True))
-            )
-        return self._leaf(action, space, path)
 
     def _leaf(self, action: Any, space: Any, path: str) -> Any:
         x = action
@@ -134,10 +118,10 @@ class Actions:
         Raises:
             arrayferry.ConversionError: one is not; its environment is named.
         """
-        host = af.convert(action, "numpy")
+        parts = split(self._space, af.convert(action, "numpy"))
         fitter = Fitter("an action", bounds=True)
         for index in range(self._n):
-            one = _row(host, self._space, index)
+            one = build(self._space, (part[index] for part in parts))
             try:
                 fitter.fit(one, self._space)
             except af.ConversionError as error:
@@ -146,6 +130,10 @@ class Actions:
                     f"cannot be one of the space {self._space} ({error.reason.rpartition(': ')[2]})",
                     remedy="Without validate=True, actions are clipped to the space.",
                 ) from None
+
+    def wrong_structure(self, action: Any, path: str, needed: str) -> af.ConversionError:
+        """Return the error for an action whose dicts and tuples are not those of the space."""
+        return self._wrong(action, path, f"it takes {needed}")
 
     def _wrong(self, action: Any, path: str, why: str) -> af.ConversionError:
         what = (
@@ -185,14 +173,3 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
     else:
         low, high = (af.convert(edge.astype(kind), like=x) for edge in (low, high))
     return xp.clip(x, low, high)
-
-
-def _row(tree: Any, space: Any, index: int) -> Any:
-    """Return the action of one environment."""
-    if isinstance(space, spaces.Dict):
-        return {key: _row(tree[key], part, index) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            _row(part, inner, index) for part, inner in zip(tree, space.spaces, strict=True)
-        )
-    return tree[index]

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
+from arrayferry_gym._space_trees import branches, build, leaves, split
 
 from ._base import FunctionalEnv
 from ._errors import EnvResultError
@@ -66,6 +67,7 @@ class Bound:
         self._float = self._dtype("float32")
         self._rewards: Any = self._float  # of a dtype that need not be looked at
         self._casts = self._observed_dtypes()
+        self._places = [path for _, path in leaves(env.observation_space)]
         self.clip = _clip(self.xp, backend, device, env.action_space)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,7 +78,13 @@ class Bound:
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the dtype and the shape of each array of an observation."""
         found = []
-        for space in _parts(self.env.observation_space, self.name):
+        space: Any
+        for space, _ in leaves(self.env.observation_space):
+            if not isinstance(space, _ARRAYS):
+                raise EnvResultError(
+                    f"{self.name} has the space {space}, whose values are no arrays of one shape",
+                    remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
+                )
             name = held_dtype(space.dtype, self.backend)
             found.append((self._dtype(name), (self.n, *space.shape)))
         return found
@@ -255,30 +263,12 @@ class Bound:
             if observation.dtype == dtype and observation.shape == shape:
                 return observation
             return self._observed(observation, dtype, shape, "")
-        rest = iter(self._casts)
-        return self._tree(observation, space, rest, "")
-
-    def _tree(self, value: Any, space: Any, casts: Any, path: str) -> Any:
-        if isinstance(space, spaces.Dict):
-            if not isinstance(value, dict) or value.keys() != space.spaces.keys():
-                raise self._unlike(value, path, f"a dict with {', '.join(map(repr, space.spaces))}")
-            return {
-                key: self._tree(value[key], part, casts, f"{path}[{key!r}]")
-                for key, part in space.spaces.items()
-            }
-        if isinstance(space, spaces.Tuple):
-            if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
-                raise self._unlike(value, path, f"a tuple of {len(space.spaces)}")
-            return tuple(
-                self._tree(part, inner, casts, f"{path}[{index}]")
-                for index, (part, inner) in enumerate(zip(value, space.spaces, strict=True))
-            )
-        if not hasattr(value, "dtype"):
-            raise self._unlike(value, path, "an array")
-        dtype, shape = next(casts)
-        return self._observed(value, dtype, shape, path)
+        parts = zip(split(space, observation, self._unlike), self._places, self._casts, strict=True)
+        return build(space, (self._observed(x, *cast, path) for x, path, cast in parts))
 
     def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
+        if not hasattr(x, "dtype"):
+            raise self._unlike(x, path, "an array")
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
@@ -360,28 +350,19 @@ def namespace(backend: af.Backend) -> Any:
     return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
 
 
-def _parts(space: Any, name: str) -> list[Any]:
-    """Return the spaces of the arrays in a value of a space, in order."""
-    if isinstance(space, spaces.Dict):
-        return [part for inner in space.spaces.values() for part in _parts(inner, name)]
-    if isinstance(space, spaces.Tuple):
-        return [part for inner in space.spaces for part in _parts(inner, name)]
-    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return [space]
-    raise EnvResultError(
-        f"{name} has the space {space}, whose values are no arrays of one shape",
-        remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
-    )
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def _clip(xp: Any, backend: af.Backend, device: Any, space: Any) -> Callable[[Any], Any]:
     """Return a function that clips actions to a space. Its results are new arrays, unlike its argument."""
-    if isinstance(space, spaces.Dict):
-        parts = {key: _clip(xp, backend, device, part) for key, part in space.spaces.items()}
-        return lambda action: {key: clip(action[key]) for key, clip in parts.items()}
-    if isinstance(space, spaces.Tuple):
-        inner = [_clip(xp, backend, device, part) for part in space.spaces]
-        return lambda action: tuple(clip(part) for clip, part in zip(inner, action, strict=True))
+    if branches(space) is not None:
+        clips = [_clip(xp, backend, device, leaf) for leaf, _ in leaves(space)]
+
+        def clip_parts(action: Any) -> Any:
+            parts = zip(clips, split(space, action), strict=True)
+            return build(space, (clip(part) for clip, part in parts))
+
+        return clip_parts
     dtype = held_dtype(space.dtype, backend)
     low, high = bounds(space, dtype)
     if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):

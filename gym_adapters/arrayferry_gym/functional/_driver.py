@@ -7,11 +7,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._space_trees import branches, build, split
 from arrayferry_gym._spaces import converted_space
 
 from ._actions import Actions
@@ -70,6 +71,7 @@ class Driver:
         self._out: Any = None
         self._host = af.converter("numpy")
         self._begun = False
+        self._nested = branches(env.action_space) is not None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "served": portable(self.served)}
@@ -170,7 +172,7 @@ class Driver:
 
     def step_one(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Do the same as `step`, for a single environment."""
-        action = _batched(action, self._env.action_space)
+        action = self._batch_of(action) if self._nested else _row_of_one(action)
         observation, reward, terminated, truncated, infos = self.step(action)
         host = self._host
         reward = (
@@ -185,6 +187,12 @@ class Driver:
             bool(host(truncated)[0]),
             self._one_info(infos),
         )
+
+    def _batch_of(self, action: Any) -> Any:
+        """Return an action of a Dict or Tuple for a batch of one environment."""
+        space = self._env.action_space
+        parts = split(space, action, self._actions.wrong_structure)
+        return build(space, map(_row_of_one, parts))
 
     def _one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
         return (
@@ -341,18 +349,10 @@ def served_space(space: Space[Any], libraries: Libraries | None, observed: bool)
     return space if libraries is None else converted_space(space, libraries, observed=observed)
 
 
-def _batched(action: Any, space: Space[Any]) -> Any:
-    """Return an action for a batch of one environment."""
+def _row_of_one(action: Any) -> Any:
+    """Return an action with an axis of one environment."""
     if isinstance(action, (int, np.integer)):  # which a driver knows again, unlike a list
         return np.asarray([action])
-    if isinstance(space, spaces.Dict) and isinstance(action, dict):
-        return {
-            key: _batched(part, space.spaces[key]) if key in space.spaces else part
-            for key, part in action.items()
-        }
-    if isinstance(space, spaces.Tuple) and isinstance(action, (tuple, list)):
-        inner = [*space.spaces, *[space] * (len(action) - len(space.spaces))]
-        return tuple(_batched(part, own) for part, own in zip(action, inner, strict=False))
     if hasattr(action, "dtype") and hasattr(action, "ndim"):
         return action[None, ...]
     return [action]

@@ -12,7 +12,7 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
@@ -20,6 +20,7 @@ from arrayferry.adapting import never_raises
 from arrayferry_gym import vector
 from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion
+from arrayferry_gym._space_trees import build, leaves, split
 
 from ._base import FunctionalEnv
 from ._engine import Outcome
@@ -400,7 +401,7 @@ class _Parts:
         self._space = space
         self._what = what
         self.shapes: list[Shape] = []
-        for inner, path in self._leaves(space, ""):
+        for inner, path in leaves(space):
             if inner.shape is None or inner.dtype is None or inner.dtype.kind not in "biufc":
                 raise af.OptionError(
                     f"{what} has no fixed shape, since {inner} has none"
@@ -409,19 +410,9 @@ class _Parts:
                 )
             self.shapes.append((tuple(inner.shape), _jax_dtype(inner.dtype)))
 
-    def _leaves(self, space: Any, path: str) -> Iterator[tuple[Any, str]]:
-        if isinstance(space, spaces.Dict):
-            for key, inner in space.spaces.items():
-                yield from self._leaves(inner, f"{path}[{key!r}]")
-        elif isinstance(space, spaces.Tuple):
-            for index, inner in enumerate(space.spaces):
-                yield from self._leaves(inner, f"{path}[{index}]")
-        else:
-            yield space, path
-
     def build(self, arrays: Iterable[Any]) -> Any:
         """Put arrays together to a value of the space."""
-        return _built(self._space, iter(arrays))
+        return build(self._space, arrays)
 
     def take(self, value: Any, noun: str) -> list[Any]:
         """Return the arrays of a value, and check their shapes, which may be traced.
@@ -429,16 +420,17 @@ class _Parts:
         Raises:
             arrayferry.ConversionError: it is not of the structure or shape of the space.
         """
-        parts: list[Any] = []
-        try:
-            _taken(self._space, value, parts)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise af.ConversionError(
-                f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}",
+
+        def mismatch(part: Any, path: str, needed: str) -> af.ConversionError:
+            return af.ConversionError(
+                f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}: it takes {needed}",
                 remedy=f"Pass {noun} as the space samples it.",
-            ) from error
+                path=path,
+            )
+
+        parts = split(self._space, value, mismatch)
         for part, (shape, _), (_, path) in zip(
-            parts, self.shapes, self._leaves(self._space, ""), strict=True
+            parts, self.shapes, leaves(self._space), strict=True
         ):
             if np.shape(part) != shape:
                 raise af.ConversionError(
@@ -450,38 +442,18 @@ class _Parts:
 
     def arrays(self, value: Any) -> list[Any]:
         """Return the arrays of a value of NumPy, of the shapes and dtypes of the space."""
-        parts: list[Any] = []
-        try:
-            _taken(self._space, value, parts)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise EnvResultError(
-                f"{value!r:.80} is not of the structure of {self._what}, {self._space}"
-            ) from error
+
+        def mismatch(part: Any, path: str, needed: str) -> EnvResultError:
+            place = f" at {path}" if path else ""
+            return EnvResultError(
+                f"{value!r:.80} is not of the structure of {self._what}, {self._space}, which takes {needed}{place}"
+            )
+
+        parts = split(self._space, value, mismatch)
         return [
             _fitted(part, shape, dtype, self._what)
             for part, (shape, dtype) in zip(parts, self.shapes, strict=True)
         ]
-
-
-def _built(space: Any, arrays: Iterator[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _built(inner, arrays) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_built(inner, arrays) for inner in space.spaces)
-    return next(arrays)
-
-
-def _taken(space: Any, value: Any, parts: list[Any]) -> None:
-    if isinstance(space, spaces.Dict):
-        if value.keys() != space.spaces.keys():
-            raise KeyError(*value.keys())
-        for key, inner in space.spaces.items():
-            _taken(inner, value[key], parts)
-    elif isinstance(space, spaces.Tuple):
-        for inner, part in zip(space.spaces, value, strict=True):
-            _taken(inner, part, parts)
-    else:
-        parts.append(value)
 
 
 def _fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:

@@ -1,0 +1,79 @@
+"""Dict and Tuple spaces as trees: the spaces inside, and values taken apart and put together accordingly.
+
+Every other space is a leaf. `leaves`, `split` and `build` agree on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gymnasium import Space, spaces
+
+__all__ = ["branches", "build", "check_branches", "leaves", "split"]
+
+Mismatch = Callable[[Any, str, str], Exception]
+"""Makes the error for a value of the wrong structure, of the value, its place, and what is needed."""
+
+
+def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
+    """Return the keys and spaces directly inside a Dict or Tuple, None for any other space."""
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return list(enumerate(space.spaces))
+    return None
+
+
+def leaves(space: Space[Any], path: str = "") -> Iterator[tuple[Space[Any], str]]:
+    """Yield the leaves of a space and their places, such as `['move'][0]`."""
+    inner = branches(space)
+    if inner is None:
+        yield space, path
+        return
+    for key, part in inner:
+        yield from leaves(part, f"{path}[{key!r}]")
+
+
+def split(
+    space: Space[Any], value: Any, mismatch: Mismatch | None = None, path: str = ""
+) -> list[Any]:
+    """Return the parts of a value, one for each leaf of its space.
+
+    Args:
+        space: the space.
+        value: a dict or tuple as the space has them, or a batch of these.
+        mismatch: checks the structure, and makes the error. None if it is known to be right.
+        path: the place of the value, for errors.
+    """
+    inner = branches(space)
+    if inner is None:
+        return [value]
+    if mismatch is not None:
+        check_branches(space, value, mismatch, path)
+    return [
+        leaf
+        for key, part in inner
+        for leaf in split(part, value[key], mismatch, f"{path}[{key!r}]")
+    ]
+
+
+def build(space: Space[Any], parts: Iterable[Any]) -> Any:
+    """Put a value of a space together from its parts, one for each leaf."""
+    rest = iter(parts)
+    inner = branches(space)
+    if inner is None:
+        return next(rest)
+    built = {key: build(part, rest) for key, part in inner}
+    return built if isinstance(space, spaces.Dict) else tuple(built.values())
+
+
+def check_branches(space: Space[Any], value: Any, mismatch: Mismatch, path: str) -> None:
+    """Check that a value is a dict or tuple as a space needs it, without looking further inside."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
+            raise mismatch(value, path, f"a dict with the keys {list(space.spaces)}")
+    elif isinstance(space, spaces.Tuple):
+        count = len(space.spaces)
+        if not isinstance(value, (tuple, list)) or len(value) != count:
+            raise mismatch(value, path, f"a tuple of {count}")
