@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, Never, overload
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 
 from ._adapter import Adapter, converted_space_property
+from ._batches import join
 from ._libraries import Target, dtype_name
 from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
-from ._space_trees import build, split
 from ._types import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:
@@ -334,16 +333,12 @@ def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
     final = infos.get("final_obs")
     if not isinstance(final, np.ndarray) or final.dtype != object:
         return infos
-    empty = split(space, create_empty_array(space, len(final), fn=np.zeros))
-    # values of spaces that cannot be stacked, such as Text and Graph, are in tuples
-    batch: list[Any] = [list(part) if isinstance(part, tuple) else part for part in empty]
-    for index, observation in enumerate(final):
-        if observation is not None:
-            parts = split(space, af.convert(observation, "numpy"))
-            for column, part in zip(batch, parts, strict=True):
-                column[index] = part
-    filled = (tuple(part) if isinstance(part, list) else part for part in batch)
-    return {**infos, "final_obs": build(space, filled)}
+    rows = [
+        (index, af.convert(observation, "numpy"))
+        for index, observation in enumerate(final)
+        if observation is not None
+    ]
+    return {**infos, "final_obs": join(space, rows, len(final), np.zeros)}
 
 
 class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):

@@ -31,6 +31,7 @@ from arrayferry_gym.distributed import (
     SchedulerLostError,
 )
 
+pytestmark = pytest.mark.xdist_group("cluster-of-threads")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
 
 CARTPOLE = functools.partial(gym.make, "CartPole-v1")
@@ -141,6 +142,37 @@ def test_nothing_is_left_of_a_step_that_fails(client, failing, monkeypatch):
     del lazy
     gc.collect()
     eventually(lambda: held(client) == (0, 0))
+
+
+class _Closing(Fails):
+    """Closes noticeably, and can set neither a level of 7 nor be made with it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __setattr__(self, name, value):
+        if (name, value) == ("level", 7):
+            raise ValueError("no level 7")
+        super().__setattr__(name, value)
+
+    def close(self):
+        with open(self.path, "a") as file:
+            file.write("closed\n")
+
+
+def test_an_environment_that_fails_while_it_is_made_is_closed(tmp_path):
+    from arrayferry_gym.distributed._messages import EnvSetup, Failure, Make, Start, from_bytes
+
+    path = tmp_path / "log"
+    factory = cloudpickle.dumps(functools.partial(_Closing, str(path)))
+    faults = {"attributes": {"level": 7}}, {"start": Start(None, {"fail": 1})}
+    for number, fault in enumerate(faults, 1):
+        host = Host()
+        request = Make(EnvSetup(0, factory, **fault))
+        failure = from_bytes(host.answer(cloudpickle.dumps(request)))
+        assert isinstance(failure, Failure)
+        assert (failure.index, failure.type) == (0, ("ValueError", "KeyError")[number - 1])
+        assert path.read_text() == "closed\n" * number
 
 
 def test_what_arrives_late_is_not_kept(client, monkeypatch):
@@ -346,7 +378,7 @@ def test_environments_of_a_worker_that_leaves_move_at_once():
 class Line(Engine):
     """Hosts in this process, some of which die at some requests, or do not answer."""
 
-    def __init__(self, count, dies=lambda worker, method, index: False):
+    def __init__(self, count, dies=lambda worker, made: False):
         self.names = [f"slot {number}" for number in range(count)]
         self.dies = dies
         self.hosts = []
@@ -365,18 +397,18 @@ class Line(Engine):
         return host, request
 
     def gather(self, calls, timeout):
-        from arrayferry_gym.distributed._host import unpack
+        from arrayferry_gym.distributed._messages import Make, from_bytes
 
         answers = []
-        for (host, worker), request in calls:
-            method, arguments = unpack(request)
-            indices = [order.index for order in arguments[0]] if method == "make" else []
-            self.patience.append((method, len(indices), timeout))
-            if worker in self.dead or self.dies(worker, method, indices):
+        for (host, worker), pickled in calls:
+            request = from_bytes(pickled)
+            made = request.setup.index if isinstance(request, Make) else None
+            self.patience.append((request.name, timeout))
+            if worker in self.dead or self.dies(worker, made):
                 self.dead.add(worker)
                 answers.append(None)
             else:
-                answers.append(host.answer(request))
+                answers.append(host.answer(pickled))
         return answers
 
     def lost(self, host):
@@ -393,7 +425,7 @@ class Line(Engine):
 @pytest.mark.parametrize("index", range(4))
 def test_a_worker_may_die_in_a_constructor(index):
     doomed = f"slot {index // 2}"
-    engine = Line(2, lambda worker, method, made: worker == doomed and index in made)
+    engine = Line(2, lambda worker, made: worker == doomed and made == index)
     sync = SyncVectorEnv([CARTPOLE] * 4)
     envs = DistributedVectorEnv([CARTPOLE] * 4, engine=engine)
     assert engine.dead == {doomed}
@@ -407,7 +439,7 @@ def test_a_worker_may_die_in_a_constructor(index):
 
 
 def test_a_constructor_that_ends_each_process_is_named():
-    engine = Line(9, lambda worker, method, indices: method == "make" and 2 in indices)
+    engine = Line(9, lambda worker, made: made == 2)
     with pytest.raises(NoWorkerError, match="3 workers died while they made environment 2") as info:
         DistributedVectorEnv([CARTPOLE] * 4, engine=engine)
     assert info.value.indices == (2,)
@@ -416,7 +448,7 @@ def test_a_constructor_that_ends_each_process_is_named():
 
 
 def test_no_worker_survives_the_constructors():
-    engine = Line(2, lambda worker, method, indices: method == "make")
+    engine = Line(2, lambda worker, made: made is not None)
     with pytest.raises(NoWorkerError, match="there is no worker for environments 0, 1, 2, 3"):
         DistributedVectorEnv([CARTPOLE] * 4, engine=engine, timeout=0.1)
     assert engine.hosts == []
@@ -425,7 +457,7 @@ def test_no_worker_survives_the_constructors():
 def test_each_constructor_has_the_whole_timeout():
     engine = Line(2)
     envs = DistributedVectorEnv([CARTPOLE] * 6, engine=engine, timeout=7)
-    assert [call for call in engine.patience if call[0] == "make"] == [("make", 1, 7)] * 6
+    assert [call for call in engine.patience if call[0] == "make"] == [("make", 7)] * 6
     envs.close()
 
 

@@ -14,13 +14,15 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 import arrayferry as af
+from arrayferry_gym._batches import rows_of
 
-from ._batch import rows_of
+from ._engine import Engine
 from ._errors import SpaceMismatchError
-from ._host import Description
+from ._messages import Description
 
 __all__ = [
     "Spaces",
+    "check_engine",
     "check_numbers",
     "check_workers",
     "checked_mask",
@@ -104,6 +106,36 @@ def check_workers(workers: Any, resources: Any) -> None:
         raise af.OptionError(
             f"resources={resources!r:.80} is not valid",
             remedy="Pass a dict of numbers, as workers are started with, such as {'GPU': 1}.",
+        )
+
+
+def check_engine(
+    engine: Engine | None, client: Any, workers: Any, resources: Any, keep: bool
+) -> None:
+    """Check that no other option contradicts an engine.
+
+    Args:
+        engine: the engine, None for Dask's.
+        client: as given.
+        workers: as given.
+        resources: as given.
+        keep: whether observations stay on the workers.
+    """
+    if engine is None:
+        return
+    if client is not None:
+        raise af.OptionError(
+            "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
+        )
+    if keep and not engine.keeps_arrays:
+        raise af.OptionError(
+            f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
+            remedy="Use Dask's engine, or another target.",
+        )
+    if workers is not None or resources is not None:
+        raise af.OptionError(
+            "workers= and resources= are options of Dask's engine, but another one is given",
+            remedy="Pass them to the engine: DaskEngine(client, workers=..., resources=...).",
         )
 
 

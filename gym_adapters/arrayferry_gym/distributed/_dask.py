@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import multiprocessing
-import os
 import threading
 import time
 import uuid
@@ -13,64 +11,45 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import dask.utils
-from distributed.client import Client, Future
+from distributed.client import Client
 from distributed.comm.core import connect
 from distributed.core import send_recv
-from distributed.deploy.local import LocalCluster
 from distributed.protocol.serialize import to_serialize
-from distributed.worker import get_client
 
-import arrayferry as af
-
-from ._batch import map_arrays
+from ._actor import HostActor, occupy_worker
+from ._client import PATIENCE, open_client
 from ._engine import Engine
-from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
-from ._seat import Kept, Seat, stay
+from ._errors import EnvTimeoutError, SchedulerLostError, WorkerSetupError
+from ._lazy import assembled
 
 __all__ = ["DaskEngine"]
 
-_PATIENCE = 5.0
-"""Seconds until a scheduler or worker that does not answer a short question counts as gone."""
-
 
 @dataclass(eq=False)
-class _Host:
-    """An actor, and the connection to its worker."""
+class _ActorHandle:
+    """An actor, and the connection to its worker.
+
+    Attributes:
+        future: the future of the actor.
+        occupying: the future of the task that keeps its worker from being closed, None if there is none.
+        address: the address of its worker.
+        comm: the connection, None if calls go through the scheduler.
+        lost: whether the actor is gone.
+        claimed: whether the arrays that it has kept are held here, None if that is not decided.
+        lock: held while a call is under way.
+    """
 
     future: Any
-    staying: Any
+    occupying: Any
     address: str
     comm: Any
     lost: bool = False
-    claimed: bool | None = (
-        None  # what became of the arrays that it has kept, None if that is not decided
-    )
+    claimed: bool | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class _Observation(Future):  # type: ignore[misc]
-    """A future of an array that a host has kept. Nothing can make it again.
-
-    Args:
-        kept: the reference to the array.
-        client: the client.
-    """
-
-    def __init__(self, kept: Kept, client: Any) -> None:
-        super().__init__(kept.key, client)
-        self.worker = kept.worker
-
-    def why_lost(self) -> tuple[str, str]:
-        """Return why there is no result, and what to do."""
-        return (
-            f"it was an observation on the worker {self.worker}, which is gone",
-            "Convert observations before the next step, or pass another target than 'dask'.",
-        )
-
-
 class _Call(NamedTuple):
-    host: _Host
+    host: _ActorHandle
     request: bytes
 
 
@@ -105,56 +84,14 @@ class DaskEngine(Engine):
         workers: Collection[str] | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> None:
-        self._owned: list[Any] = []
-        self._own_cluster = False  # which nobody else scales
-        self._client = self._open(client, n_workers, set_as_default)
+        self._client, self._owned, self._own_cluster = open_client(
+            client, n_workers, set_as_default
+        )
         self._workers = None if workers is None else frozenset(workers)
         self._resources = dict(resources or {})
-        self._hosts: set[_Host] = set()
+        self._hosts: set[_ActorHandle] = set()
         self._checked: set[str] = set()
         self._dead: dict[str, float] = {}
-
-    def _open(self, client: Any, n_workers: int | None, set_as_default: bool) -> Any:
-        if client is None:
-            try:
-                client = get_client()
-            except ValueError:  # there is none
-                cluster = _local_cluster(n_workers or os.cpu_count() or 1)
-                client = Client(cluster, set_as_default=set_as_default)
-                self._owned, self._own_cluster = [client, cluster], True
-        elif isinstance(client, str):
-            address = client
-            try:
-                client = Client(address, set_as_default=set_as_default, timeout=_connecting())
-            except (OSError, ValueError) as error:
-                raise SchedulerLostError(
-                    f"there is no scheduler at {address!r}",
-                    remedy="Pass the address that the scheduler prints when it starts.",
-                ) from error
-            self._owned = [client]
-        if not isinstance(client, Client):
-            raise af.OptionError(
-                f"client={client!r:.80} is no client of Dask",
-                remedy="Pass a distributed.Client, the address of a scheduler, or None.",
-            )
-        if client.asynchronous:
-            raise af.OptionError(
-                "the client is asynchronous, and steps of an environment are not",
-                remedy="Pass distributed.Client(..., asynchronous=False).",
-            )
-        if client.status != "running":
-            raise af.OptionError(
-                f"the client is not connected: it is {client.status}",
-                remedy="Pass a client that is connected to a scheduler.",
-            )
-        try:
-            client.sync(asyncio.sleep, 0, callback_timeout=_PATIENCE)
-        except TimeoutError:
-            raise SchedulerLostError(
-                "the client does not answer in this process, as after a fork",
-                remedy="Make a client in this process.",
-            ) from None
-        return client
 
     @property
     def client(self) -> Any:
@@ -162,16 +99,19 @@ class DaskEngine(Engine):
         return self._client
 
     def _sync(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        self._require_client()
+        return self._client.sync(function, *args)
+
+    def _require_client(self) -> None:
         if self._client.status in ("closed", "closing"):
             raise SchedulerLostError(
                 "the client is closed", remedy="Make a client, and the environments again."
             )
-        return self._client.sync(function, *args)
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that the scheduler knows."""
         now = time.monotonic()
-        self._dead = {name: at for name, at in self._dead.items() if now - at < _PATIENCE}
+        self._dead = {name: at for name, at in self._dead.items() if now - at < PATIENCE}
         known = self._sync(self._ask_scheduler, self._workers is not None or bool(self._resources))
         return [name for name in known if name not in self._dead]
 
@@ -179,10 +119,10 @@ class DaskEngine(Engine):
         """Return the workers of the cluster, all or those that may carry hosts."""
         try:
             if fitting:
-                identity = await asyncio.wait_for(self._client.scheduler.identity(), _PATIENCE)
+                identity = await asyncio.wait_for(self._client.scheduler.identity(), PATIENCE)
                 found = {at: one for at, one in identity["workers"].items() if self._fits(at, one)}
             else:
-                found = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE)
+                found = await asyncio.wait_for(self._client.scheduler.ncores(), PATIENCE)
         except (OSError, TimeoutError, AttributeError) as error:
             raise SchedulerLostError(
                 f"the scheduler at {self._client.scheduler.address} cannot be reached",
@@ -206,7 +146,7 @@ class DaskEngine(Engine):
             if name in self._checked:
                 key = f"arrayferry-host-{uuid.uuid4().hex}"
                 futures[position] = self._client.submit(
-                    Seat,
+                    HostActor,
                     key,
                     key=key,
                     workers=[name],
@@ -251,7 +191,7 @@ class DaskEngine(Engine):
         """Let workers import what hosts need. Without it, an actor would stay pending for ever."""
         if not workers:
             return
-        name = Seat.__module__
+        name = HostActor.__module__
         coroutine = self._client.run(
             importlib.import_module, name, workers=workers, on_error="return"
         )
@@ -274,23 +214,28 @@ class DaskEngine(Engine):
             if not isinstance(result, BaseException):
                 self._checked.add(worker)
 
-    async def _connect(self, future: Any, address: str) -> _Host | None:
+    async def _connect(self, future: Any, address: str) -> _ActorHandle | None:
         arguments = self._client.connection_args
         try:
-            comm = await connect(address, timeout=_PATIENCE, **arguments)
+            comm = await connect(address, timeout=PATIENCE, **arguments)
         except OSError:
             known = await self._ask_scheduler()
             if address not in known:
                 future.release()
                 return None
             comm = None  # calls go through the scheduler
-        staying = None
+        occupying = None
         if not self._own_cluster:
-            key = f"stay-{uuid.uuid4().hex}"
-            staying = self._client.submit(stay, future.key, key=key, workers=[address], pure=False)
-        return _Host(future, staying, address, comm)
+            occupying = self._client.submit(
+                occupy_worker,
+                future.key,
+                key=f"stay-{uuid.uuid4().hex}",
+                workers=[address],
+                pure=False,
+            )
+        return _ActorHandle(future, occupying, address, comm)
 
-    def call(self, host: _Host, request: bytes) -> _Call:
+    def call(self, host: _ActorHandle, request: bytes) -> _Call:
         """Prepare a call. `gather` sends it."""
         return _Call(host, request)
 
@@ -322,7 +267,7 @@ class DaskEngine(Engine):
         await asyncio.wait(tasks)
         return [None if task.cancelled() else task.result() for task in tasks]
 
-    async def _ask(self, host: _Host, request: bytes) -> bytes | None:
+    async def _ask(self, host: _ActorHandle, request: bytes) -> bytes | None:
         message: dict[str, Any] = {
             "op": "actor_execute",
             "actor": host.future.key,
@@ -347,16 +292,16 @@ class DaskEngine(Engine):
             self._lose(host)
         return answer
 
-    def _lose(self, host: _Host) -> None:
+    def _lose(self, host: _ActorHandle) -> None:
         host.lost = True
         self._dead[host.address] = time.monotonic()
         self._checked.discard(host.address)
 
-    def lost(self, host: _Host) -> bool:
+    def lost(self, host: _ActorHandle) -> bool:
         """Tell whether the connection to the worker has broken, or the actor is gone."""
         return host.lost
 
-    def busy_with(self, host: _Host) -> int | None:
+    def busy_with(self, host: _ActorHandle) -> int | None:
         """Ask the worker, whose event loop is not busy with the environments."""
 
         async def ask() -> int | None:
@@ -374,7 +319,7 @@ class DaskEngine(Engine):
         found: int | None = self._sync(ask_briefly)
         return found
 
-    def release(self, host: _Host) -> None:
+    def release(self, host: _ActorHandle) -> None:
         """Let the scheduler forget an actor."""
         self._hosts.discard(host)
         asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
@@ -389,8 +334,8 @@ class DaskEngine(Engine):
             except Exception:  # it is gone
                 pass
             finally:
-                if host.staying is not None:
-                    host.staying.release()
+                if host.occupying is not None:
+                    host.occupying.release()
                 host.future.release()
                 if host.comm is not None:
                     host.comm.abort()
@@ -405,30 +350,12 @@ class DaskEngine(Engine):
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""
-        import dask.array as da
-
-        kept: dict[str, Kept] = {}
-        map_arrays(lambda array: kept.setdefault(array.key, array), tuple(references))
-        futures = {key: _Observation(array, self._client) for key, array in kept.items()}
-
-        async def tell() -> None:  # as Client.scatter does
-            await self._client.scheduler.update_data(
-                who_has={key: [array.worker] for key, array in kept.items()},
-                nbytes={key: array.nbytes for key, array in kept.items()},
-                client=self._client.id,
-            )
-
-        self._sync(tell)
-        makers = {array.host for array in kept.values()}
+        self._require_client()
+        trees, actors = assembled(self._client, references)
         for host in self._hosts:
-            if host.future.key in makers:
+            if host.future.key in actors:
                 host.claimed = True
-        return [
-            map_arrays(
-                lambda array: da.from_delayed(futures[array.key], array.shape, array.dtype), tree
-            )
-            for tree in references
-        ]
+        return trees
 
     def close(self) -> None:
         """Release all hosts, and close the client and the cluster if they were made here."""
@@ -440,30 +367,6 @@ class DaskEngine(Engine):
         owned, self._owned = self._owned, []
         for part in owned:
             try:
-                part.close(timeout=_PATIENCE)
+                part.close(timeout=PATIENCE)
             except Exception:  # it is gone already
                 pass
-
-
-def _connecting() -> float:
-    """Return the seconds to wait for a scheduler at an address."""
-    configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
-    return min(float(configured), _PATIENCE)
-
-
-def _local_cluster(n_workers: int) -> LocalCluster:
-    guard = "Put what makes the environments under `if __name__ == '__main__':`, or pass a client."
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise NoWorkerError(
-            "a worker imports the script that starts it, which would start workers again",
-            remedy=guard,
-        )
-    try:
-        return LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-        )
-    except Exception as error:
-        raise NoWorkerError(
-            f"a cluster on this machine could not be started: {type(error).__name__}: {error}",
-            remedy=guard,
-        ) from error

@@ -3,12 +3,9 @@
 # pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
-import atexit
 import contextlib
 import operator
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
@@ -19,20 +16,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry_gym._batches import rows_of
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
-from ._batch import (
-    Piece,
-    batch_of_one,
-    is_remote,
-    is_stackable,
-    join,
-    join_lazily,
-    row_of,
-    rows_of,
-)
 from ._checks import (
+    check_engine,
     check_numbers,
     check_workers,
     checked_mask,
@@ -42,11 +31,26 @@ from ._checks import (
     pickled,
     split_actions,
 )
+from ._closing import Closing, close_at_exit
 from ._dask import DaskEngine
 from ._engine import Engine
 from ._errors import NotReadyError
-from ._host import Description, Order, Outcome
-from ._placement import Group, Placement
+from ._messages import (
+    Call,
+    Configure,
+    Description,
+    EnvSetup,
+    Render,
+    Request,
+    Reset,
+    SetAttr,
+    Start,
+    Step,
+    StepResult,
+)
+from ._observations import Observations, Piece, is_stackable
+from ._placement import Placement
+from ._records import EnvRecord, Group
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -74,16 +78,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["DistributedVectorEnv"]
-
-_open: weakref.WeakSet[DistributedVectorEnv] = weakref.WeakSet()
-_of_others: list[Any] = []
-"""What belongs to the process that this one was forked from. Connections that are dropped here would break there."""
-
-
-@atexit.register  # before distributed closes its clients, since it was imported earlier
-def _close_all() -> None:
-    for envs in list(_open):
-        envs.close()
 
 
 class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
@@ -255,32 +249,18 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         min_workers: int = 1,
         resources: Mapping[str, float] | None = None,
     ) -> None:
-        self._factories = pickled(env_fns)
-        self.num_envs = len(self._factories)
+        factories = pickled(env_fns)
+        self.num_envs = len(factories)
         self.autoreset_mode = mode_of(autoreset_mode)
         check_numbers(groups, timeout, min_workers)
         check_workers(workers, resources)
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
+        check_engine(engine, client, workers, resources, self._keep)
         self._convert: Any = None
         if not self._keep and (backend.name != "numpy" or device is not None):
             self._convert = af.converter(to, device=device)
-        if engine is not None and client is not None:
-            raise af.OptionError(
-                "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
-            )
-        if self._keep and engine is not None and not engine.keeps_arrays:
-            raise af.OptionError(
-                f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
-                remedy="Use Dask's engine, or another target.",
-            )
-        if engine is not None and (workers is not None or resources is not None):
-            raise af.OptionError(
-                "workers= and resources= are options of Dask's engine, but another one is given",
-                remedy="Pass them to the engine: DaskEngine(client, workers=..., resources=...).",
-            )
-        self._process = os.getpid()
-        self._own_engine = engine is None
+        own_engine = engine is None
         if engine is None:
             n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
             n_workers = max(n_workers, min_workers)
@@ -292,37 +272,34 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 resources=resources,
             )
         self._engine = engine
-        self._placement = Placement(engine, self.num_envs, groups, timeout, min_workers)
+        self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
+        self._placement = Placement(engine, self._envs, groups, timeout, min_workers)
+        self._closing = Closing(self._placement, engine, own_engine)
         self.closed = False
-        _open.add(self)
+        close_at_exit(self)
         try:
-            descriptions = self._placement.describe(self._factories)
-            self._describe(descriptions, observation_mode)
-            self._placement.configure(self.autoreset_mode, self.single_observation_space)
+            self._describe(self._placement.make_all(), observation_mode)
+            self._placement.configure(Configure(self.autoreset_mode, self.single_observation_space))
         except BaseException:
             self.close()
             raise
-        self._broken = "they have not been reset yet"
-        self._seeds: list[int | None] = [None] * self.num_envs
-        self._options: list[dict[str, Any] | None] = [None] * self.num_envs
-        self._attributes: dict[str, list[Any]] = {}
-        self._made = [0] * self.num_envs
-        self._called = False  # a method may have changed something
-        self._begun = False
-        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._last: list[Piece] = []
-        self._fresh: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self._hidden: set[int] = set()  # made again, but the agent has not seen their new episode
+        self._observations = Observations(
+            self.single_observation_space, self.num_envs, engine if self._keep else None
+        )
+        self._needs_reset = "they have not been reset yet"  # why, "" if they do not
+        self._called = False  # whether a method may have changed something
+        self._begun = False  # whether there was a full reset
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)  # the episodes that are over
 
     def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
         first = descriptions[0]
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
-        found = common_spaces(descriptions, mode)
-        self.single_observation_space = found.single_observation_space
-        self.observation_space = found.observation_space
-        self.single_action_space = found.single_action_space
-        self.action_space = found.action_space
+        spaces = common_spaces(descriptions, mode)
+        self.single_observation_space = spaces.single_observation_space
+        self.observation_space = spaces.observation_space
+        self.single_action_space = spaces.single_action_space
+        self.action_space = spaces.action_space
         if self._keep and not is_stackable(self.single_observation_space):
             raise af.OptionError(
                 f"to='dask': observations of {self.single_observation_space} are no arrays",
@@ -346,65 +323,70 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._require_open()
         seeds = checked_seeds(seed, self.num_envs)
         options, mask = checked_mask(options, self.num_envs)
-        chosen = {int(index) for index in np.flatnonzero(mask)}
-        if len(chosen) < self.num_envs and self._broken:
+        chosen = {self._envs[index] for index in np.flatnonzero(mask)}
+        everything = len(chosen) == self.num_envs
+        if self._needs_reset and not everything:
             raise NotReadyError(
-                f"some environments cannot be reset alone: {self._broken}",
+                f"some environments cannot be reset alone: {self._needs_reset}",
                 remedy="Reset all of them.",
             )
-        for index in chosen:
-            self._options[index] = options
-            if seeds[index] is not None:
-                self._seeds[index] = seeds[index]
+        for env in chosen:
+            env.options = options
+            if seeds[env.index] is not None:
+                env.seed = seeds[env.index]
         placement = self._placement
 
-        def order(index: int) -> Order:
-            if index not in chosen:
-                return self._order(index)
-            start = self._new_seed(index) if seeds[index] is None else seeds[index], options
-            return replace(self._order(index), start=start, pending=False)
+        def setup(env: EnvRecord) -> EnvSetup:
+            if env not in chosen:
+                return self._setup(env)
+            seed = seeds[env.index]
+            start = Start(env.new_seed() if seed is None else seed, options)
+            return replace(self._setup(env), start=start, reset_pending=False)
 
-        with self._whole("a reset was not finished"):
-            if len(chosen) == self.num_envs:
-                moving = placement.spread({i for i in chosen if self._may_move(i, seeds[i])})
+        with self._uninterrupted("a reset was not finished"):
+            if everything:
+                moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
             else:
                 placement.look_for_workers()
-                moving = placement.movable(sorted(chosen))
+                moving = placement.should_move([e for e in placement.may_move if e in chosen])
             if moving:
-                placement.vacate(moving)
-            if len(chosen) == self.num_envs:
-                self._begun = True
-            fresh = placement.settle(order)
-            placement.displaced.difference_update(moving)  # they begin as they would anywhere
-            requests: dict[Group, tuple[Any, ...]] = {}
+                placement.take_out(moving)
+            self._begun = self._begun or everything
+            remade = set(placement.make_unplaced(setup))
+            for env in moving:
+                env.may_move = False  # they begin as they would anywhere
+            still_to_reset = chosen - remade
+            requests: dict[Group, Reset] = {}
             for group in placement.groups:
-                if group.indices:
-                    here = {i: seeds[i] for i in group.indices if i in chosen and i not in fresh}
-                    requests[group] = "reset", tuple(group.indices), here, options, self._keep
+                if group.envs:
+                    here = {e.index: seeds[e.index] for e in group.envs if e in still_to_reset}
+                    requests[group] = Reset(group.indices, here, options, self._keep)
             replies = placement.ask(requests)
-            fresh.update(placement.settle(order))
-        lost = placement.unreported & chosen
-        placement.unreported -= chosen
-        self._fresh = {i: x for i, x in {**self._fresh, **fresh}.items() if i not in chosen}
+            remade.update(placement.make_unplaced(setup))
         pieces: list[Piece] = []
         infos: list[tuple[int, dict[str, Any]]] = []
-        for group, outcome in replies.items():
-            pieces.append((requests[group][1], outcome.observations))
-            infos += [found for found in outcome.infos if found[0] not in fresh]
-        for index, (observation, info) in fresh.items():
-            if index in chosen:
-                pieces.append(self._piece(index, observation))
-                infos.append((index, info))
-        self._hidden -= chosen
-        for index in self._hidden:
-            if not self._keep or index in self._fresh:
-                pieces.append(self._piece(index, self._last_observation(index)))
-        infos += [(index, {"worker_lost": True}) for index in lost]
+        for group, result in replies.items():
+            pieces.append((requests[group].indices, result.observations))
+            infos += result.infos
+        for env in placement.unsettled:
+            if env not in chosen:
+                if env.unseen and (not self._keep or env.first is not None):
+                    last = self._observations.last(env)
+                    pieces.append(self._observations.piece(env, last))
+                continue
+            if env.first is not None and env in remade:
+                observation, info = env.first
+                pieces.append(self._observations.piece(env, observation))
+                infos.append((env.index, info))
+            if env.lost:
+                infos.append((env.index, {"worker_lost": True}))
+            env.first, env.lost, env.unseen = None, False, False
+        placement.forget_settled()
         self._ended[mask] = False
-        observations = self._observations(pieces)
+        observations = self._observations.join(pieces)
         if self._convert is not None:
             observations = self._convert(observations)
-        return observations, self._infos(infos)
+        return observations, self._joined(infos)
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library.
@@ -415,9 +397,9 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             arrayferry.ConversionError: there is not one action for each environment.
         """
         self._require_open()
-        if self._broken:
+        if self._needs_reset:
             raise NotReadyError(
-                f"the environments cannot be stepped: {self._broken}", remedy="Call reset."
+                f"the environments cannot be stepped: {self._needs_reset}", remedy="Call reset."
             )
         if self.autoreset_mode == AutoresetMode.DISABLED and self._ended.any():
             indices = tuple(int(index) for index in np.flatnonzero(self._ended))
@@ -426,61 +408,79 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 remedy="Reset them: reset(options={'reset_mask': terminations | truncations}).",
                 indices=indices,
             )
-        split = split_actions(actions, self.action_space, self.num_envs)
-        same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        actions_of = split_actions(actions, self.action_space, self.num_envs)
         placement = self._placement
-        with self._whole("a step was not finished"):
-            leaving: frozenset[int] = frozenset()
-            if placement.displaced:
-                placement.look_for_workers()
-                if same_step:
-                    leaving = frozenset(placement.movable(range(self.num_envs), at_once=False))
-                elif self.autoreset_mode == AutoresetMode.NEXT_STEP:
-                    ended = [int(index) for index in np.flatnonzero(self._ended)]
-                    self._move([i for i in placement.movable(ended) if i not in self._fresh])
-            skipped = frozenset(placement.unreported)
-            requests: dict[Group, tuple[Any, ...]] = {
-                group: (
-                    "step", tuple(group.indices), split(group.indices), skipped, leaving, self._keep
-                )
+        with self._uninterrupted("a step was not finished"):
+            moving = self._before_step() if placement.unsettled else frozenset()
+            skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+            requests = {
+                group: Step(group.indices, actions_of(group.indices), skipped, moving, self._keep)
                 for group in placement.groups
-                if group.indices
-            }  # fmt: skip
+                if group.envs
+            }
             replies = placement.ask(requests)
-            lost = set(placement.unreported)
-            stepped: list[tuple[tuple[int, ...], Outcome]] = [
-                (requests[group][1], outcome) for group, outcome in replies.items()
-            ]
-            moved: list[int] = []
-            if leaving:
-                for indices, outcome in stepped:
-                    ended = outcome.terminations | outcome.truncations
-                    moved += [
-                        i for i, over in zip(indices, ended, strict=True) if over and i in leaving
-                    ]
-                self._move(moved)
-            if placement.homeless:
-                self._fresh.update(placement.settle(self._order))
-        placement.unreported -= lost
+            stepped = [(requests[group].indices, result) for group, result in replies.items()]
+            lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
         return self._merged(stepped, lost, moved)
 
-    def _may_move(self, index: int, seed: int | None) -> bool:
-        """Tell whether a reset gives the same results where an environment is made again."""
-        return not self._called and (seed is not None or self._seeds[index] is None)
+    def _before_step(self) -> frozenset[int]:
+        """Let environments that were made again move to other workers, where an episode has ended.
 
-    def _move(self, indices: Sequence[int]) -> None:
-        if indices:
-            self._placement.vacate(indices)
-            self._fresh.update(self._placement.settle(self._order))
+        Returns:
+            Those that move if their episode ends in the step.
+        """
+        placement = self._placement
+        placement.look_for_workers()
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            moving = placement.should_move(placement.may_move, at_once=False)
+            return frozenset(env.index for env in moving)
+        if self.autoreset_mode == AutoresetMode.NEXT_STEP:
+            ended = [env for env in placement.may_move if self._ended[env.index]]
+            self._move([env for env in placement.should_move(ended) if env.first is None])
+        return frozenset()
+
+    def _after_step(
+        self, stepped: Sequence[tuple[Sequence[int], StepResult]], moving: frozenset[int]
+    ) -> tuple[list[EnvRecord], list[EnvRecord]]:
+        """Make environments again that were lost, or that move.
+
+        Returns:
+            Those that were lost, and those that have moved.
+        """
+        lost = self._placement.lost
+        moved: list[EnvRecord] = []
+        if moving:
+            for indices, result in stepped:
+                ended = result.terminations | result.truncations
+                moved += [
+                    self._envs[index]
+                    for index, over in zip(indices, ended, strict=True)
+                    if over and index in moving
+                ]
+            self._move(moved)
+        self._placement.make_unplaced(self._setup)
+        for env in lost:
+            env.lost = False
+        return lost, moved
+
+    def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
+        """Tell whether a reset gives the same results where an environment is made again."""
+        return not self._called and (seeds[env.index] is not None or env.seed is None)
+
+    def _move(self, envs: Sequence[EnvRecord]) -> None:
+        if envs:
+            self._placement.take_out(envs)
+            self._placement.make_unplaced(self._setup)
             if self.autoreset_mode == AutoresetMode.NEXT_STEP:  # the hosts know what to return
-                for index in set(indices) - self._placement.unreported:
-                    self._fresh.pop(index, None)
+                for env in envs:
+                    if not env.lost:
+                        env.first = None
 
     def _merged(
         self,
-        stepped: list[tuple[tuple[int, ...], Outcome]],
-        lost: set[int],
-        moved: Sequence[int],
+        stepped: Sequence[tuple[Sequence[int], StepResult]],
+        lost: Sequence[EnvRecord],
+        moved: Sequence[EnvRecord],
     ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Put the results of a step together."""
         rewards = np.zeros(self.num_envs, dtype=np.float64)
@@ -488,129 +488,109 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         truncations = np.zeros(self.num_envs, dtype=np.bool_)
         pieces: list[Piece] = []
         infos: list[tuple[int, dict[str, Any]]] = []
-        for indices, outcome in stepped:
+        same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        for indices, result in stepped:
             rows = rows_of(indices)
-            rewards[rows] = outcome.rewards
-            terminations[rows] = outcome.terminations
-            truncations[rows] = outcome.truncations
-            pieces.append((indices, outcome.observations))
-            infos += outcome.infos
-        for index in moved:
-            observation, info = self._fresh.pop(index)
-            pieces.append(self._piece(index, observation))
-            infos.append((index, info))
-        for index in sorted(lost):
-            observation, info = self._fresh.pop(index)
-            last = observation if self._keep else self._last_observation(index)
-            truncations[index] = True
-            if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                infos.append((index, {"final_obs": last, "final_info": {}}))
-                infos.append((index, info))
+            rewards[rows] = result.rewards
+            terminations[rows] = result.terminations
+            truncations[rows] = result.truncations
+            pieces.append((indices, result.observations))
+            infos += result.infos
+        for env in moved:
+            observation, info = env.take_first()
+            pieces.append(self._observations.piece(env, observation))
+            infos.append((env.index, info))
+        for env in lost:
+            last = self._observations.last(env)
+            observation, info = env.take_first()
+            truncations[env.index] = True
+            if same_step:
+                infos.append((env.index, {"final_obs": last, "final_info": {}}))
+                infos.append((env.index, info))
             else:
                 observation = last
-            pieces.append(self._piece(index, observation))
-            infos.append((index, {"worker_lost": True}))
+            pieces.append(self._observations.piece(env, observation))
+            infos.append((env.index, {"worker_lost": True}))
+        for env in self._placement.unsettled:
+            env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
+        self._placement.forget_settled()
         self._ended = terminations | truncations
-        self._hidden &= lost if self.autoreset_mode != AutoresetMode.SAME_STEP else set()
-        observations = self._observations(pieces)
-        results: Any = observations, rewards, terminations, truncations
+        results: Any = self._observations.join(pieces), rewards, terminations, truncations
         if self._convert is not None:
             results = self._convert(results)
         observations, rewards, terminations, truncations = results
-        return observations, rewards, terminations, truncations, self._infos(infos)
+        return observations, rewards, terminations, truncations, self._joined(infos)
 
-    def _piece(self, index: int, observation: Any) -> Piece:
-        return (index,), batch_of_one(self.single_observation_space, observation)
+    def _joined(self, infos: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+        """Return infos as vector environments do."""
+        joined: dict[str, Any] = {}
+        for index, info in sorted(infos, key=operator.itemgetter(0)):
+            joined = self._add_info(joined, info, index)
+        return joined
 
-    def _last_observation(self, index: int) -> Any:
-        """Return the observation of an environment that the agent was given last."""
-        if self._keep:  # it is where it was made, if that is still there
-            return self._fresh[index][0]
-        return row_of(self.single_observation_space, self._last, index)
-
-    def _observations(self, pieces: list[Piece]) -> Any:
-        if not self._keep:
-            self._last = pieces
-            return join(self.single_observation_space, pieces, self.num_envs)
-        remote = [batch for indices, batch in pieces if is_remote(batch)]
-        return join_lazily(pieces, self._engine.assemble(remote), self.num_envs)
-
-    def _infos(self, found: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        for index, info in sorted(found, key=operator.itemgetter(0)):
-            infos = self._add_info(infos, info, index)
-        return infos
-
-    def _order(self, index: int) -> Order:
+    def _setup(self, env: EnvRecord) -> EnvSetup:
         """Return what a host needs to make a lost environment again."""
-        self._made[index] += 1
-        self._hidden.add(index)
-        attributes = tuple((name, values[index]) for name, values in self._attributes.items())
-        start = (self._new_seed(index), self._options[index]) if self._begun else None
-        pending = self._begun and self.autoreset_mode == AutoresetMode.NEXT_STEP
-        return Order(index, self._factories[index], attributes, start, pending)
-
-    def _new_seed(self, index: int) -> int | None:
-        seed = self._seeds[index]
-        if seed is None:
-            return None
-        return int(np.random.SeedSequence([seed, index, self._made[index]]).generate_state(1)[0])
+        next_step = self.autoreset_mode == AutoresetMode.NEXT_STEP
+        return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
 
     @contextlib.contextmanager
-    def _whole(self, problem: str) -> Iterator[None]:
+    def _uninterrupted(self, problem: str) -> Iterator[None]:
         """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
-        self._broken = problem
+        self._needs_reset = problem
         if self._keep:
             self._engine.discard()  # what a step or reset before left behind when it failed
         yield
-        self._broken = ""
+        self._needs_reset = ""
 
     def _require_open(self) -> None:
         if self.closed:
             raise NotReadyError("the environments are closed", remedy="Make them again.")
-        if self._process != os.getpid():
+        if not self._closing.is_of_this_process():
             raise NotReadyError(
                 "the environments belong to the process that this one was forked from",
                 remedy="Make them in this process, with a client of its own.",
             )
 
-    def _everywhere(self, request: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked."""
+    def _for_each(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
+        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
+
+        Args:
+            request: returns the request for some environments.
+        """
         self._require_open()
         placement = self._placement
         results: dict[int, Any] = {}
-        before, self._broken = self._broken, self._broken or "a call was not finished"
+        before = self._needs_reset
+        self._needs_reset = before or "a call was not finished"
         try:
             while len(results) < self.num_envs:
-                if placement.homeless:
-                    self._fresh.update(placement.settle(self._order))
-                wanted = {
+                placement.make_unplaced(self._setup)
+                left = {
                     group: tuple(index for index in group.indices if index not in results)
                     for group in placement.groups
                 }
                 replies = placement.ask(
-                    {group: request(indices) for group, indices in wanted.items() if indices}
+                    {group: request(indices) for group, indices in left.items() if indices}
                 )
                 for group, values in replies.items():
-                    found = [None] * len(wanted[group]) if values is None else values
-                    results.update(zip(wanted[group], found, strict=True))
-            if placement.homeless:
-                self._fresh.update(placement.settle(self._order))
+                    values = [None] * len(left[group]) if values is None else values
+                    results.update(zip(left[group], values, strict=True))
+            placement.make_unplaced(self._setup)
         except Exception:
-            if not placement.homeless:  # an error of a method does no harm to the rest
-                self._broken = before
+            if not placement.unplaced:  # an error of a method does no harm to the rest
+                self._needs_reset = before
             raise
-        self._broken = before
+        self._needs_reset = before
         return tuple(results[index] for index in range(self.num_envs))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or get an attribute."""
         self._called = True
-        return self._everywhere(lambda indices: ("call", indices, name, args, kwargs))
+        return self._for_each(lambda indices: Call(indices, name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Get an attribute of each environment."""
-        return self._everywhere(lambda indices: ("call", indices, name, (), {}))
+        return self._for_each(lambda indices: Call(indices, name))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment. Those that are made again get it too.
@@ -620,19 +600,20 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             values: a list or tuple with a value for each environment, or one value for all.
         """
         self._require_open()
-        found = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
-        if len(found) != self.num_envs:
+        listed = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        if len(listed) != self.num_envs:
             raise af.OptionError(
-                f"{len(found)} values were passed to {self.num_envs} environments",
+                f"{len(listed)} values were passed to {self.num_envs} environments",
                 remedy="Pass one for each, or one that is no list or tuple, for all.",
             )
-        self._everywhere(lambda indices: ("set_attr", name, {i: found[i] for i in indices}))
-        self._attributes.pop(name, None)
-        self._attributes[name] = found
+        self._for_each(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
+        for env, value in zip(self._envs, listed, strict=True):
+            env.attributes.pop(name, None)  # it is set last
+            env.attributes[name] = value
 
     def render(self) -> tuple[Any, ...]:
         """Return the images of all environments."""
-        return self._everywhere(lambda indices: ("render", indices))
+        return self._for_each(Render)
 
     np_random_seed: Any = property(
         lambda self: self.get_attr("np_random_seed"), doc="The seeds of the environments."
@@ -644,26 +625,12 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments, and what was started for them. It does not wait for those that hang."""
-        _open.discard(self)
-        if self._process != os.getpid():
-            _of_others.append((self._placement, self._engine))
-            return
-        if self._keep:
-            self._engine.discard()
-        _shut(self._placement, self._engine if self._own_engine else None)
+        self._closing.close()
 
     def __del__(self) -> None:
-        if self.closed:
-            return
-        if self._process != os.getpid():
-            _of_others.append((self._placement, self._engine))
-            return
-        self.closed = True
-        engine = self._engine if self._own_engine else None
-        try:  # not here, since this may be the thread of the engine
-            threading.Thread(target=_shut, args=(self._placement, engine)).start()
-        except RuntimeError:  # the interpreter ends
-            pass
+        if not self.closed:
+            self.closed = True
+            self._closing.close_in_thread()
 
     @never_raises
     def __repr__(self) -> str:
@@ -675,13 +642,3 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             "DistributedVectorEnv cannot be pickled, since its environments live in other processes. "
             "Make it where it is used, with the same env_fns."
         )
-
-
-def _shut(placement: Placement, engine: Engine | None) -> None:
-    try:
-        placement.close(min(placement.timeout, 5.0))
-    except Exception:  # the cluster is gone
-        pass
-    finally:
-        if engine is not None:
-            engine.close()

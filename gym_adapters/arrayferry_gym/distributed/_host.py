@@ -2,109 +2,36 @@
 
 from __future__ import annotations
 
-import pickle
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import cloudpickle
 import numpy as np
-from gymnasium import Env, Space
+from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-__all__ = ["Description", "Failure", "Host", "Order", "Outcome", "pack", "unpack"]
+from ._messages import (
+    Call,
+    Close,
+    Configure,
+    Description,
+    Drop,
+    EnvSetup,
+    Failure,
+    MadeEnv,
+    Make,
+    Render,
+    Request,
+    Reset,
+    SetAttr,
+    Step,
+    StepResult,
+    from_bytes,
+    to_bytes,
+)
 
-
-def pack(value: Any) -> bytes:
-    """Pickle a value, with the classes and functions that only this process has."""
-    try:
-        data = pickle.dumps(value, protocol=5)
-    except Exception:
-        return bytes(cloudpickle.dumps(value, protocol=5))
-    return bytes(cloudpickle.dumps(value, protocol=5)) if b"__main__" in data else data
-
-
-def unpack(data: bytes) -> Any:
-    """Load what `pack` has written."""
-    return pickle.loads(data)
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a host needs to make one environment.
-
-    Attributes:
-        index: its number in the vector environment.
-        factory: the function that makes it, pickled.
-        attributes: values to set, in this order.
-        start: the seed and the options to reset it with at once, None not to reset it.
-        pending: whether its next step is the reset of NEXT_STEP mode.
-    """
-
-    index: int
-    factory: bytes
-    attributes: tuple[tuple[str, Any], ...] = ()
-    start: tuple[int | None, dict[str, Any] | None] | None = None
-    pending: bool = False
-
-
-class Description(NamedTuple):
-    """What a vector environment has to know of an environment."""
-
-    observation_space: Space[Any]
-    action_space: Space[Any]
-    metadata: dict[str, Any]
-    render_mode: str | None
-
-
-class Outcome(NamedTuple):
-    """The results of a step or reset: arrays with a row for each environment, and infos by index."""
-
-    observations: Any
-    infos: list[tuple[int, dict[str, Any]]]
-    rewards: Any = None
-    terminations: Any = None
-    truncations: Any = None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error in a host, sent instead of an answer.
-
-    Attributes:
-        index: the environment that was being worked on, None if it was none.
-        type: the name of the type of the error.
-        text: the text of the error.
-        traceback: where it was raised.
-        error: the error itself, pickled, None if that is not possible.
-        setup: whether the process lacks what the environment needs.
-        module: the module that it lacks, "" if it is something else.
-    """
-
-    index: int | None
-    type: str
-    text: str
-    traceback: str
-    error: bytes | None
-    setup: bool = False
-    module: str = ""
-
-    @classmethod
-    def of(cls, error: BaseException, index: int | None, setup: bool = False) -> Failure:
-        """Describe an error."""
-        try:
-            text = str(error)
-        except Exception:
-            text = ""
-        try:
-            packed = pack(error)
-        except Exception:
-            packed = None
-        lines = "".join(traceback.format_exception(error)).rstrip()
-        module = (error.name or "") if isinstance(error, ImportError) else ""
-        return cls(index, type(error).__name__, text, lines, packed, setup, module)
+__all__ = ["Host"]
 
 
 class _SetupError(Exception):
@@ -112,12 +39,20 @@ class _SetupError(Exception):
 
 
 @dataclass
-class _Record:
+class _HostedEnv:
+    """An environment, and where it is in its episode.
+
+    Attributes:
+        env: the environment.
+        observation: the last one.
+        ended: whether the next step is the reset of NEXT_STEP mode.
+        first_info: the info of a reset that was done early, which that step returns.
+    """
+
     env: Env[Any, Any]
     observation: Any = None
     ended: bool = False
-    fresh: dict[str, Any] | None = None
-    """The infos of a reset that the agent has not seen yet."""
+    first_info: dict[str, Any] | None = None
 
 
 class Host:
@@ -135,7 +70,7 @@ class Host:
     current: int | None = None
 
     def __init__(self, keep: Callable[[Any], Any] | None = None) -> None:
-        self._records: dict[int, _Record] = {}
+        self._hosted: dict[int, _HostedEnv] = {}
         self._keep = keep
         self._mode = AutoresetMode.NEXT_STEP
         self._space: Any = None
@@ -144,162 +79,168 @@ class Host:
         """Do what a request says. Errors are part of the answer."""
         reply: Any
         try:
-            method, arguments = unpack(request)
-            reply = getattr(self, f"_{method}")(*arguments)
+            reply = self._do(from_bytes(request))
         except _SetupError as unusable:
             reply = Failure.of(unusable.__cause__ or unusable, self.current, setup=True)
         except BaseException as error:  # also SystemExit, which must not end the worker
             reply = Failure.of(error, self.current)
         self.current = None
         try:
-            return pack(reply)
+            return to_bytes(reply)
         except Exception as error:
-            return pack(Failure.of(error, _culprit(reply)))
+            return to_bytes(Failure.of(error, _first_unpicklable(reply)))
 
-    def _make(self, orders: Sequence[Order], describe: bool) -> list[Any]:
-        """Make environments. Return their descriptions, or their first observations and infos."""
-        made: list[Any] = []
-        for order in orders:
-            self.current = order.index
-            try:
-                env = unpack(order.factory)()
-            except ImportError as error:
+    def _do(self, request: Request) -> Any:
+        match request:
+            case Step():
+                return self._step(request)
+            case Reset():
+                return self._reset(request)
+            case Call():
+                return self._call(request)
+            case SetAttr():
+                return self._set_attr(request)
+            case Render():
+                return self._render(request.indices)
+            case Make():
+                return self._make(request.setup, request.describe)
+            case Configure():
+                self._mode, self._space = request.autoreset_mode, request.observation_space
+                return None
+            case Drop():
+                return self._drop(request.indices)
+            case Close():
+                return self._drop(list(self._hosted))
+
+    def _make(self, setup: EnvSetup, describe: bool) -> MadeEnv:
+        self.current = setup.index
+        try:
+            env = from_bytes(setup.factory)()
+        except ImportError as error:
+            raise _SetupError from error
+        except AttributeError as error:
+            if "Can't get attribute" in str(error):  # an older version of a module
                 raise _SetupError from error
-            except AttributeError as error:
-                if "Can't get attribute" in str(error):  # an older version of a module
-                    raise _SetupError from error
-                raise
-            record = self._records[order.index] = _Record(env, ended=order.pending)
-            for name, value in order.attributes:
+            raise
+        hosted = _HostedEnv(env, ended=setup.reset_pending)
+        try:
+            for name, value in setup.attributes.items():
                 env.set_wrapper_attr(name, value)
             info: dict[str, Any] = {}
-            if order.start is not None:
-                seed, options = order.start
-                record.observation, info = env.reset(seed=seed, options=options)
-                record.fresh = info if order.pending else None
+            if setup.start is not None:
+                seed, options = setup.start
+                hosted.observation, info = env.reset(seed=seed, options=options)
+                hosted.first_info = info if setup.reset_pending else None
+            description = None
             if describe:
                 spaces = env.observation_space, env.action_space
-                made.append(Description(*spaces, dict(env.metadata), env.render_mode))
-            else:
-                made.append((order.index, record.observation, _snapshot(info)))
-        return made
+                description = Description(*spaces, dict(env.metadata), env.render_mode)
+        except BaseException:
+            _close_quietly(env)
+            raise
+        self._hosted[setup.index] = hosted
+        return MadeEnv(description, hosted.observation, _snapshot(info))
 
-    def _configure(self, mode: AutoresetMode, space: Space[Any]) -> None:
-        self._mode, self._space = mode, space
-
-    def _reset(
-        self,
-        indices: Sequence[int],
-        seeds: dict[int, int | None],
-        options: dict[str, Any] | None,
-        keep: bool,
-    ) -> Outcome:
+    def _reset(self, request: Reset) -> StepResult:
         infos = []
-        for index, seed in seeds.items():
+        for index, seed in request.seeds.items():
             self.current = index
-            record = self._records[index]
-            record.observation, info = record.env.reset(seed=seed, options=options)
-            record.ended, record.fresh = False, None
+            hosted = self._hosted[index]
+            hosted.observation, info = hosted.env.reset(seed=seed, options=request.options)
+            hosted.ended, hosted.first_info = False, None
             if info:
                 infos.append((index, _snapshot(info)))
-        return Outcome(self._observations(indices, keep), infos)
+        return StepResult(self._observations(request.indices, request.keep), infos)
 
-    def _step(
-        self,
-        indices: Sequence[int],
-        actions: Iterable[Any],
-        skipped: frozenset[int],
-        leaving: frozenset[int],
-        keep: bool,
-    ) -> Outcome:
-        """Step environments as `SyncVectorEnv` does.
-
-        Those that are `skipped` do nothing. Those that are `leaving` are not reset at the end of an
-        episode, as another host does it.
-        """
+    def _step(self, request: Step) -> StepResult:
         next_step = self._mode == AutoresetMode.NEXT_STEP
         same_step = self._mode == AutoresetMode.SAME_STEP
+        indices, skipped, moving = request.indices, request.skipped, request.moving
         rewards = np.zeros(len(indices), dtype=np.float64)
         terminations = np.zeros(len(indices), dtype=np.bool_)
         truncations = np.zeros(len(indices), dtype=np.bool_)
         infos: list[tuple[int, dict[str, Any]]] = []
-        for row, (index, action) in enumerate(zip(indices, actions, strict=True)):
+        for row, (index, action) in enumerate(zip(indices, request.actions, strict=True)):
             if index in skipped:
                 continue
             self.current = index
-            record = self._records[index]
-            env = record.env
-            if next_step and record.ended:
-                if record.fresh is None:
-                    record.observation, info = env.reset()
+            hosted = self._hosted[index]
+            env = hosted.env
+            if next_step and hosted.ended:
+                if hosted.first_info is None:
+                    hosted.observation, info = env.reset()
                 else:
-                    info, record.fresh = record.fresh, None
-                record.ended = False
+                    info, hosted.first_info = hosted.first_info, None
+                hosted.ended = False
             else:
                 (
-                    record.observation,
+                    hosted.observation,
                     rewards[row],
                     terminations[row],
                     truncations[row],
                     info,
                 ) = env.step(action)
-                record.ended = bool(terminations[row] or truncations[row])
-                if same_step and record.ended:
-                    final = {"final_obs": record.observation, "final_info": _snapshot(info)}
+                hosted.ended = bool(terminations[row] or truncations[row])
+                if same_step and hosted.ended:
+                    final = {"final_obs": hosted.observation, "final_info": _snapshot(info)}
                     infos.append((index, final))
-                    if index in leaving:
+                    if index in moving:
                         continue
-                    record.observation, info = env.reset()
+                    hosted.observation, info = env.reset()
             if info:
                 infos.append((index, _snapshot(info)))
-        observations = self._observations(indices, keep)
-        return Outcome(observations, infos, rewards, terminations, truncations)
+        observations = self._observations(indices, request.keep)
+        return StepResult(observations, infos, rewards, terminations, truncations)
 
     def _observations(self, indices: Sequence[int], keep: bool) -> Any:
         self.current = None
-        found = [self._records[index].observation for index in indices]
-        batch: Any = create_empty_array(self._space, len(found), fn=np.zeros)
-        batch = concatenate(self._space, found, batch)
+        observations = [self._hosted[index].observation for index in indices]
+        batch: Any = create_empty_array(self._space, len(observations), fn=np.zeros)
+        batch = concatenate(self._space, observations, batch)
         return self._keep(batch) if keep and self._keep is not None else batch
 
-    def _call(
-        self, indices: Sequence[int], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Any]:
+    def _call(self, request: Call) -> list[Any]:
         results = []
-        for index in indices:
+        for index in request.indices:
             self.current = index
-            found = self._records[index].env.get_wrapper_attr(name)
-            results.append(found(*args, **kwargs) if callable(found) else found)
+            attribute = self._hosted[index].env.get_wrapper_attr(request.attribute)
+            called = callable(attribute)
+            results.append(attribute(*request.args, **request.kwargs) if called else attribute)
         return results
 
-    def _set_attr(self, name: str, values: dict[int, Any]) -> None:
-        for index, value in values.items():
+    def _set_attr(self, request: SetAttr) -> None:
+        for index, value in request.values.items():
             self.current = index
-            self._records[index].env.set_wrapper_attr(name, value)
+            self._hosted[index].env.set_wrapper_attr(request.attribute, value)
 
     def _render(self, indices: Sequence[int]) -> list[Any]:
-        frames = []
+        images = []
         for index in indices:
             self.current = index
-            frames.append(self._records[index].env.render())
-        return frames
+            images.append(self._hosted[index].env.render())
+        return images
 
     def _drop(self, indices: Iterable[int]) -> None:
         """Close environments and forget them. The error of one leaves none of the others open."""
         failed: Exception | None = None
         for index in indices:
-            record = self._records.pop(index, None)
-            if record is not None:
+            hosted = self._hosted.pop(index, None)
+            if hosted is not None:
                 try:
                     self.current = index
-                    record.env.close()
+                    hosted.env.close()
                 except Exception as error:
                     failed = failed or error
         if failed is not None:
             raise failed
 
-    def _close(self) -> None:
-        self._drop(list(self._records))
+
+def _close_quietly(env: Any) -> None:
+    """Close an environment that is of no use. Another error is being raised already."""
+    try:
+        env.close()
+    except Exception:
+        pass
 
 
 def _snapshot(info: Any) -> Any:
@@ -309,11 +250,11 @@ def _snapshot(info: Any) -> Any:
     return info.copy() if type(info) is np.ndarray else info
 
 
-def _culprit(reply: Any) -> int | None:
+def _first_unpicklable(reply: Any) -> int | None:
     """Find the environment whose infos cannot be pickled."""
-    for index, info in reply.infos if isinstance(reply, Outcome) else ():
+    for index, info in reply.infos if isinstance(reply, StepResult) else ():
         try:
-            pack(info)
+            to_bytes(info)
         except Exception:
             return int(index)
     return None

@@ -1,4 +1,4 @@
-"""`Seat`: the Dask actor that carries a host."""
+"""`HostActor`: the Dask actor that runs a host on a worker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from distributed.core import Status
 from distributed.worker import get_worker, secede
 from distributed.worker_state_machine import FreeKeysEvent
 
-from ._batch import map_arrays
-from ._host import Host, pack
+from ._host import Host
+from ._messages import Close, to_bytes
+from ._observations import map_arrays
 
-__all__ = ["Kept", "Seat", "stay"]
+__all__ = ["HostActor", "RemoteArray", "occupy_worker"]
+
+_LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.stopping}
 
 
-class Kept(NamedTuple):
-    """A reference to an array in the memory of a worker, that a host there has made."""
+class RemoteArray(NamedTuple):
+    """A reference to an array in the memory of a worker, which the actor `host` has made there."""
 
     key: str
     host: str
@@ -32,27 +35,25 @@ class Kept(NamedTuple):
     nbytes: int
 
 
-class Seat:
+class HostActor:
     """Runs the calls of a host in a thread of its own.
 
     Dask has one thread for all actors of a worker. With one for each host, an environment that hangs does not
     stop the hosts of others.
 
     Args:
-        name: the name of the host.
+        name: the name of the actor.
 
     Attributes:
-        left: set when the host is not needed any more.
+        stopped: set when the host is not needed any more.
     """
 
     def __init__(self, name: str) -> None:
-        self.left = threading.Event()
+        self.stopped = threading.Event()
         self._name = name
         self._worker = get_worker()
-        self._kept: dict[str, Any] = {}
-        self._given: list[
-            str
-        ] = []  # the keys of arrays that nobody holds yet, as far as is known here
+        self._kept: dict[str, Any] = {}  # the arrays that the current call has kept
+        self._unclaimed: list[str] = []  # the keys of kept arrays that the caller may not hold
         self._host = Host(self._keep)
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(
@@ -64,13 +65,13 @@ class Seat:
 
         Args:
             request: the request.
-            claimed: whether the arrays that were kept before are held by others now, or dropped. None if it is
-                not decided.
+            claimed: whether the caller holds the arrays that were kept before. True leaves them to it, False
+                frees them, None decides nothing yet.
 
         Returns:
             The answer, None if the worker is about to leave, so that the host must be made elsewhere.
         """
-        self._settle(claimed)
+        self._free_unclaimed(claimed)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         host, context = self._host, contextvars.copy_context()  # in which get_worker() works
@@ -88,27 +89,34 @@ class Seat:
         self._kept = {}
         if self._worker.status in _LEAVING:
             return None
-        if kept and not self.left.is_set():
-            self._given += kept
+        if kept and not self.stopped.is_set():
+            self._unclaimed += kept
             self._worker.update_data(data=kept)
         return reply
 
-    def _settle(self, claimed: bool | None) -> None:
+    def _free_unclaimed(self, claimed: bool | None) -> None:
         if claimed is None:
             return
-        given, self._given = self._given, []
-        if given and not claimed:
+        keys, self._unclaimed = self._unclaimed, []
+        if keys and not claimed:
             name = f"arrayferry-{uuid.uuid4().hex}"
-            self._worker.handle_stimulus(FreeKeysEvent(keys=given, stimulus_id=name))
+            self._worker.handle_stimulus(FreeKeysEvent(keys=keys, stimulus_id=name))
 
     async def busy_with(self) -> int | None:
         """Return the environment that is being worked on."""
         return self._host.current
 
     async def stop(self, claimed: bool | None = None) -> None:
-        """Close the environments and end the thread, when it has done what it does now."""
-        self._settle(claimed)
-        self.left.set()
+        """Close the environments and end the thread, when it has done what it does now.
+
+        Args:
+            claimed: as for `answer`.
+        """
+        self._free_unclaimed(claimed)
+        self._end()
+
+    def _end(self) -> None:
+        self.stopped.set()
         calls = self.__dict__.pop("_calls", None)
         if calls is not None:
             host = self._host
@@ -116,34 +124,27 @@ class Seat:
             calls.put(None)
 
     def _keep(self, tree: Any) -> Any:
-        def keep(array: Any) -> Kept:
+        def keep(array: Any) -> RemoteArray:
             key = f"arrayferry-{uuid.uuid4().hex}"
             self._kept[key] = array
-            return Kept(
+            return RemoteArray(
                 key, self._name, self._worker.address, array.shape, array.dtype, array.nbytes
             )
 
         return map_arrays(keep, tree)
 
     def __del__(self) -> None:
-        self.left.set()
-        if "_calls" in self.__dict__:
-            host = self._host
-            self._calls.put(lambda: _close(host))  # `stop` was not called
-            self._calls.put(None)
+        self._end()
 
 
-_LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.stopping}
-
-
-def stay(name: str) -> None:
-    """Run as long as a host is needed, as a task, so that an adaptive cluster does not close its worker."""
-    seat = get_worker().state.actors.get(name)
-    if seat is not None:
-        left = seat.left
-        del seat
+def occupy_worker(name: str) -> None:
+    """Run as long as an actor is needed, as a task, so that an adaptive cluster does not close its worker."""
+    actor = get_worker().state.actors.get(name)
+    if actor is not None:
+        stopped = actor.stopped
+        del actor
         secede()  # others may use the thread
-        left.wait()
+        stopped.wait()
 
 
 def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -156,7 +157,7 @@ def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 def _close(host: Host) -> None:
-    host.answer(pack(("close", ())))
+    host.answer(to_bytes(Close()))
 
 
 def _set(future: asyncio.Future[bytes], reply: bytes) -> None:

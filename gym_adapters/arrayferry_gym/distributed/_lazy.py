@@ -1,0 +1,63 @@
+"""Dask arrays of observations that stay on the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distributed.client import Future
+
+from ._actor import RemoteArray
+from ._observations import map_arrays
+
+__all__ = ["assembled"]
+
+
+class _Observation(Future):  # type: ignore[misc]
+    """A future of an array that a host has kept. No task can compute it again.
+
+    Args:
+        array: the reference to it.
+        client: the client.
+    """
+
+    def __init__(self, array: RemoteArray, client: Any) -> None:
+        super().__init__(array.key, client)
+        self.worker = array.worker
+
+    def why_lost(self) -> tuple[str, str]:
+        """Return why there is no result, and what to do."""
+        return (
+            f"it was an observation on the worker {self.worker}, which is gone",
+            "Convert observations before the next step, or pass another target than 'dask'.",
+        )
+
+
+async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
+    """Tell the scheduler where arrays are, as Client.scatter does."""
+    await client.scheduler.update_data(
+        who_has={array.key: [array.worker] for array in arrays},
+        nbytes={array.key: array.nbytes for array in arrays},
+        client=client.id,
+    )
+
+
+def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], set[str]]:
+    """Return the trees of Dask arrays for trees of references, and the names of the actors that have them.
+
+    Args:
+        client: the client that holds the arrays from now on.
+        references: trees of `RemoteArray`.
+    """
+    import dask.array as da
+
+    arrays: dict[str, RemoteArray] = {}
+    map_arrays(lambda array: arrays.setdefault(array.key, array), tuple(references))
+    futures = {key: _Observation(array, client) for key, array in arrays.items()}
+    client.sync(_tell_scheduler, client, list(arrays.values()))
+
+    def lazy(array: RemoteArray) -> Any:
+        return da.from_delayed(futures[array.key], array.shape, array.dtype)
+
+    trees = [map_arrays(lazy, tree) for tree in references]
+    return trees, {array.host for array in arrays.values()}

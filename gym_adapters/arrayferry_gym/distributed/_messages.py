@@ -1,0 +1,255 @@
+"""What a vector environment and its hosts send each other, as bytes."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import cloudpickle
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+__all__ = [
+    "Call",
+    "Close",
+    "Configure",
+    "Description",
+    "Drop",
+    "EnvSetup",
+    "Failure",
+    "MadeEnv",
+    "Make",
+    "Render",
+    "Request",
+    "Reset",
+    "SetAttr",
+    "Start",
+    "Step",
+    "StepResult",
+    "from_bytes",
+    "to_bytes",
+]
+
+
+def to_bytes(value: Any) -> bytes:
+    """Pickle a value, with the classes and functions that only this process has."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+    except Exception:
+        return bytes(cloudpickle.dumps(value, protocol=5))
+    return bytes(cloudpickle.dumps(value, protocol=5)) if b"__main__" in data else data
+
+
+def from_bytes(data: bytes) -> Any:
+    """Load what `to_bytes` has written."""
+    return pickle.loads(data)
+
+
+class Start(NamedTuple):
+    """The arguments of the first reset of an environment."""
+
+    seed: int | None
+    options: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class EnvSetup:
+    """What a host needs to make one environment.
+
+    Attributes:
+        index: its number in the vector environment.
+        factory: the function that makes it, pickled.
+        attributes: values to set, in this order.
+        start: what to reset it with at once, None not to reset it.
+        reset_pending: whether its next step is the reset of NEXT_STEP mode.
+    """
+
+    index: int
+    factory: bytes
+    attributes: dict[str, Any] = field(default_factory=dict)
+    start: Start | None = None
+    reset_pending: bool = False
+
+
+# Requests. Each class has the name that messages of errors give it.
+
+
+@dataclass(frozen=True)
+class Configure:
+    """Set what is the same for all environments. The answer is None."""
+
+    name: ClassVar[str] = "configure"
+    autoreset_mode: AutoresetMode
+    observation_space: Space[Any]
+
+
+@dataclass(frozen=True)
+class Make:
+    """Make an environment. The answer is a `MadeEnv`.
+
+    Attributes:
+        setup: what it is made from.
+        describe: whether the answer has its description.
+    """
+
+    name: ClassVar[str] = "make"
+    setup: EnvSetup
+    describe: bool = False
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Reset some environments. The answer is a `StepResult` of all.
+
+    Attributes:
+        indices: the environments whose observations are returned.
+        seeds: the environments that are reset, and their seeds.
+        options: passed to each.
+        keep: whether observations stay in the process of the host.
+    """
+
+    name: ClassVar[str] = "reset"
+    indices: Sequence[int]
+    seeds: dict[int, int | None]
+    options: dict[str, Any] | None
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step environments as `SyncVectorEnv` does. The answer is a `StepResult`.
+
+    Attributes:
+        indices: the environments.
+        actions: one for each.
+        skipped: those of them that take no step.
+        moving: those of them that are not reset at the end of an episode, since another host makes
+            them again.
+        keep: whether observations stay in the process of the host.
+    """
+
+    name: ClassVar[str] = "step"
+    indices: Sequence[int]
+    actions: Any
+    skipped: frozenset[int]
+    moving: frozenset[int]
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call a method of environments, or get an attribute. The answer is a list with a value for each."""
+
+    name: ClassVar[str] = "call"
+    indices: Sequence[int]
+    attribute: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SetAttr:
+    """Set an attribute of environments, to the values by index. The answer is None."""
+
+    name: ClassVar[str] = "set_attr"
+    attribute: str
+    values: dict[int, Any]
+
+
+@dataclass(frozen=True)
+class Render:
+    """Render environments. The answer is a list of images."""
+
+    name: ClassVar[str] = "render"
+    indices: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Close environments and forget them. The answer is None."""
+
+    name: ClassVar[str] = "close"
+    indices: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close all environments and forget them. The answer is None."""
+
+    name: ClassVar[str] = "close"
+
+
+Request: TypeAlias = (
+    Configure | Make | Reset | Step | Call | SetAttr | Render | Drop | Close  # one of these
+)
+
+
+# Answers.
+
+
+class Description(NamedTuple):
+    """What a vector environment has to know of an environment."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+class MadeEnv(NamedTuple):
+    """An environment that was made: its description if asked for, and the results of its first reset."""
+
+    description: Description | None
+    observation: Any
+    info: dict[str, Any]
+
+
+class StepResult(NamedTuple):
+    """The results of a step or reset: arrays with a row for each environment, and infos by index."""
+
+    observations: Any
+    infos: list[tuple[int, dict[str, Any]]]
+    rewards: Any = None
+    terminations: Any = None
+    truncations: Any = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in a host, sent instead of an answer.
+
+    Attributes:
+        index: the environment in which it was raised, None if it was in none.
+        type: the name of the type of the error.
+        text: the text of the error.
+        traceback: where it was raised.
+        error: the error itself, pickled, None if that is not possible.
+        setup: whether the process lacks what the environment needs.
+        module: the module that it lacks, "" if it is something else.
+    """
+
+    index: int | None
+    type: str
+    text: str
+    traceback: str
+    error: bytes | None
+    setup: bool = False
+    module: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException, index: int | None, setup: bool = False) -> Failure:
+        """Describe an error."""
+        try:
+            text = str(error)
+        except Exception:
+            text = ""
+        try:
+            pickled = to_bytes(error)
+        except Exception:
+            pickled = None
+        lines = "".join(traceback.format_exception(error)).rstrip()
+        module = (error.name or "") if isinstance(error, ImportError) else ""
+        return cls(index, type(error).__name__, text, lines, pickled, setup, module)
