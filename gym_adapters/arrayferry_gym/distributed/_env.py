@@ -3,20 +3,16 @@
 # pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
-import numpy as np
 from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._batches import rows_of
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -39,18 +35,14 @@ from ._messages import (
     Call,
     Configure,
     Description,
-    EnvSetup,
     Render,
     Request,
-    Reset,
     SetAttr,
-    Start,
-    Step,
-    StepResult,
 )
-from ._observations import Observations, Piece, is_stackable
+from ._observations import is_stackable
 from ._placement import Placement
-from ._records import EnvRecord, Group
+from ._records import EnvRecord
+from ._runner import Infos, Runner
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -283,13 +275,14 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         except BaseException:
             self.close()
             raise
-        self._observations = Observations(
-            self.single_observation_space, self.num_envs, engine if self._keep else None
+        self._runner = Runner(
+            self._envs,
+            self._placement,
+            engine,
+            space=self.single_observation_space,
+            mode=self.autoreset_mode,
+            keep=self._keep,
         )
-        self._needs_reset = "they have not been reset yet"  # why, "" if they do not
-        self._called = False  # whether a method may have changed something
-        self._begun = False  # whether there was a full reset
-        self._ended = np.zeros(self.num_envs, dtype=np.bool_)  # the episodes that are over
 
     def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
         first = descriptions[0]
@@ -323,67 +316,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._require_open()
         seeds = checked_seeds(seed, self.num_envs)
         options, mask = checked_mask(options, self.num_envs)
-        chosen = {self._envs[index] for index in np.flatnonzero(mask)}
-        everything = len(chosen) == self.num_envs
-        if self._needs_reset and not everything:
-            raise NotReadyError(
-                f"some environments cannot be reset alone: {self._needs_reset}",
-                remedy="Reset all of them.",
-            )
-        for env in chosen:
-            env.options = options
-            if seeds[env.index] is not None:
-                env.seed = seeds[env.index]
-        placement = self._placement
-
-        def setup(env: EnvRecord) -> EnvSetup:
-            if env not in chosen:
-                return self._setup(env)
-            seed = seeds[env.index]
-            start = Start(env.new_seed() if seed is None else seed, options)
-            return replace(self._setup(env), start=start, reset_pending=False)
-
-        with self._uninterrupted("a reset was not finished"):
-            if everything:
-                moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
-            else:
-                placement.look_for_workers()
-                moving = placement.should_move([e for e in placement.may_move if e in chosen])
-            if moving:
-                placement.take_out(moving)
-            self._begun = self._begun or everything
-            remade = set(placement.make_unplaced(setup))
-            for env in moving:
-                env.may_move = False  # they begin as they would anywhere
-            still_to_reset = chosen - remade
-            requests: dict[Group, Reset] = {}
-            for group in placement.groups:
-                if group.envs:
-                    here = {e.index: seeds[e.index] for e in group.envs if e in still_to_reset}
-                    requests[group] = Reset(group.indices, here, options, self._keep)
-            replies = placement.ask(requests)
-            remade.update(placement.make_unplaced(setup))
-        pieces: list[Piece] = []
-        infos: list[tuple[int, dict[str, Any]]] = []
-        for group, result in replies.items():
-            pieces.append((requests[group].indices, result.observations))
-            infos += result.infos
-        for env in placement.unsettled:
-            if env not in chosen:
-                if env.unseen and (not self._keep or env.first is not None):
-                    last = self._observations.last(env)
-                    pieces.append(self._observations.piece(env, last))
-                continue
-            if env.first is not None and env in remade:
-                observation, info = env.first
-                pieces.append(self._observations.piece(env, observation))
-                infos.append((env.index, info))
-            if env.lost:
-                infos.append((env.index, {"worker_lost": True}))
-            env.first, env.lost, env.unseen = None, False, False
-        placement.forget_settled()
-        self._ended[mask] = False
-        observations = self._observations.join(pieces)
+        observations, infos = self._runner.reset(seeds, options, mask)
         if self._convert is not None:
             observations = self._convert(observations)
         return observations, self._joined(infos)
@@ -397,150 +330,21 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             arrayferry.ConversionError: there is not one action for each environment.
         """
         self._require_open()
-        if self._needs_reset:
-            raise NotReadyError(
-                f"the environments cannot be stepped: {self._needs_reset}", remedy="Call reset."
-            )
-        if self.autoreset_mode == AutoresetMode.DISABLED and self._ended.any():
-            indices = tuple(int(index) for index in np.flatnonzero(self._ended))
-            raise NotReadyError(
-                f"the episodes of the environments {', '.join(map(str, indices))} have ended",
-                remedy="Reset them: reset(options={'reset_mask': terminations | truncations}).",
-                indices=indices,
-            )
+        self._runner.require_steppable()
         actions_of = split_actions(actions, self.action_space, self.num_envs)
-        placement = self._placement
-        with self._uninterrupted("a step was not finished"):
-            moving = self._before_step() if placement.unsettled else frozenset()
-            skipped = frozenset(env.index for env in placement.unsettled if env.lost)
-            requests = {
-                group: Step(group.indices, actions_of(group.indices), skipped, moving, self._keep)
-                for group in placement.groups
-                if group.envs
-            }
-            replies = placement.ask(requests)
-            stepped = [(requests[group].indices, result) for group, result in replies.items()]
-            lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
-        return self._merged(stepped, lost, moved)
-
-    def _before_step(self) -> frozenset[int]:
-        """Let environments that were made again move to other workers, where an episode has ended.
-
-        Returns:
-            Those that move if their episode ends in the step.
-        """
-        placement = self._placement
-        placement.look_for_workers()
-        if self.autoreset_mode == AutoresetMode.SAME_STEP:
-            moving = placement.should_move(placement.may_move, at_once=False)
-            return frozenset(env.index for env in moving)
-        if self.autoreset_mode == AutoresetMode.NEXT_STEP:
-            ended = [env for env in placement.may_move if self._ended[env.index]]
-            self._move([env for env in placement.should_move(ended) if env.first is None])
-        return frozenset()
-
-    def _after_step(
-        self, stepped: Sequence[tuple[Sequence[int], StepResult]], moving: frozenset[int]
-    ) -> tuple[list[EnvRecord], list[EnvRecord]]:
-        """Make environments again that were lost, or that move.
-
-        Returns:
-            Those that were lost, and those that have moved.
-        """
-        lost = self._placement.lost
-        moved: list[EnvRecord] = []
-        if moving:
-            for indices, result in stepped:
-                ended = result.terminations | result.truncations
-                moved += [
-                    self._envs[index]
-                    for index, over in zip(indices, ended, strict=True)
-                    if over and index in moving
-                ]
-            self._move(moved)
-        self._placement.make_unplaced(self._setup)
-        for env in lost:
-            env.lost = False
-        return lost, moved
-
-    def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
-        """Tell whether a reset gives the same results where an environment is made again."""
-        return not self._called and (seeds[env.index] is not None or env.seed is None)
-
-    def _move(self, envs: Sequence[EnvRecord]) -> None:
-        if envs:
-            self._placement.take_out(envs)
-            self._placement.make_unplaced(self._setup)
-            if self.autoreset_mode == AutoresetMode.NEXT_STEP:  # the hosts know what to return
-                for env in envs:
-                    if not env.lost:
-                        env.first = None
-
-    def _merged(
-        self,
-        stepped: Sequence[tuple[Sequence[int], StepResult]],
-        lost: Sequence[EnvRecord],
-        moved: Sequence[EnvRecord],
-    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
-        """Put the results of a step together."""
-        rewards = np.zeros(self.num_envs, dtype=np.float64)
-        terminations = np.zeros(self.num_envs, dtype=np.bool_)
-        truncations = np.zeros(self.num_envs, dtype=np.bool_)
-        pieces: list[Piece] = []
-        infos: list[tuple[int, dict[str, Any]]] = []
-        same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
-        for indices, result in stepped:
-            rows = rows_of(indices)
-            rewards[rows] = result.rewards
-            terminations[rows] = result.terminations
-            truncations[rows] = result.truncations
-            pieces.append((indices, result.observations))
-            infos += result.infos
-        for env in moved:
-            observation, info = env.take_first()
-            pieces.append(self._observations.piece(env, observation))
-            infos.append((env.index, info))
-        for env in lost:
-            last = self._observations.last(env)
-            observation, info = env.take_first()
-            truncations[env.index] = True
-            if same_step:
-                infos.append((env.index, {"final_obs": last, "final_info": {}}))
-                infos.append((env.index, info))
-            else:
-                observation = last
-            pieces.append(self._observations.piece(env, observation))
-            infos.append((env.index, {"worker_lost": True}))
-        for env in self._placement.unsettled:
-            env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
-        self._placement.forget_settled()
-        self._ended = terminations | truncations
-        results: Any = self._observations.join(pieces), rewards, terminations, truncations
+        results: Any
+        *results, infos = self._runner.step(actions_of)
         if self._convert is not None:
-            results = self._convert(results)
+            results = self._convert(tuple(results))
         observations, rewards, terminations, truncations = results
         return observations, rewards, terminations, truncations, self._joined(infos)
 
-    def _joined(self, infos: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    def _joined(self, infos: Infos) -> dict[str, Any]:
         """Return infos as vector environments do."""
         joined: dict[str, Any] = {}
         for index, info in sorted(infos, key=operator.itemgetter(0)):
             joined = self._add_info(joined, info, index)
         return joined
-
-    def _setup(self, env: EnvRecord) -> EnvSetup:
-        """Return what a host needs to make a lost environment again."""
-        next_step = self.autoreset_mode == AutoresetMode.NEXT_STEP
-        return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
-
-    @contextlib.contextmanager
-    def _uninterrupted(self, problem: str) -> Iterator[None]:
-        """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
-        self._needs_reset = problem
-        if self._keep:
-            self._engine.discard()  # what a step or reset before left behind when it failed
-        yield
-        self._needs_reset = ""
 
     def _require_open(self) -> None:
         if self.closed:
@@ -551,46 +355,18 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 remedy="Make them in this process, with a client of its own.",
             )
 
-    def _for_each(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
-        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
-
-        Args:
-            request: returns the request for some environments.
-        """
+    def _ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
         self._require_open()
-        placement = self._placement
-        results: dict[int, Any] = {}
-        before = self._needs_reset
-        self._needs_reset = before or "a call was not finished"
-        try:
-            while len(results) < self.num_envs:
-                placement.make_unplaced(self._setup)
-                left = {
-                    group: tuple(index for index in group.indices if index not in results)
-                    for group in placement.groups
-                }
-                replies = placement.ask(
-                    {group: request(indices) for group, indices in left.items() if indices}
-                )
-                for group, values in replies.items():
-                    values = [None] * len(left[group]) if values is None else values
-                    results.update(zip(left[group], values, strict=True))
-            placement.make_unplaced(self._setup)
-        except Exception:
-            if not placement.unplaced:  # an error of a method does no harm to the rest
-                self._needs_reset = before
-            raise
-        self._needs_reset = before
-        return tuple(results[index] for index in range(self.num_envs))
+        return self._runner.ask(request)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or get an attribute."""
-        self._called = True
-        return self._for_each(lambda indices: Call(indices, name, args, kwargs))
+        self._runner.note_change()
+        return self._ask(lambda indices: Call(indices, name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Get an attribute of each environment."""
-        return self._for_each(lambda indices: Call(indices, name))
+        return self._ask(lambda indices: Call(indices, name))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment. Those that are made again get it too.
@@ -606,14 +382,14 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 f"{len(listed)} values were passed to {self.num_envs} environments",
                 remedy="Pass one for each, or one that is no list or tuple, for all.",
             )
-        self._for_each(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
+        self._ask(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
         for env, value in zip(self._envs, listed, strict=True):
             env.attributes.pop(name, None)  # it is set last
             env.attributes[name] = value
 
     def render(self) -> tuple[Any, ...]:
         """Return the images of all environments."""
-        return self._for_each(Render)
+        return self._ask(Render)
 
     np_random_seed: Any = property(
         lambda self: self.get_attr("np_random_seed"), doc="The seeds of the environments."

@@ -1,0 +1,322 @@
+"""`Runner`: resets and steps of environments on workers, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+from arrayferry_gym._batches import rows_of
+
+from ._engine import Engine
+from ._errors import NotReadyError
+from ._messages import EnvSetup, Request, Reset, Start, Step, StepResult
+from ._observations import Observations, Piece
+from ._placement import Placement
+from ._records import EnvRecord, Group
+
+__all__ = ["Infos", "Runner"]
+
+Infos = list[tuple[int, dict[str, Any]]]
+"""Infos, each with the number of its environment, which may have several."""
+
+
+class Runner:
+    """Resets and steps environments, and makes those again that are lost.
+
+    Args:
+        envs: the environments. They have been made.
+        placement: the hosts that have them.
+        engine: makes and calls the hosts.
+        space: the space of one observation.
+        mode: when episodes that have ended are reset.
+        keep: whether observations stay on the workers.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[EnvRecord],
+        placement: Placement,
+        engine: Engine,
+        *,
+        space: Space[Any],
+        mode: AutoresetMode,
+        keep: bool,
+    ) -> None:
+        self._envs = envs
+        self._placement = placement
+        self._engine = engine
+        self._mode = mode
+        self._keep = keep
+        self._observations = Observations(space, len(envs), engine if keep else None)
+        self._needs_reset = "they have not been reset yet"  # why, "" if they do not
+        self._changed = False  # whether a method may have changed something
+        self._begun = False  # whether there was a full reset
+        self._ended = np.zeros(len(envs), dtype=np.bool_)  # the episodes that are over
+
+    def note_change(self) -> None:
+        """Note that a method may change environments, which a new one in their place would not know."""
+        self._changed = True
+
+    def reset(
+        self, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: np.ndarray
+    ) -> tuple[Any, Infos]:
+        """Reset environments, and return all observations.
+
+        Args:
+            seeds: one for each environment.
+            options: passed to each that is reset.
+            mask: which are reset.
+
+        Raises:
+            NotReadyError: all have to be reset.
+        """
+        chosen = {self._envs[int(index)] for index in np.flatnonzero(mask)}
+        everything = len(chosen) == len(self._envs)
+        if self._needs_reset and not everything:
+            raise NotReadyError(
+                f"some environments cannot be reset alone: {self._needs_reset}",
+                remedy="Reset all of them.",
+            )
+        for env in chosen:
+            env.options = options
+            if seeds[env.index] is not None:
+                env.seed = seeds[env.index]
+        placement = self._placement
+
+        def setup(env: EnvRecord) -> EnvSetup:
+            if env not in chosen:
+                return self._setup(env)
+            seed = seeds[env.index]
+            start = Start(env.new_seed() if seed is None else seed, options)
+            return replace(self._setup(env), start=start, reset_pending=False)
+
+        with self._uninterrupted("a reset was not finished"):
+            if everything:
+                moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
+            else:
+                placement.look_for_workers()
+                moving = placement.should_move([e for e in placement.may_move if e in chosen])
+            if moving:
+                placement.take_out(moving)
+            self._begun = self._begun or everything
+            remade = set(placement.make_unplaced(setup))
+            for env in moving:
+                env.may_move = False  # they begin as they would anywhere
+            still_to_reset = chosen - remade
+            requests: dict[Group, Reset] = {}
+            for group in placement.groups:
+                if group.envs:
+                    here = {e.index: seeds[e.index] for e in group.envs if e in still_to_reset}
+                    requests[group] = Reset(group.indices, here, options, self._keep)
+            replies = placement.ask(requests)
+            remade.update(placement.make_unplaced(setup))
+        pieces: list[Piece] = []
+        infos: Infos = []
+        for group, result in replies.items():
+            pieces.append((requests[group].indices, result.observations))
+            infos += result.infos
+        for env in placement.unsettled:
+            if env not in chosen:
+                if env.unseen and (not self._keep or env.first is not None):
+                    last = self._observations.last(env)
+                    pieces.append(self._observations.piece(env, last))
+                continue
+            if env.first is not None and env in remade:
+                observation, info = env.first
+                pieces.append(self._observations.piece(env, observation))
+                infos.append((env.index, info))
+            if env.lost:
+                infos.append((env.index, {"worker_lost": True}))
+            env.first, env.lost, env.unseen = None, False, False
+        placement.forget_settled()
+        self._ended[mask] = False
+        return self._observations.join(pieces), infos
+
+    def require_steppable(self) -> None:
+        """Check that there is an episode to be stepped in each environment.
+
+        Raises:
+            NotReadyError: environments have to be reset first.
+        """
+        if self._needs_reset:
+            raise NotReadyError(
+                f"the environments cannot be stepped: {self._needs_reset}", remedy="Call reset."
+            )
+        if self._mode == AutoresetMode.DISABLED and self._ended.any():
+            indices = tuple(int(index) for index in np.flatnonzero(self._ended))
+            raise NotReadyError(
+                f"the episodes of the environments {', '.join(map(str, indices))} have ended",
+                remedy="Reset them: reset(options={'reset_mask': terminations | truncations}).",
+                indices=indices,
+            )
+
+    def step(
+        self, actions_of: Callable[[Sequence[int]], Any]
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Step all environments.
+
+        Args:
+            actions_of: returns the actions of some environments.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos.
+        """
+        placement = self._placement
+        with self._uninterrupted("a step was not finished"):
+            moving = self._before_step() if placement.unsettled else frozenset()
+            skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+            requests = {
+                group: Step(group.indices, actions_of(group.indices), skipped, moving, self._keep)
+                for group in placement.groups
+                if group.envs
+            }
+            replies = placement.ask(requests)
+            stepped = [(requests[group].indices, result) for group, result in replies.items()]
+            lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
+        return self._merged(stepped, lost, moved)
+
+    def _before_step(self) -> frozenset[int]:
+        """Let environments that were made again move to other workers, where an episode has ended.
+
+        Returns:
+            Those that move if their episode ends in the step.
+        """
+        placement = self._placement
+        placement.look_for_workers()
+        if self._mode == AutoresetMode.SAME_STEP:
+            moving = placement.should_move(placement.may_move, at_once=False)
+            return frozenset(env.index for env in moving)
+        if self._mode == AutoresetMode.NEXT_STEP:
+            ended = [env for env in placement.may_move if self._ended[env.index]]
+            self._move([env for env in placement.should_move(ended) if env.first is None])
+        return frozenset()
+
+    def _after_step(
+        self, stepped: Sequence[tuple[Sequence[int], StepResult]], moving: frozenset[int]
+    ) -> tuple[list[EnvRecord], list[EnvRecord]]:
+        """Make environments again that were lost, or that move.
+
+        Returns:
+            Those that were lost, and those that have moved.
+        """
+        lost = self._placement.lost
+        moved: list[EnvRecord] = []
+        if moving:
+            for indices, result in stepped:
+                ended = result.terminations | result.truncations
+                moved += [
+                    self._envs[index]
+                    for index, over in zip(indices, ended, strict=True)
+                    if over and index in moving
+                ]
+            self._move(moved)
+        self._placement.make_unplaced(self._setup)
+        for env in lost:
+            env.lost = False
+        return lost, moved
+
+    def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
+        """Tell whether a reset gives the same results where an environment is made again."""
+        return not self._changed and (seeds[env.index] is not None or env.seed is None)
+
+    def _move(self, envs: Sequence[EnvRecord]) -> None:
+        if envs:
+            self._placement.take_out(envs)
+            self._placement.make_unplaced(self._setup)
+            if self._mode == AutoresetMode.NEXT_STEP:  # the hosts know what to return
+                for env in envs:
+                    if not env.lost:
+                        env.first = None
+
+    def _merged(
+        self,
+        stepped: Sequence[tuple[Sequence[int], StepResult]],
+        lost: Sequence[EnvRecord],
+        moved: Sequence[EnvRecord],
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Put the results of a step together."""
+        count = len(self._envs)
+        rewards = np.zeros(count, dtype=np.float64)
+        terminations = np.zeros(count, dtype=np.bool_)
+        truncations = np.zeros(count, dtype=np.bool_)
+        pieces: list[Piece] = []
+        infos: Infos = []
+        same_step = self._mode == AutoresetMode.SAME_STEP
+        for indices, result in stepped:
+            rows = rows_of(indices)
+            rewards[rows] = result.rewards
+            terminations[rows] = result.terminations
+            truncations[rows] = result.truncations
+            pieces.append((indices, result.observations))
+            infos += result.infos
+        for env in moved:
+            observation, info = env.take_first()
+            pieces.append(self._observations.piece(env, observation))
+            infos.append((env.index, info))
+        for env in lost:
+            last = self._observations.last(env)
+            observation, info = env.take_first()
+            truncations[env.index] = True
+            if same_step:
+                infos.append((env.index, {"final_obs": last, "final_info": {}}))
+                infos.append((env.index, info))
+            else:
+                observation = last
+            pieces.append(self._observations.piece(env, observation))
+            infos.append((env.index, {"worker_lost": True}))
+        for env in self._placement.unsettled:
+            env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
+        self._placement.forget_settled()
+        self._ended = terminations | truncations
+        return self._observations.join(pieces), rewards, terminations, truncations, infos
+
+    def _setup(self, env: EnvRecord) -> EnvSetup:
+        """Return what a host needs to make a lost environment again."""
+        next_step = self._mode == AutoresetMode.NEXT_STEP
+        return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
+
+    @contextlib.contextmanager
+    def _uninterrupted(self, problem: str) -> Iterator[None]:
+        """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
+        self._needs_reset = problem
+        if self._keep:
+            self._engine.discard()  # what a step or reset before left behind when it failed
+        yield
+        self._needs_reset = ""
+
+    def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
+        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
+
+        Args:
+            request: returns the request for some environments.
+        """
+        placement, count = self._placement, len(self._envs)
+        results: dict[int, Any] = {}
+        before = self._needs_reset
+        self._needs_reset = before or "a call was not finished"
+        try:
+            while len(results) < count:
+                placement.make_unplaced(self._setup)
+                left = {
+                    group: tuple(index for index in group.indices if index not in results)
+                    for group in placement.groups
+                }
+                replies = placement.ask(
+                    {group: request(indices) for group, indices in left.items() if indices}
+                )
+                for group, values in replies.items():
+                    values = [None] * len(left[group]) if values is None else values
+                    results.update(zip(left[group], values, strict=True))
+            placement.make_unplaced(self._setup)
+        except Exception:
+            if not placement.unplaced:  # an error of a method does no harm to the rest
+                self._needs_reset = before
+            raise
+        self._needs_reset = before
+        return tuple(results[index] for index in range(count))
