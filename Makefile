@@ -1,6 +1,6 @@
 # make demo    train agents on real environments
-# make test    set up and run all tests
-# make lint    ruff, mypy strict, pyright
+# make test    set up and run the tests; make test-all runs the long ones too
+# make lint    ruff, mypy strict, pyright, and what type checkers know
 # make bench   compare with Gymnasium and with calls by hand; make bench-dask with Dask by hand
 # make fuzz, make mutants, make downstream, make matrix, make floor: see below
 
@@ -14,8 +14,10 @@ VALUES := .venv-values/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
+# The tests of a group run in one process, so that their cluster or environment is made once.
+PARALLEL := -n $(JOBS) --dist loadgroup
 
-.PHONY: demo test downstream matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: demo test test-all downstream matrix floor fuzz mutants bench bench-dask lint format clean
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -36,7 +38,11 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(EXAMPLES)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest $(PARALLEL)
+
+# With the long tests, which `make test` leaves out: see the marker in pyproject.toml.
+test-all: $(EXAMPLES)
+	$(BIN)/python -m pytest $(PARALLEL) -m "" --hypothesis-profile test-all
 
 # Clients that need a separate environment, on top of the main one.
 define on_top
@@ -61,7 +67,7 @@ $(VALUES): $(READY) tests/downstream/requirements.txt
 
 downstream: $(GYMNAX) $(VALUES)
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
-	.venv-values/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/downstream/values
+	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # The adapters' tests with each supported version of Gymnasium.
@@ -71,13 +77,13 @@ matrix: $(READY)
 		echo "gymnasium $$version"; \
 		test -d .overlays/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 			--no-deps --target .overlays/$$version gymnasium==$$version || exit 1; \
-		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q -n $(JOBS) tests/gym_adapters || exit 1; \
+		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q $(PARALLEL) tests/gym_adapters || exit 1; \
 	done
 
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest
 floor: $(FLOOR)/.ready
-	$(FLOOR)/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli
+	$(FLOOR)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli
 
 $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(FLOOR)
@@ -104,11 +110,14 @@ bench-dask: $(READY)
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/cluster.py
 
+# Like mypy, pyright takes no types from the array libraries: it looks for packages where none are installed,
+# whichever environment is active. In tests/types both use those of $(VENV).
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath "$$($(BIN)/python -c 'import sys; print(sys._base_executable)')"
+	$(BIN)/python -m pytest -q tests/types
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,12 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import arrayferry as af
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+_EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("test", max_examples=100, derandomize=True, **_EXAMPLES)
+hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
+hypothesis.settings.load_profile("test")
+
+# Collection imports all libraries. Their million objects stay, and are not searched for garbage again:
+# without this, each of the many `gc.collect()` of the tests takes half a second.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,6 @@ from hypothesis import strategies as st
 
 import arrayferry as af
 
-hypothesis.settings.register_profile(
-    "arrayferry",
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("arrayferry")
-
 MAKE = {
     "numpy": lambda n: n,
     "torch": lambda n: torch.from_numpy(n.copy()),

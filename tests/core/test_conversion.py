@@ -17,6 +17,8 @@ import torch
 
 import arrayferry as af
 
+pytestmark = pytest.mark.xdist_group("conversion")  # its cluster is made once
+
 X = np.arange(3, dtype=np.float32)
 
 

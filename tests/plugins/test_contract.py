@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 import warnings
@@ -29,6 +30,12 @@ class TestNumpy(BackendContract):
 
     def unportable(self):
         return [(np.ma.array([1, 2], mask=[0, 1]), "mask")]
+
+    def test_results_outlive_their_sources(self):
+        frozen = gc.get_freeze_count()
+        assert frozen > 0  # see conftest.py
+        super().test_results_outlive_their_sources()
+        assert gc.get_freeze_count() == frozen
 
 
 class TestTorch(BackendContract):
@@ -130,6 +137,7 @@ def wide(enable_x64):
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("wide")
 class TestJaxWithX64(TestJax):
     pass
