@@ -238,7 +238,7 @@ def test_observations_on_a_worker_that_dies(mortal, tmp_path):
     envs.close()
 
 
-@pytest.mark.parametrize("groups", [None, 4])
+@pytest.mark.parametrize("groups", [4, pytest.param(None, marks=pytest.mark.long)])
 def test_an_environment_that_hangs(mortal, groups):
     client = mortal
     fns = [lambda: Failing("hang")] * 4

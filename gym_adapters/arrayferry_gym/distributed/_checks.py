@@ -40,14 +40,14 @@ def pickled(env_fns: Any) -> list[bytes]:
     """Pickle functions that make environments, each once."""
     if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Sequence) or not env_fns:
         raise af.OptionError(
-            f"env_fns={env_fns!r:.80} is no sequence of functions",
+            f"env_fns={env_fns!r:.80} is not a sequence of functions",
             remedy="Pass a list of functions that make one environment each.",
         )
     pickled: dict[int, bytes] = {}
     for index, function in enumerate(env_fns):
         if not callable(function) or isinstance(function, Env):
             raise af.OptionError(
-                f"env_fns[{index}] is {function!r:.80}, which is no function",
+                f"env_fns[{index}] is {function!r:.80}, which is not a function",
                 remedy="Pass functions that make the environments: lambda: gym.make(...).",
             )
         if id(function) not in pickled:
@@ -56,13 +56,13 @@ def pickled(env_fns: Any) -> list[bytes]:
             except Exception as error:
                 raise af.OptionError(
                     f"env_fns[{index}] cannot be pickled: {type(error).__name__}: {error}",
-                    remedy="Make in the function what it uses.",
+                    remedy="Create the objects that it uses inside the function.",
                 ) from error
     return [pickled[id(function)] for function in env_fns]
 
 
 def mode_of(mode: Any) -> AutoresetMode:
-    """Return an autoreset mode that may be given as text."""
+    """Return an autoreset mode, which may be given as text."""
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -85,7 +85,7 @@ def check_numbers(groups: Any, timeout: Any, min_workers: Any) -> None:
 
 
 def check_workers(workers: Any, resources: Any) -> None:
-    """Check where environments may live."""
+    """Check the workers that may run environments."""
     if workers is not None and (
         isinstance(workers, str)
         or not isinstance(workers, Collection)
@@ -105,7 +105,7 @@ def check_workers(workers: Any, resources: Any) -> None:
     ):
         raise af.OptionError(
             f"resources={resources!r:.80} is not valid",
-            remedy="Pass a dict of numbers, as workers are started with, such as {'GPU': 1}.",
+            remedy="Pass a dict of numbers, like those that workers are started with, such as {'GPU': 1}.",
         )
 
 
@@ -212,13 +212,13 @@ def checked_mask(
     mask = _TO_NUMPY([options.pop("reset_mask")])[0]
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
         raise af.OptionError(
-            "options['reset_mask'] is no array of truth values",
+            "options['reset_mask'] is not an array of booleans",
             remedy="Pass one, such as terminations | truncations.",
         )
     if mask.shape != (count,) or not mask.any():
         raise af.OptionError(
             f"options['reset_mask'] has the shape {mask.shape} and {mask.sum()} true values",
-            remedy=f"It needs the shape ({count},) and at least one that is true.",
+            remedy=f"It needs the shape ({count},) and at least one true value.",
         )
     return options, mask
 

@@ -23,7 +23,7 @@ PATIENCE = 5.0
 
 
 class OpenClient(NamedTuple):
-    """A client, and what has to be closed with the engine, in this order.
+    """A client, and what must be closed with the engine, in this order.
 
     Attributes:
         client: a `distributed.Client`.
@@ -45,7 +45,7 @@ def open_client(client: Any, n_workers: int | None, set_as_default: bool) -> Ope
         set_as_default: whether a client that is made here becomes the current one.
 
     Raises:
-        arrayferry.OptionError: the client is asynchronous, closed, or no client.
+        arrayferry.OptionError: the client is asynchronous or closed, or is not a client.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address, or the client does not answer.
     """
@@ -80,12 +80,12 @@ def _connect(address: str, set_as_default: bool) -> Client:
 def _check(client: Any) -> None:
     if not isinstance(client, Client):
         raise af.OptionError(
-            f"client={client!r:.80} is no client of Dask",
+            f"client={client!r:.80} is not a Dask client",
             remedy="Pass a distributed.Client, the address of a scheduler, or None.",
         )
     if client.asynchronous:
         raise af.OptionError(
-            "the client is asynchronous, and steps of an environment are not",
+            "the client is asynchronous, but environments are stepped synchronously",
             remedy="Pass distributed.Client(..., asynchronous=False).",
         )
     if client.status != "running":
@@ -103,7 +103,7 @@ def _check(client: Any) -> None:
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:
-    guard = "Put what makes the environments under `if __name__ == '__main__':`, or pass a client."
+    guard = "Put the code that makes the environments under `if __name__ == '__main__':`, or pass a client."
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoWorkerError(
             "a worker imports the script that starts it, which would start workers again",

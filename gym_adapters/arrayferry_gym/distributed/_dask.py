@@ -56,7 +56,7 @@ class _Call(NamedTuple):
 class DaskEngine(Engine):
     """Places hosts on the workers of a Dask cluster, as actors.
 
-    Calls go from this process to the worker, by one connection for each host. It is never made again, so no
+    Calls go from this process to the worker, over one connection for each host. A lost connection is not opened again, so no
     call runs twice. Where workers cannot be reached from here, calls go through the scheduler.
 
     Args:
@@ -64,11 +64,11 @@ class DaskEngine(Engine):
             is one, and starts a cluster on this machine if not.
         n_workers: how many workers a cluster on this machine has, None for one for each processor.
         set_as_default: whether a client that is made here becomes the current one.
-        workers: the addresses or names of the workers that may carry hosts, None for all.
-        resources: what such a worker must have of Dask's resources, such as `{"GPU": 1}`.
+        workers: the addresses or names of the workers that may run hosts, None for all.
+        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
 
     Raises:
-        arrayferry.OptionError: the client is asynchronous, closed, or no client.
+        arrayferry.OptionError: the client is asynchronous or closed, or is not a client.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address.
     """
@@ -116,7 +116,7 @@ class DaskEngine(Engine):
         return [name for name in known if name not in self._dead]
 
     async def _ask_scheduler(self, fitting: bool = False) -> list[str]:
-        """Return the workers of the cluster, all or those that may carry hosts."""
+        """Return the workers of the cluster, all or those that may run hosts."""
         try:
             if fitting:
                 identity = await asyncio.wait_for(self._client.scheduler.identity(), PATIENCE)
@@ -188,7 +188,7 @@ class DaskEngine(Engine):
         return placed
 
     async def _check(self, workers: list[str], timeout: float) -> None:
-        """Let workers import what hosts need. Without it, an actor would stay pending for ever."""
+        """Let workers import what hosts need. If a worker cannot, an actor on it would stay pending for ever."""
         if not workers:
             return
         name = HostActor.__module__

@@ -13,7 +13,7 @@ class Engine(abc.ABC):
     """Makes `Host` objects in other processes, and passes requests to them.
 
     A subclass serves one system of workers. It knows nothing about environments: requests and answers
-    are bytes. What it returns from `place` and `call` is its own affair.
+    are bytes. `place` and `call` may return any objects: only the engine uses them.
 
     Attributes:
         keeps_arrays: whether hosts are made with a function that keeps arrays where they are, and
@@ -24,10 +24,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def workers(self) -> Sequence[str]:
-        """Return the names of the workers that may carry hosts now.
+        """Return the names of the workers that may run hosts now.
 
         Raises:
-            SchedulerLostError: they cannot be found out.
+            SchedulerLostError: they are not known.
         """
 
     @abc.abstractmethod
@@ -35,7 +35,7 @@ class Engine(abc.ABC):
         """Make one `Host()` on each of the given workers, which may be named several times.
 
         Returns:
-            The hosts, None for those whose worker is gone, or too late where others are not.
+            The hosts, None where a worker is gone, or is late while others are not.
 
         Raises:
             WorkerSetupError: a worker cannot import what it needs.
@@ -44,14 +44,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def call(self, host: Any, request: bytes) -> Any:
-        """Let a host `answer` a request, after those before. It runs at most once, whatever fails."""
+        """Send a request, which the host answers after earlier ones. It runs at most once, whatever fails."""
 
     @abc.abstractmethod
     def gather(self, calls: Sequence[Any], timeout: float) -> list[bytes | None]:
         """Return the answers to calls, which run at the same time.
 
         Returns:
-            The answers in the order of the calls, None for those that did not come: either the host is
+            The answers in the order of the calls, None for those that did not arrive: either the host is
             `lost`, or it took too long.
         """
 

@@ -78,15 +78,15 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     They are stepped at the same time, by one call to each worker. Observations, rewards and infos are those of
     `gymnasium.vector.SyncVectorEnv`.
 
-    If a worker dies, its environments are made again on others. The step in which that is noticed returns
-    for them a reward of 0, truncated, and `infos["worker_lost"]`; the other environments go on. They move
-    back at the ends of episodes when there is a worker again.
+    If a worker dies, its environments are made again on others. The step that notices it returns
+    for them a reward of 0, truncated, and `infos["worker_lost"]`; the other environments go on. When there is a
+    worker again, they move back at the ends of episodes.
 
     Args:
         env_fns: functions that make one environment each. They are sent to the workers by cloudpickle.
         client: a `distributed.Client`, or the address of a scheduler. None takes the current client if there is
             one, and starts a cluster on this machine if not, which `close` ends.
-        groups: how many processes or threads step environments, None for one for each worker.
+        groups: how many processes or threads step environments, None for one on each worker.
         timeout: seconds that one step or reset of the environments of a worker may take.
         to: the library of observations, rewards, terminations and truncations. With "dask", observations stay
             on the workers, as Dask arrays with one chunk for each, and the others are NumPy arrays.
@@ -94,9 +94,9 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         autoreset_mode: when episodes that have ended are reset.
         observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
         engine: what makes and calls processes instead of Dask.
-        workers: the addresses or names of the workers that may carry environments, None for all.
+        workers: the addresses or names of the workers that may run environments, None for all.
         min_workers: how many workers to wait for before environments are made, for `timeout` seconds at most.
-        resources: what such a worker must have of Dask's resources, such as `{"GPU": 1}`.
+        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
 
     Attributes:
         autoreset_mode: as given.
@@ -295,7 +295,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self.action_space = spaces.action_space
         if self._keep and not is_stackable(self.single_observation_space):
             raise af.OptionError(
-                f"to='dask': observations of {self.single_observation_space} are no arrays",
+                f"to='dask': observations of {self.single_observation_space} are not arrays",
                 remedy="Pass another target.",
             )
 
@@ -305,10 +305,10 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         """Reset all environments, or some of them.
 
         Args:
-            seed: a whole number, to which the number of the environment is added, or a list with one number
+            seed: an integer, to which the number of each environment is added, or a list with an integer
                 or None for each.
-            options: passed to each environment, but for "reset_mask": an array of truth values, to reset only
-                some.
+            options: passed to each environment, except "reset_mask": an array of booleans, True for those to
+                reset.
 
         Raises:
             DistributedEnvError: an environment failed, or there is no worker.
@@ -380,7 +380,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         if len(listed) != self.num_envs:
             raise af.OptionError(
                 f"{len(listed)} values were passed to {self.num_envs} environments",
-                remedy="Pass one for each, or one that is no list or tuple, for all.",
+                remedy="Pass one value for each, or a single value for all that is not a list or tuple.",
             )
         self._ask(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
         for env, value in zip(self._envs, listed, strict=True):
@@ -400,7 +400,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     )
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments, and what was started for them. It does not wait for those that hang."""
+        """Close the environments, and the cluster if it was started for them. Those that hang are not waited for."""
         self._closing.close()
 
     def __del__(self) -> None:

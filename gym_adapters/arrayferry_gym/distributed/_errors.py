@@ -22,7 +22,7 @@ class DistributedEnvError(ArrayFerryError):
     """The base class of the errors of `arrayferry_gym.distributed`.
 
     Attributes:
-        indices: the environments that are concerned, () if it is none of them or not known.
+        indices: the environments that are affected, () if there are none or they are not known.
         worker: the address of the worker, "" if it is not known.
     """
 

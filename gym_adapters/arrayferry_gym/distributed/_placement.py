@@ -54,7 +54,7 @@ class Placement:
 
     @property
     def unsettled(self) -> list[EnvRecord]:
-        """The environments about which something is to be done or told, most often none."""
+        """The environments with something left to do or to report, usually none."""
         return self._pool.unsettled
 
     def _select(self, matches: Callable[[EnvRecord], bool]) -> list[EnvRecord]:
@@ -67,7 +67,7 @@ class Placement:
 
     @property
     def lost(self) -> list[EnvRecord]:
-        """The environments that were lost, which the agent does not know yet."""
+        """The environments whose loss no result has reported yet."""
         return self._select(lambda env: env.lost)
 
     @property

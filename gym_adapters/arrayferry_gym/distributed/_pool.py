@@ -18,9 +18,9 @@ from ._records import EnvRecord, Group
 __all__ = ["HostPool"]
 
 _START = 30.0
-"""Seconds that a worker may take at least to import what it needs."""
+"""The least time, in seconds, that a first worker has to import what it needs."""
 _START_OF_MORE = 10.0
-"""Seconds that a worker may take where there are hosts on others."""
+"""The time, in seconds, that a worker has for that while others have hosts."""
 _AVOID = 60.0
 """Seconds for which a worker that did not answer is left out, if there are others."""
 
@@ -36,8 +36,8 @@ class HostPool:
 
     Attributes:
         groups: the hosts that are in use, and their environments.
-        unsettled: the environments that no host has, and those that have lost their host before, as long as
-            something about them is to be done or told.
+        unsettled: the environments that no host has, and those that have lost a host, until nothing is
+            left to do for them or to report.
         configuration: what each new host is configured with, None as long as it is not known.
     """
 

@@ -25,11 +25,11 @@ class EnvRecord:
         options: the options of its last reset.
         group: the group that it is in, None if no host has it.
         times_remade: how often it was made again, which its new seeds depend on.
-        lost: whether its worker was lost and the agent does not know yet.
+        lost: whether its worker was lost and no result has reported that yet.
         may_move: whether it was made again, so that it may move to a worker with fewer environments.
         first: the observation and the info of its first reset since it was made again, until they are
             returned.
-        unseen: whether it was made again and the agent has seen nothing of its new episode.
+        unseen: whether no result has shown the episode that it began when it was made again.
     """
 
     index: int
@@ -46,7 +46,7 @@ class EnvRecord:
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing to be done about it or to be told of it."""
+        """Whether there is nothing left to do for it or to report."""
         return not (self.group is None or self.lost or self.may_move or self.first or self.unseen)
 
     def take_first(self) -> tuple[Any, dict[str, Any]]:
