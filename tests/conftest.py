@@ -34,6 +34,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def tracer_is_kept() -> Iterator[None]:
+    """Fail a test that ends the tracing of coverage, which would see nothing of the next tests."""
+    before = sys.gettrace()
+    yield
+    if sys.gettrace() is not before:
+        sys.settrace(before)
+        pytest.fail("the test leaves another function in sys.settrace than it found")
+
+
 @dataclass(frozen=True)
 class Library:
     """One array library under test."""

@@ -114,7 +114,9 @@ def _write(folder: Path, entry: str, code: str) -> Path:
 
 def _environment(folder: Path, plugins: dict[str, str]) -> str:
     """A new virtual environment that sees the packages installed here, with plugins from pip."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True
+    )
     python = str(folder / "venv" / "bin" / "python")
     site = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],

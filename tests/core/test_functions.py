@@ -51,7 +51,12 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+NAMES = pytest.mark.parametrize(
+    "name", [pytest.param("plain", marks=pytest.mark.long), "jitted", "tree"]
+)
+
+
+@NAMES
 def test_torch_through_jax(x64, name):
     """PyTorch's own checks: first and second derivatives, in both modes, and those mixed."""
     function, inputs = FUNCTIONS[name], leaves(X, W)
@@ -77,7 +82,7 @@ def test_trees_integers_and_others_cross(x64):
         assert torch.allclose(got, wanted)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@NAMES
 def test_torch_func(x64, name):
     function = FUNCTIONS[name]
     x, w = torch.tensor(X), torch.tensor(W)

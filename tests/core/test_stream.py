@@ -386,11 +386,12 @@ def test_the_time_of_a_block_does_not_grow_with_their_number():
             calls += event == "line"
             return count_call
 
+        before = sys.gettrace()
         sys.settrace(count_call)
         try:
             next(blocks)
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
             blocks.close()
         return calls
 
@@ -437,7 +438,9 @@ def test_inside_a_task(client):
     assert client.gather(futures) == [n * (n - 1) // 2 for n in (100, 101, 102, 103)]
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.long)]
+)
 def test_schedulers_of_the_user(scheduler):
     x = da.arange(30, chunks=10)
     with dask.config.set(scheduler=scheduler):
@@ -614,7 +617,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefetch"), [("dask", 0), ("threads", 2), ("sync", 2), ("both", 2)]
+    ("kind", "prefetch"),
+    [
+        ("dask", 0),
+        pytest.param("threads", 2, marks=pytest.mark.long),
+        pytest.param("sync", 2, marks=pytest.mark.long),
+        ("both", 2),
+    ],
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
     done = subprocess.run(

@@ -306,7 +306,16 @@ def test_flags_of_jax(flag):
 
 
 @pytest.mark.parametrize(
-    "env", [CartPole(), Pendulum(), MountainCar(), MountainCarContinuous(), Acrobot()], ids=repr
+    "env",
+    [
+        CartPole(),
+        Pendulum(),
+        *(
+            pytest.param(env, marks=pytest.mark.long)
+            for env in (MountainCar(), MountainCarContinuous(), Acrobot())
+        ),
+    ],
+    ids=repr,
 )
 def test_strict_promotion_of_dtypes(env):
     """With 64 environments: from there on, resets of few and of many are compiled apart."""
@@ -497,7 +506,7 @@ def test_keys_of_the_author():
     assert len(np.unique(rewards)) > 990
 
 
-@pytest.mark.parametrize("n", [10, 64, 200])
+@pytest.mark.parametrize("n", [10, 64, pytest.param(200, marks=pytest.mark.long)])
 def test_resets_of_few_and_of_many_are_drawn_apart(n):
     class Draws(Counter):
         default_params = {"end": 3.0, "stride": 1}
