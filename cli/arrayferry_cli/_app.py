@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -14,9 +14,12 @@ import arrayferry
 
 from . import _check, _doctor, _new_plugin, _routes
 from ._ask import NoAnswerError
+from ._reports import Unanswerable
 from ._screen import OutputError, Screen, writing
 
 __all__ = ["run"]
+
+Result = TypeVar("Result")
 
 app = typer.Typer(
     name="arrayferry",
@@ -64,7 +67,7 @@ def doctor(json: Json = False, timeout: Timeout = 60) -> None:
         screen.data(report)
     else:
         _doctor.show(report, screen)
-    raise typer.Exit(0 if report["ok"] else 1)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()
@@ -81,8 +84,8 @@ def routes(
     screen = Screen()
     with screen.working("importing the libraries"):
         report = _attempt(screen, lambda: _routes.find(source, target, timeout))
-    if "error" in report:
-        _fail(screen, report["error"], 2 if report["usage"] else 1)
+    if isinstance(report, Unanswerable):
+        _fail(screen, report.error, 2 if report.usage else 1)
     if json:
         screen.data(report)
     else:
@@ -111,7 +114,7 @@ def check(
         screen.data(report)
     else:
         _check.show(report, screen)
-    raise typer.Exit(0 if report["ok"] else 1)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()
@@ -136,7 +139,7 @@ def new_plugin(
     _new_plugin.show(written, screen)
 
 
-def _attempt(screen: Screen, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _attempt(screen: Screen, work: Callable[[], Result]) -> Result:
     try:
         return work()
     except (_check.WrongNameError, _new_plugin.RefusedError) as error:

@@ -17,6 +17,8 @@ from typing import IO, Any, TypeVar
 
 from arrayferry.adapting import printable
 
+from ._reports import END, Failed, from_message
+
 __all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
 
 _BOOT = (
@@ -40,7 +42,7 @@ class NoAnswerError(Exception):
 
 def ask(
     task: str, *, timeout: float, environment: dict[str, str] | None = None, **arguments: Any
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Any]:
     """Do a task of `_child` in a process of its own.
 
     Args:
@@ -50,7 +52,7 @@ def ask(
         arguments: what the task is given.
 
     Yields:
-        Its answers.
+        Its reports, as dataclasses of `_reports`.
 
     Raises:
         NoAnswerError: it crashed, hangs, or failed. The text says how.
@@ -78,9 +80,7 @@ def ask(
             _running.discard(process)
 
 
-def _answers(
-    process: subprocess.Popen[bytes], noise: IO[bytes], timeout: float
-) -> Iterator[dict[str, Any]]:
+def _answers(process: subprocess.Popen[bytes], noise: IO[bytes], timeout: float) -> Iterator[Any]:
     assert process.stdout is not None
     late = threading.Event()
 
@@ -100,15 +100,14 @@ def _answers(
             raise NoAnswerError(_end_of(process, noise))
         try:
             message = _readable(json.loads(line))
+            if message == END:
+                return
+            report = from_message(message)
         except ValueError:
-            message = None
-        if not isinstance(message, dict):
-            raise NoAnswerError("it wrote to files that it had not opened")
-        if "end" in message:
-            return
-        if "failed" in message:
-            raise NoAnswerError(message["failed"])
-        yield message
+            raise NoAnswerError("it wrote to files that it had not opened") from None
+        if isinstance(report, Failed):
+            raise NoAnswerError(report.reason)
+        yield report
 
 
 def _absolute(path: list[str]) -> list[str]:

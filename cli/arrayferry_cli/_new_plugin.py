@@ -7,18 +7,19 @@ import re
 import shlex
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from textwrap import indent
-from typing import Any
 
 import arrayferry
 
-from ._ask import NoAnswerError, ask
+from ._recovery import Question, attempt
+from ._reports import Conflict, Outline
 from ._screen import Screen
 
-__all__ = ["RefusedError", "show", "write"]
+__all__ = ["RefusedError", "Written", "show", "write"]
 
 PREFIX = "arrayferry-"
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
@@ -28,7 +29,28 @@ class RefusedError(Exception):
     """A plugin of that name, or in that place, is not written."""
 
 
-def write(name: str, package: str | None, directory: Path, timeout: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Written:
+    """A distribution that was written.
+
+    Attributes:
+        folder: its folder.
+        files: its files, in that folder.
+        backend: the name of its backend.
+        package: the module of its library.
+        missing: what could not be found out of the library, None if all methods are filled in.
+        guessed: what the types of its arrays may be, where they were not seen.
+    """
+
+    folder: str
+    files: list[str]
+    backend: str
+    package: str
+    missing: str | None
+    guessed: list[str]
+
+
+def write(name: str, package: str | None, directory: Path, timeout: float) -> Written:
     """Write a distribution.
 
     Args:
@@ -36,9 +58,6 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> di
         package: the module of the library; None if it is called as the backend.
         directory: the folder in which the folder of the distribution is made.
         timeout: seconds that importing the library may take.
-
-    Returns:
-        What was written, and what could not be found out.
 
     Raises:
         RefusedError: a name is wrong or taken, or there is something in that place. Nothing was written.
@@ -51,14 +70,8 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> di
     folder = directory / distribution
     texts = _texts(backend, package, distribution, found)
     _write(directory, folder, texts)
-    return {
-        "folder": str(folder),
-        "files": list(texts),
-        "backend": backend,
-        "package": package,
-        "missing": found.get("missing"),
-        "guessed": found.get("classes") if not found.get("make") else None,
-    }
+    guessed = [] if found.make else found.classes
+    return Written(str(folder), list(texts), backend, package, found.missing, guessed)
 
 
 def _write(directory: Path, folder: Path, texts: dict[str, str]) -> None:
@@ -127,22 +140,23 @@ def _checked_package(package: str, backend: str) -> None:
         )
 
 
-def _look(backend: str, package: str, timeout: float) -> dict[str, Any]:
+def _look(backend: str, package: str, timeout: float) -> Outline:
     """Return what is known of the library."""
-    found: dict[str, Any] = {}
-    try:
-        for answer in ask("outline", timeout=timeout, name=backend, package=package):
-            found.update(answer)
-    except NoAnswerError as error:
-        found["missing"] = f"importing {package} failed: {error}"
-    if "conflict" in found:
-        raise RefusedError(
-            f"{backend!r} cannot be used: {found['conflict']}. Use another name, or that plugin."
-        )
-    return found
+    question = Question("outline", {"name": backend, "package": package})
+    answers = attempt(question, timeout)
+    outline = Outline()
+    for message in answers.messages:
+        if isinstance(message, Conflict):
+            raise RefusedError(
+                f"{backend!r} cannot be used: {message.reason}. Use another name, or that plugin."
+            )
+        outline = message
+    if answers.failure is not None:
+        outline.missing = f"importing {package} failed: {answers.failure}"
+    return outline
 
 
-def _texts(backend: str, package: str, distribution: str, found: dict[str, Any]) -> dict[str, str]:
+def _texts(backend: str, package: str, distribution: str, found: Outline) -> dict[str, str]:
     module = distribution.replace("-", "_")
     class_name = "".join(part.capitalize() for part in backend.split("_")) + "Backend"
     values = {
@@ -152,18 +166,18 @@ def _texts(backend: str, package: str, distribution: str, found: dict[str, Any])
         "module": module,
         "class_name": class_name,
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "requirement": found.get("distribution") or package.partition(".")[0].replace("_", "-"),
+        "requirement": found.distribution or package.partition(".")[0].replace("_", "-"),
         "dependencies": "",
     }
     if package.partition(".")[0] not in sys.stdlib_module_names:
         known = f'    "{values["requirement"]}",\n'
         guess = f'    # "{values["requirement"]}",  # take out the first #, if it is called so on PyPI\n'
-        values["dependencies"] = known if found.get("distribution") else guess
-    reading, held, make = found.get("to_numpy"), found.get("dtypes"), found.get("make")
-    classes = found.get("classes") or [f"{package}.Array"]
+        values["dependencies"] = known if found.distribution else guess
+    reading, held, make = found.to_numpy, found.dtypes, found.make
+    classes = found.classes or [f"{package}.Array"]
     values["array_types"] = "".join(f'"{path}", ' for path in classes).rstrip()
     values["todo_types"] = "" if make else " To be checked: this is a guess."
-    values["memory"] = found.get("memory") or "writable"
+    values["memory"] = found.memory or "writable"
     values["to_numpy"] = _body(
         f"import numpy as np\n\nreturn np.array({reading})" if reading else "",
         f"Write {class_name}.to_numpy(x) in {module}.py: return the values of x, an array of {package}, as a "
@@ -214,27 +228,27 @@ def _quoted(text: str, width: int = 90) -> str:
     return "\n".join(f'    "{each}"' for each in lines)
 
 
-def show(written: dict[str, Any], screen: Screen) -> None:
+def show(written: Written, screen: Screen) -> None:
     """Print what was written, and what to do next."""
-    screen.say(f"{written['folder']} was written:")
-    for path in written["files"]:
+    screen.say(f"{written.folder} was written:")
+    for path in written.files:
         screen.say(path, indent=2)
-    module, tests = written["files"][2:]
-    backend, folder = written["backend"], shlex.quote(written["folder"])
-    if written["missing"]:
-        screen.say(f"The methods are yet to be written, since {written['missing']}.")
-        if written["guessed"]:
+    module, tests = written.files[2:]
+    backend, folder = written.backend, shlex.quote(written.folder)
+    if written.missing:
+        screen.say(f"The methods are yet to be written, since {written.missing}.")
+        if written.guessed:
             screen.say(
-                f"Its arrays may be {' or '.join(written['guessed'])}: check array_types in {module}."
+                f"Its arrays may be {' or '.join(written.guessed)}: check array_types in {module}."
             )
     else:
         screen.say(
-            f"The methods are filled in after a look at {written['package']}. Check them: the tests do too."
+            f"The methods are filled in after a look at {written.package}. Check them: the tests do too."
         )
     screen.say("Next:")
-    if written["missing"]:
+    if written.missing:
         screen.say(f"write to_numpy() and from_numpy() in {folder}/{module}", indent=2)
         screen.say(f"write make() in {folder}/{tests}", indent=2)
-    screen.say(f"pip install -e {shlex.quote(written['folder'] + '[test]')}", indent=2)
+    screen.say(f"pip install -e {shlex.quote(written.folder + '[test]')}", indent=2)
     screen.say(f"arrayferry check {backend}", indent=2)
     screen.say(f"pytest {folder}", indent=2)

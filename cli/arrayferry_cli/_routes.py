@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ._ask import NoAnswerError, ask, in_parallel
-from ._doctor import survey
+from ._ask import ask
+from ._recovery import Question, attempt, crashing_libraries, survey
+from ._reports import RouteReport, RoutesReport, RouteStep, Unanswerable, Unusable
 from ._screen import Screen
 
 __all__ = ["find", "show"]
@@ -29,61 +31,45 @@ MEANINGS = {
 }
 
 
-def find(source: str | None, target: str | None, timeout: float) -> dict[str, Any]:
-    """Find routes.
-
-    Returns:
-        The report, as `--json` prints it. If there is an "error", "usage" tells whether a name is wrong.
+def find(source: str | None, target: str | None, timeout: float) -> RoutesReport | Unanswerable:
+    """Find routes. Libraries and plugins that crash or hang are left out.
 
     Raises:
         NoAnswerError: a library crashes or hangs in an unknown way.
     """
-    try:
-        return _find(source, target, timeout, {}, {})
-    except NoAnswerError:  # one of them crashes or hangs
-        found, environment = survey(timeout)
-    names = [library["name"] for library in found["backends"] if library["installed"]]
-
-    def attempt(name: str) -> str:
-        try:
-            list(ask("backend", timeout=timeout, environment=environment, name=name))
-        except NoAnswerError as error:
-            return f"{name} cannot be used: {error}"
-        return ""
-
-    failures = dict(zip(names, in_parallel(attempt, names), strict=True))
-    loaded = environment["ARRAYFERRY_PLUGINS"].split(",") if environment else []
-    failing = {name: why for name, why in failures.items() if why}
-    report = _find(source, target, timeout, environment, failing)
-    for plugin in found["plugins"]:
-        if environment and plugin["status"] == "broken" and plugin["name"] not in loaded:
-            why = f"the plugin {plugin['name']} is left out: {plugin['problem']}"
-            known = {"name": plugin["name"], "installed": True, "problem": why}
-            report.setdefault("unusable", []).append(known)
+    named = {"source": source, "target": target}
+    whole = attempt(Question("routes", {**named, "failures": {}}), timeout)
+    if whole.failure is None:
+        return _report(whole.messages)
+    surveyed = survey(timeout)
+    failures = {
+        name: f"{name} cannot be used: {why}"
+        for name, why in crashing_libraries(surveyed, timeout).items()
+    }
+    messages = ask(
+        "routes", timeout=timeout, environment=surveyed.environment, failures=failures, **named
+    )
+    report = _report(messages)
+    if isinstance(report, RoutesReport) and surveyed.environment:
+        loaded = surveyed.environment["ARRAYFERRY_PLUGINS"].split(",")
+        report.unusable += [
+            Unusable(plugin.name, True, f"the plugin {plugin.name} is left out: {plugin.problem}")
+            for plugin in surveyed.survey.plugins
+            if plugin.status == "broken" and plugin.name not in loaded
+        ]
     return report
 
 
-def _find(
-    source: str | None,
-    target: str | None,
-    timeout: float,
-    environment: dict[str, str],
-    failures: dict[str, str],
-) -> dict[str, Any]:
-    routes, unusable = [], []
-    asked = {"source": source, "target": target, "failures": failures}
-    for answer in ask("routes", timeout=timeout, environment=environment, **asked):
-        if "error" in answer:
-            return answer
-        if "route" in answer:
-            routes.append(answer["route"])
-        else:
-            keys = {"name": "unusable", "installed": "installed", "problem": "problem"}
-            unusable.append({key: answer[name] for key, name in keys.items()})
-    return {"schema": SCHEMA, "routes": routes, "unusable": unusable}
+def _report(messages: Iterable[Any]) -> RoutesReport | Unanswerable:
+    report = RoutesReport(SCHEMA, [], [])
+    for message in messages:
+        if isinstance(message, Unanswerable):
+            return message
+        (report.routes if isinstance(message, RouteReport) else report.unusable).append(message)
+    return report
 
 
-def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) -> None:
+def show(report: RoutesReport, one: str | None, pair: bool, screen: Screen) -> None:
     """Print a report for people.
 
     Args:
@@ -93,20 +79,20 @@ def show(report: dict[str, Any], one: str | None, pair: bool, screen: Screen) ->
         screen: where to print it.
     """
     if pair:
-        for number, route in enumerate(report["routes"]):
+        for number, route in enumerate(report.routes):
             if number:
                 screen.say()
             _explain(route, screen)
         return
-    words = {(r["source"], r["target"]): _in_words(r) for r in report["routes"]}
+    words = {(route.source, route.target): _in_words(route) for route in report.routes}
     if not words:
         screen.say("There is no other library that can be used here: see arrayferry doctor.")
     elif one is None:
         _show_all(words, list(dict.fromkeys(a for a, _ in words)), screen)
     else:
-        _show_one(words, report["routes"][0]["source"], screen)
-    absent = [each["name"] for each in report["unusable"] if not each["installed"]]
-    others = [each["problem"] for each in report["unusable"] if each["installed"]]
+        _show_one(words, report.routes[0].source, screen)
+    absent = [each.name for each in report.unusable if not each.installed]
+    others = [each.problem for each in report.unusable if each.installed]
     for text in ([f"not installed: {', '.join(absent)}"] if absent else []) + others:
         screen.say()
         screen.say(text, style="dim")
@@ -145,39 +131,38 @@ def _show_all(words: dict[tuple[str, str], str], names: list[str], screen: Scree
             screen.say(f"{word}: {', '.join(group)}", indent=2)
 
 
-def _in_words(route: dict[str, Any]) -> str:
-    if not route["steps"]:
+def _in_words(route: RouteReport) -> str:
+    if not route.steps:
         return "itself"
-    costs = dict.fromkeys(step["cost"] for step in route["steps"])
-    dearest = max(costs, key=list(WORDS).index)
-    where = route["target_device"].partition(":")[0]
-    if dearest == "transfer" and route["transfers"] == 1:
+    dearest = max((step.cost for step in route.steps), key=list(WORDS).index)
+    where = route.target_device.partition(":")[0]
+    if dearest == "transfer" and route.transfers == 1:
         return f"to {where}" if where != "cpu" else "to host"
     return WORDS[dearest]
 
 
-def _explain(route: dict[str, Any], screen: Screen) -> None:
-    source, target = (f"{route[key]} ({route[f'{key}_device']})" for key in ("source", "target"))
-    screen.say(f"{source} -> {target}", style="bold")
-    if not route["steps"]:
+def _explain(route: RouteReport, screen: Screen) -> None:
+    screen.say(_ends(route), style="bold")
+    if not route.steps:
         screen.say("The array itself is returned: there is nothing to do.", indent=2)
         return
-    for number, step in enumerate(route["steps"], 1):
-        ends = " -> ".join(f"{step[key]} ({step[f'{key}_device']})" for key in ("source", "target"))
+    for number, step in enumerate(route.steps, 1):
         screen.say(
-            f"{number}. {ends} {WORDS[step['cost']]}: {MEANINGS[step['cost']]}", indent=2, hang=3
+            f"{number}. {_ends(step)} {WORDS[step.cost]}: {MEANINGS[step.cost]}", indent=2, hang=3
         )
         screen.say(_how(step), indent=5)
-    own = "has memory of its own" if route["copies"] else "shares its memory with the source"
+    own = "has memory of its own" if route.copies else "shares its memory with the source"
     screen.say(f"Without copy=, the result {own}.", indent=2)
 
 
-def _how(step: dict[str, Any]) -> str:
-    if step["via"] == "converter":
-        plugin = step["plugin"]
-        home = " ".join(filter(None, (plugin["distribution"], plugin["version"])))
-        return f"by the converter {step['converter']} of {plugin['module']}" + (
-            f" ({home})" if home else ""
-        )
+def _ends(way: RouteReport | RouteStep) -> str:
+    return f"{way.source} ({way.source_device}) -> {way.target} ({way.target_device})"
+
+
+def _how(step: RouteStep) -> str:
+    if step.plugin is not None:
+        home = " ".join(filter(None, (step.plugin.distribution, step.plugin.version)))
+        by = f"by the converter {step.converter} of {step.plugin.module}"
+        return f"{by} ({home})" if home else by
     words = {"dlpack": "by DLPack, with", "device": "within the library, by", "host": "by"}
-    return f"{words[step['via']]} {' and '.join(f'{m}()' for m in step['methods'])}"
+    return f"{words[step.via]} {' and '.join(f'{m}()' for m in step.methods)}"

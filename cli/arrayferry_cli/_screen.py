@@ -10,9 +10,13 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 __all__ = ["OutputError", "Screen", "writing"]
@@ -76,6 +80,11 @@ class Screen:
             stderr=True, highlight=False, markup=False, color_system=None if plain else "auto"
         )
 
+    @property
+    def _unlimited(self) -> ConsoleOptions:
+        """The options of a console on which every table fits."""
+        return self.console.options.update(width=UNLIMITED)
+
     def say(self, text: str = "", style: str = "", indent: int = 0, hang: int = 2) -> None:
         """Print a text, wrapped between words if it is for a terminal.
 
@@ -113,19 +122,17 @@ class Screen:
 
     def fits(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> bool:
         """Tell whether rows fit into the width as a table."""
-        return indent + sum(_widths(columns, rows)) + 2 * (len(columns) - 1) <= self.console.width
+        needed = Measurement.get(self.console, self._unlimited, _table(columns, rows, indent))
+        return needed.maximum <= self.console.width
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
         """Print rows in columns. Where a terminal is too narrow for them, each row becomes a few lines."""
         if not self.fits(columns, rows, indent):
             self._records(columns, rows, indent)
             return
-        widths = _widths(columns, rows)
-        for cells, header in ((columns, True), *((row, False) for row in rows)):
-            line = Text(" " * indent)
-            for width, cell in zip(widths, cells, strict=True):
-                line.append(cell, style="dim" if header else STYLES.get(cell, ""))
-                line.append(" " * (width - len(cell) + 2))
+        table = _table(columns, rows, indent)
+        for segments in self.console.render_lines(table, self._unlimited, pad=False):
+            line = Text.assemble(*((part.text, part.style or "") for part in segments))
             line.rstrip()
             with writing():
                 self.console.print(line, soft_wrap=True)
@@ -140,9 +147,9 @@ class Screen:
                     self._print(text, indent + 2)
 
     def data(self, value: Any) -> None:
-        """Print JSON."""
+        """Print a report as JSON."""
         with writing():
-            sys.stdout.write(json.dumps(value, indent=2) + "\n")
+            sys.stdout.write(json.dumps(asdict(value), indent=2) + "\n")
 
     @contextmanager
     def working(self, text: str) -> Iterator[Any]:
@@ -158,5 +165,11 @@ class Screen:
             yield lambda text: status.update(line(text))
 
 
-def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, (column, *(row[n] for row in rows)))) for n, column in enumerate(columns)]
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int) -> Padding:
+    """Return a table without lines, two spaces between its columns."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(Text(column), no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    return Padding(table, (0, 0, 0, indent), expand=False)

@@ -9,6 +9,7 @@ import pytest
 from distributions import plugin, write_distribution
 
 from arrayferry_cli import _check
+from arrayferry_cli._reports import CheckReport, load
 from arrayferry_cli._screen import Screen
 
 CONVERTERS = """
@@ -94,7 +95,8 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
     assert tests["test_from_numpy"]["outcome"] == "crashed"
     assert "it crashed with SIGABRT" in tests["test_from_numpy"]["message"]
     assert tests["test_special_values_are_kept"]["outcome"] == "passed"
-    _check.show({"checks": [found]}, Screen())
+    report = {"schema": 1, "ok": False, "package": "toy", "checks": [found]}
+    _check.show(load(CheckReport, report), Screen())
     out = capfd.readouterr().out
     assert (
         "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced() is"

@@ -372,8 +372,8 @@ def test_what_is_registered_at_run_time(register):
 
     register(Mine())
     (found,) = survey.answer([])
-    mine = by_name(found, "plugins")["mine"]
-    assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
+    (mine,) = [plugin for plugin in found.plugins if plugin.name == "mine"]
+    assert (mine.origin, mine.status, mine.backends) == ("registered", "loaded", ["mine"])
 
 
 @pytest.mark.parametrize(

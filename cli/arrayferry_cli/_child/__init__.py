@@ -1,6 +1,6 @@
 """What runs in a process of its own, because it imports libraries and plugins: they may hang, crash or print.
 
-Each module is a task: its `answer` yields messages, which are sent to `_ask` as lines of JSON. Whatever else the
+Each module is a task: its `answer` yields reports, which are sent to `_ask` as lines of JSON. Whatever else the
 process writes to its standard output or error goes to a file.
 """
 
@@ -12,6 +12,8 @@ import os
 import sys
 import warnings
 from typing import Any, NoReturn
+
+from arrayferry_cli._reports import END, Failed, as_message
 
 __all__ = ["main"]
 
@@ -27,7 +29,7 @@ def main(task: str, arguments: dict[str, Any]) -> NoReturn:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
 
-    def send(message: dict[str, Any]) -> None:
+    def send(message: Any) -> None:
         if os.getpid() != process:  # a plugin has forked, and both go on
             os._exit(0)
         data = json.dumps(message).encode() + b"\n"
@@ -35,14 +37,14 @@ def main(task: str, arguments: dict[str, Any]) -> NoReturn:
             data = data[os.write(answers, data) :]
 
     try:
-        for message in importlib.import_module(f"{__name__}.{task}").answer(**arguments):
-            send(message)
-        send({"end": True})
+        for report in importlib.import_module(f"{__name__}.{task}").answer(**arguments):
+            send(as_message(report))
+        send(END)
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        send({"failed": f"{type(error).__name__}: {error}"})
+        send(as_message(Failed(f"{type(error).__name__}: {error}")))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads and exit functions of libraries may hang

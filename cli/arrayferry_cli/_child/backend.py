@@ -9,48 +9,49 @@ from typing import Any
 from arrayferry import ArrayFerryError, Backend, registry
 from arrayferry.adapting import describe_error
 from arrayferry.inspection import describe_value, is_built_in
+from arrayferry_cli._reports import Doing, Facts
 
 __all__ = ["answer"]
 
 
-def answer(name: str) -> Iterator[dict[str, Any]]:
+def answer(name: str) -> Iterator[Doing | Facts]:
     """Yield what is about to be done, and what is to be done if that fails; and then what was found.
 
     Args:
         name: the name of a backend.
     """
     backend = registry.backend(name)
-    facts: dict[str, Any] = {"devices": [], "float64": None, "problem": None, "remedy": None}
+    facts = Facts()
     step = ""
     try:
         for step, remedy in _look(backend, facts):
-            facts["remedy"] = remedy
-            yield {"step": step, "remedy": remedy}
-        facts["remedy"] = None
+            facts.remedy = remedy
+            yield Doing(step, remedy)
+        facts.remedy = None
     except ArrayFerryError as error:
-        facts["problem"], facts["remedy"] = error.reason, error.remedy or facts["remedy"]
+        facts.problem, facts.remedy = error.reason, error.remedy or facts.remedy
     except Exception as error:
-        facts["problem"] = f"{step} raised {describe_error(error).rstrip(' .')}"
-    facts["version"] = str(facts["version"]) if facts.get("version") else None
+        facts.problem = f"{step} raised {describe_error(error).rstrip(' .')}"
     yield facts
 
 
-def _look(backend: Backend, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _look(backend: Backend, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield what is called next, and what to do if that fails."""
     package = backend.package
     yield f"importing {package}", f"Update or reinstall {package.partition('.')[0]}."
     problem = backend.problem()
     if problem is not None:
-        facts["remedy"] = None  # it has its own, if there is one
+        facts.remedy = None  # it has its own, if there is one
         raise problem
     top = importlib.import_module(package.partition(".")[0])
-    facts["version"] = getattr(top, "__version__", None)
+    version = getattr(top, "__version__", None)
+    facts.version = str(version) if version else None
     change = f"Change {type(backend).__qualname__} in {type(backend).__module__}, or report it to its authors."
     yield "devices() of its plugin", change
-    facts["devices"] = [str(device) for device in backend.devices()]
+    facts.devices = [str(device) for device in backend.devices()]
     yield "dtypes() of its plugin", change
     dtypes = backend.dtypes()
-    facts["float64"] = dtypes is None or "float64" in dtypes
+    facts.float64 = dtypes is None or "float64" in dtypes
     if is_built_in(backend):
         change = "Are the versions of the library and of NumPy made for each other?"
     yield from _try_out(backend, dtypes, change)

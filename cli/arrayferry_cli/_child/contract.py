@@ -8,6 +8,7 @@ from typing import Any
 
 from arrayferry import ArrayFerryError, registry
 from arrayferry.adapting import describe_error
+from arrayferry_cli._reports import Begun, Essential, MadeBy, TestReport, Tests, Unanswerable
 
 __all__ = ["answer"]
 
@@ -20,7 +21,9 @@ ESSENTIAL = (
 DIRECT = "test_direct_converters_match_the_general_path"
 
 
-def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterator[dict[str, Any]]:
+def answer(
+    name: str, done: list[str], tried: bool, only_direct: bool
+) -> Iterator[Unanswerable | Tests | Begun | TestReport | Essential | MadeBy]:
     """Yield the names of the tests, what is to be known, and the beginning and the outcome of each test.
 
     The tests are run if a few numbers go in and come out, since most would fail for the same reason if not.
@@ -32,7 +35,7 @@ def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterat
         only_direct: whether only direct converters are tested.
     """
     if importlib.util.find_spec("pytest") is None:
-        yield {"error": "the contract kit needs pytest. Run: pip install pytest", "usage": False}
+        yield Unanswerable("the contract kit needs pytest. Run: pip install pytest", False)
         return
     try:
         backend = registry.backend(name)
@@ -40,7 +43,7 @@ def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterat
         if problem is not None:
             raise problem
     except ArrayFerryError as error:
-        yield {"error": str(error), "usage": isinstance(error, LookupError)}
+        yield Unanswerable(str(error), isinstance(error, LookupError))
         return
     from arrayferry.testing import contract_for
 
@@ -50,40 +53,44 @@ def answer(name: str, done: list[str], tried: bool, only_direct: bool) -> Iterat
     tests = [
         test for test in found if test.startswith("test_") and (test == DIRECT or not only_direct)
     ]
-    yield {"tests": {test: _purpose(getattr(contract, test)) for test in tests}}
+    purposes = {test: _purpose(getattr(contract, test)) for test in tests}
+    yield Tests(purposes)
     if not tried and not only_direct:
         broken = any(test in done for test in ESSENTIAL)
         for test in ESSENTIAL:
             if test not in done:
-                yield {"begin": test}
-                result = _outcome(lambda test=test: getattr(contract, f"try_{test[5:]}")())  # type: ignore[misc]
-                if result["outcome"] == "failed":
+                yield Begun(test)
+                result = _run(test, purposes, getattr(contract, f"try_{test[5:]}"))
+                if result.outcome == "failed":
                     broken = True
-                    yield {"test": test, **result}
+                    yield result
         if broken:
             return
-    yield {"tried": True}
+    yield Essential()
     for test in tests:
         if test not in done:
-            yield {"begin": test}
-            yield {"test": test, **_outcome(getattr(contract, test))}
-    yield {"ways": {way: sorted(dtypes) for way, dtypes in sorted(contract.ways.items())}}
+            yield Begun(test)
+            yield _run(test, purposes, getattr(contract, test))
+    yield MadeBy({way: sorted(dtypes) for way, dtypes in sorted(contract.ways.items())})
 
 
-def _outcome(test: Callable[[], None]) -> dict[str, str]:
-    """Run a test."""
+def _run(name: str, purposes: dict[str, str], test: Callable[[], None]) -> TestReport:
     import pytest
 
+    report = TestReport(name, purposes.get(name, ""), "failed", "")
     try:
         test()
     except pytest.skip.Exception as error:
-        return {"outcome": "skipped", "message": str(error)}
+        report.outcome, report.message = "skipped", str(error)
     except AssertionError as error:
-        return {"outcome": "failed", "message": str(error) or "an assertion failed"}
+        report.message = str(error) or "an assertion failed"
+    except ArrayFerryError as error:
+        report.message = str(error)
     except Exception as error:
-        own = isinstance(error, ArrayFerryError)
-        return {"outcome": "failed", "message": str(error) if own else describe_error(error)}
-    return {"outcome": "passed", "message": ""}
+        report.message = describe_error(error)
+    else:
+        report.outcome = "passed"
+    return report
 
 
 def _purpose(test: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from arrayferry import STANDARD_DTYPES, Backend, registry
 from arrayferry.adapting import describe_error
 from arrayferry.inspection import array_classes
+from arrayferry_cli._reports import Conflict, Outline
 
 __all__ = ["answer"]
 
@@ -19,8 +20,8 @@ MAKERS = ("asarray", "array", "from_numpy", "tensor", "constant")
 READERS = ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()")
 
 
-def answer(name: str, package: str) -> Iterator[dict[str, Any]]:
-    """Yield a clash of names, or what is known of the library.
+def answer(name: str, package: str) -> Iterator[Conflict | Outline]:
+    """Yield a clash of names, or what is known of the library, first without importing it.
 
     Args:
         name: the name of the new backend.
@@ -31,24 +32,25 @@ def answer(name: str, package: str) -> Iterator[dict[str, Any]]:
         if package in (backend.package, backend.namespace):
             conflict = conflict or f"{package} has a backend already, {backend.name!r}"
     if conflict:
-        yield {"conflict": conflict}
+        yield Conflict(conflict)
         return
-    yield {"free": name}
     top = package.partition(".")[0]
     try:
         found = importlib.util.find_spec(top) is not None
     except (ImportError, ValueError):
         found = False
     if not found:
-        yield {"missing": f"{top} is not installed here"}
+        yield Outline(missing=f"{top} is not installed here")
         return
-    yield {"distribution": next(iter(packages_distributions().get(top, ())), None)}
+    distribution = next(iter(packages_distributions().get(top, ())), None)
+    yield Outline(distribution)
     try:
         module = importlib.import_module(package)
     except Exception as error:
-        yield {"missing": f"importing {package} failed with {describe_error(error)}"}
+        why = f"importing {package} failed with {describe_error(error)}"
+        yield Outline(distribution, missing=why)
         return
-    yield _outline(module, package)
+    yield _outline(module, package, distribution)
 
 
 class _Named(Backend):
@@ -68,10 +70,10 @@ class _Named(Backend):
         raise NotImplementedError
 
 
-def _outline(module: ModuleType, package: str) -> dict[str, Any]:
+def _outline(module: ModuleType, package: str, distribution: str | None) -> Conflict | Outline:
     import numpy as np
 
-    best: dict[str, Any] | None = None
+    made: tuple[str, str] | None = None
     for name in MAKERS:
         make = getattr(module, name, None)
         try:
@@ -83,23 +85,19 @@ def _outline(module: ModuleType, package: str) -> dict[str, Any]:
         path = _path(type(array), module, package)
         owner = registry.kind(array).backend
         if owner is not None and owner.name in registry.backends():
-            return {"conflict": f"{path} is an array of the backend {owner.name!r}"}
+            return Conflict(f"{path} is an array of the backend {owner.name!r}")
         for expression in READERS:
             held = sorted(d for d in STANDARD_DTYPES if _survives(make, expression, d))
             if "float32" in held:
-                return {
-                    "make": name,
-                    "to_numpy": expression,
-                    "dtypes": held,
-                    "classes": [path],
-                    "memory": _memory(array),
-                }
-        best = best or {"make": name, "classes": [path]}
+                return Outline(distribution, name, expression, held, [path], _memory(array))
+        made = made or (name, path)
     calls = ", ".join(f"{name}()" for name in MAKERS)
-    if best is None:
+    if made is None:
         why = f"no array came out of {calls} of {package}"
-        return {"missing": why, "classes": array_classes(module)}
-    return {**best, "missing": f"it is not known how values are read from a {best['classes'][0]}"}
+        return Outline(distribution, classes=array_classes(module), missing=why)
+    name, path = made
+    why = f"it is not known how values are read from a {path}"
+    return Outline(distribution, name, classes=[path], missing=why)
 
 
 def _memory(array: Any) -> str:

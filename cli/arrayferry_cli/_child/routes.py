@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import Any
 
 from arrayferry import ArrayFerryError, Backend, Route, UnknownBackendError, registry, route
 from arrayferry.inspection import ENTRY_POINT_GROUP, Origin, Step, device_kind, route_between
+from arrayferry_cli._reports import PluginOrigin, RouteReport, RouteStep, Unanswerable, Unusable
 
 __all__ = ["answer"]
 
 
 def answer(
     source: str | None, target: str | None, failures: dict[str, str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Unanswerable | Unusable | RouteReport]:
     """Yield what cannot be used, or an error, and then a message for each route.
 
     Args:
@@ -27,17 +27,16 @@ def answer(
         end = None if target is None else registry.backend(target)
         for part in (start, end):
             if part is not None and part.name in failures:
-                yield {"error": failures[part.name], "usage": False}
+                yield Unanswerable(failures[part.name], False)
                 return
         if start is not None and end is not None:
             route(start, end)  # which raises what users know
             for each in _by_device(start, end):
-                yield {"route": _describe(*each)}
+                yield _describe(*each)
             return
         one = None if start is None else _usable(start)
     except ArrayFerryError as error:
-        usage = isinstance(error, LookupError)
-        yield {"error": str(error), "usage": usage}
+        yield Unanswerable(str(error), isinstance(error, LookupError))
         return
     known = []
     for backend in registry.backends().values():
@@ -45,14 +44,10 @@ def answer(
         if problem is None:
             known.append(backend)
         else:
-            yield {
-                "unusable": backend.name,
-                "installed": backend.installed,
-                "problem": str(problem),
-            }
+            yield Unusable(backend.name, backend.installed, str(problem))
     for left_out in registry.catalog.left_out:
         if left_out.broken:
-            yield {"unusable": left_out.name, "installed": True, "problem": left_out.why}
+            yield Unusable(left_out.name, True, left_out.why)
     pairs: list[tuple[Origin, Backend]] = [(a, b) for a in known for b in known]
     if one is not None:
         others = [b for b in known if b.name != one.name]
@@ -60,7 +55,7 @@ def answer(
         pairs += [(b, one) for b in others if isinstance(one, Backend)]
     for a, b in pairs:
         here = _devices(a)[0]
-        yield {"route": _describe(a, b, here, route_between(a, b, source_device=here))}
+        yield _describe(a, b, here, route_between(a, b, source_device=here))
 
 
 def _origin(name: str) -> Origin:
@@ -102,35 +97,34 @@ def _one_of_each_kind(devices: list[str]) -> list[str]:
     return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
 
 
-def _describe(a: Origin, b: Backend, here: str, found: Route) -> dict[str, Any]:
-    return {
-        "source": a.name,
-        "target": b.name,
-        "source_device": device_kind(found.source.device),
-        "target_device": device_kind(found.target.device),
-        "copies": found.copies,
-        "transfers": found.transfers,
-        "computes": found.computes,
-        "steps": [_step(step, a) for step in found.steps],
-        "text": str(found),
-    }
+def _describe(a: Origin, b: Backend, here: str, found: Route) -> RouteReport:
+    return RouteReport(
+        source=a.name,
+        target=b.name,
+        source_device=device_kind(found.source.device),
+        target_device=device_kind(found.target.device),
+        copies=found.copies,
+        transfers=found.transfers,
+        computes=found.computes,
+        steps=[_step(step, a) for step in found.steps],
+        text=str(found),
+    )
 
 
-def _step(step: Step, origin: Origin) -> dict[str, Any]:
+def _step(step: Step, origin: Origin) -> RouteStep:
     converter = step.converter
-    return {
-        "source": step.source.backend,
-        "source_device": device_kind(step.source.device),
-        "target": step.target.backend,
-        "target_device": device_kind(step.target.device),
-        "cost": step.cost,
-        "via": step.via,
-        "converter": None if converter is None else type(converter).__qualname__,
-        "plugin": _plugin_of(origin if converter is None else converter)
-        if step.via == "converter"
-        else None,
-        "methods": _methods(step),
-    }
+    by = _origin_of(origin if converter is None else converter)
+    return RouteStep(
+        source=step.source.backend,
+        source_device=device_kind(step.source.device),
+        target=step.target.backend,
+        target_device=device_kind(step.target.device),
+        cost=step.cost,
+        via=step.via,
+        converter=None if converter is None else type(converter).__qualname__,
+        plugin=by if step.via == "converter" else None,
+        methods=_methods(step),
+    )
 
 
 def _methods(step: Step) -> list[str]:
@@ -152,16 +146,16 @@ def _class(name: str) -> str:
         return name
 
 
-def _plugin_of(part: object) -> dict[str, Any]:
+def _origin_of(part: object) -> PluginOrigin:
     """Return the distribution whose entry point leads to the module of a part."""
     module = type(part).__module__
     top = module.partition(".")[0]
     points = [p for p in entry_points(group=ENTRY_POINT_GROUP) if p.module.partition(".")[0] == top]
     points.sort(key=lambda point: point.module != module)
     dist = points[0].dist if points else None
-    return {
-        "name": points[0].name if points and points[0].module == module else None,
-        "module": module,
-        "distribution": dist.name if dist is not None else None,
-        "version": dist.version if dist is not None else None,
-    }
+    return PluginOrigin(
+        name=points[0].name if points and points[0].module == module else None,
+        module=module,
+        distribution=None if dist is None else dist.name,
+        version=None if dist is None else dist.version,
+    )

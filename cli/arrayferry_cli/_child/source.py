@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from arrayferry import registry
+from arrayferry_cli._reports import Facts
 
 __all__ = ["answer"]
 
 
-def answer(name: str) -> Iterator[dict[str, Any]]:
-    """Yield one message.
+def answer(name: str) -> Iterator[Facts]:
+    """Yield what was found.
 
     Args:
         name: the package of sources.
     """
-    facts: dict[str, Any] = {"problem": None, "remedy": None}
+    facts = Facts()
     for source in registry.sources():
         if source.package == name:
             problem = source.problem()
             if problem is not None:
-                facts.update(problem=problem.reason, remedy=problem.remedy or None)
+                facts.problem, facts.remedy = problem.reason, problem.remedy or None
     yield facts

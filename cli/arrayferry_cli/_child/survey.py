@@ -9,12 +9,13 @@ from typing import Any
 
 from arrayferry import ArrayFerryError, Container, Converter, registry
 from arrayferry.inspection import ENTRY_POINT_GROUP, chosen_plugins, load_parts
+from arrayferry_cli._reports import Part, Plugin, Survey
 
 __all__ = ["answer", "describe_point", "how_to_fix"]
 
 
-def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one message.
+def answer(names: list[str] | None = None) -> Iterator[Survey]:
+    """Yield what was found.
 
     Args:
         names: the entry points to load; None for those that the environment allows.
@@ -34,55 +35,48 @@ def answer(names: list[str] | None = None) -> Iterator[dict[str, Any]]:
     problems = [text for text in texts if text not in told]
     for part in faults:
         for plugin in plugins:
-            if plugin["status"] == "loaded" and _is(plugin, part.point):
-                home = plugin["distribution"] or plugin["module"]
-                remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
-                plugin.update(status="left out", problem=part.why, remedy=remedy)
+            if plugin.status == "loaded" and _is(plugin, part.point):
+                home = plugin.distribution or plugin.module
+                plugin.status, plugin.problem = "left out", part.why
+                plugin.remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
     plugins += _registered(plugins, list(backends), [source.name for source in sources])
-    yield {
-        "plugins": plugins,
-        "problems": problems,
-        "backends": [_origin(backend, plugins, "backends") for backend in backends.values()],
-        "sources": [_origin(source, plugins, "sources") for source in sources],
-    }
+    yield Survey(
+        plugins,
+        problems,
+        [_describe(backend, plugins, "backends") for backend in backends.values()],
+        [_describe(source, plugins, "sources") for source in sources],
+    )
 
 
-def describe_point(point: EntryPoint) -> dict[str, Any]:
+def describe_point(point: EntryPoint) -> Plugin:
     """Return what is known of a plugin before it is loaded."""
-    return {
-        "name": point.name,
-        "module": point.value,
-        "distribution": point.dist.name if point.dist is not None else None,
-        "version": point.dist.version if point.dist is not None else None,
-        "origin": "entry point",
-        "status": "not loaded",
-        "backends": [],
-        "converters": [],
-        "containers": [],
-        "sources": [],
-        "problem": None,
-        "remedy": None,
-    }
+    home = point.dist
+    return Plugin(
+        point.name,
+        point.value,
+        distribution=None if home is None else home.name,
+        version=None if home is None else home.version,
+    )
 
 
-def how_to_fix(plugin: dict[str, Any]) -> str:
+def how_to_fix(plugin: Plugin) -> str:
     """Say what to do about a plugin that cannot be loaded."""
-    module = plugin["module"].partition(":")[0]
-    return f"Fix {module}, or update or uninstall {plugin['distribution'] or 'it'}."
+    module = (plugin.module or "").partition(":")[0]
+    return f"Fix {module}, or update or uninstall {plugin.distribution or 'it'}."
 
 
-def _load(point: EntryPoint) -> dict[str, Any]:
+def _load(point: EntryPoint) -> Plugin:
     plugin = describe_point(point)
     try:
         found = load_parts(point)
     except ArrayFerryError as error:
-        remedy = error.remedy or how_to_fix(plugin)
-        return {**plugin, "status": "broken", "problem": error.reason, "remedy": remedy}
-    return {
-        **plugin,
-        "status": "loaded",
-        **{key: [_name(part) for part in parts] for key, parts in found.items()},
-    }
+        plugin.status, plugin.problem = "broken", error.reason
+        plugin.remedy = error.remedy or how_to_fix(plugin)
+        return plugin
+    plugin.status = "loaded"
+    for key, parts in found.items():
+        setattr(plugin, key, [_name(part) for part in parts])
+    return plugin
 
 
 def _name(part: Any) -> str:
@@ -91,38 +85,34 @@ def _name(part: Any) -> str:
     return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
 
 
-def _is(plugin: dict[str, Any], point: EntryPoint | None) -> bool:
-    return point is not None and (point.name, point.value) == (plugin["name"], plugin["module"])
+def _is(plugin: Plugin, point: EntryPoint | None) -> bool:
+    return point is not None and (point.name, point.value) == (plugin.name, plugin.module)
 
 
-def _registered(
-    plugins: list[dict[str, Any]], backends: list[str], sources: list[str]
-) -> list[dict[str, Any]]:
+def _registered(plugins: list[Plugin], backends: list[str], sources: list[str]) -> list[Plugin]:
     """Describe what was registered at run time, as by a module that Python imports at its start."""
     found = []
     for key, names in (("backends", backends), ("sources", sources)):
-        known = {name for plugin in plugins for name in plugin[key]}
+        known = {name for plugin in plugins for name in getattr(plugin, key)}
         for name in names:
             if name not in known:
-                plugin = describe_point(EntryPoint(name, "", ENTRY_POINT_GROUP))
-                plugin.update(origin="registered", status="loaded", module=None)
-                plugin[key] = [name]
+                plugin = Plugin(name, None, None, None, origin="registered", status="loaded")
+                setattr(plugin, key, [name])
                 found.append(plugin)
     return found
 
 
-def _origin(part: Any, plugins: list[dict[str, Any]], key: str) -> dict[str, Any]:
-    owners = [p["name"] for p in plugins if p["status"] == "loaded" and part.name in p[key]]
+def _describe(part: Any, plugins: list[Plugin], key: str) -> Part:
+    owners = [p.name for p in plugins if p.status == "loaded" and part.name in getattr(p, key)]
     try:
         installed = bool(part.installed)
     except Exception:  # which problem() tells later
         installed = True
-    remedy = None if installed else f"pip install {part.install or part.name}"
-    return {
-        "name": part.name,
-        "names": [getattr(part, "namespace", ""), part.package, *getattr(part, "aliases", ())],
-        "package": part.package,
-        "plugin": owners[0] if owners else None,
-        "installed": installed,
-        "remedy": remedy,
-    }
+    return Part(
+        part.name,
+        names=[getattr(part, "namespace", ""), part.package, *getattr(part, "aliases", ())],
+        package=part.package,
+        plugin=owners[0] if owners else None,
+        installed=installed,
+        remedy=None if installed else f"pip install {part.install or part.name}",
+    )

@@ -1,0 +1,396 @@
+"""What the commands find out. Tasks of `_child` send some of these as JSON, and `--json` prints others."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+__all__ = [
+    "END",
+    "Begun",
+    "CheckReport",
+    "CheckedBackend",
+    "Conflict",
+    "DoctorReport",
+    "Doing",
+    "Essential",
+    "Facts",
+    "Failed",
+    "Library",
+    "MadeBy",
+    "Outline",
+    "Part",
+    "Plugin",
+    "PluginOrigin",
+    "RouteReport",
+    "RouteStep",
+    "RoutesReport",
+    "Survey",
+    "TestReport",
+    "Tests",
+    "Unanswerable",
+    "Unusable",
+    "as_message",
+    "from_message",
+    "load",
+]
+
+Report = TypeVar("Report")
+LibraryStatus = Literal["usable", "not usable", "not installed"]
+PluginStatus = Literal["loaded", "not loaded", "left out", "broken"]
+Outcome = Literal["passed", "skipped", "failed", "crashed", "not run"]
+
+
+# Messages of all tasks.
+
+END = "end"
+"""The last message of a task that has done its work."""
+
+
+@dataclass
+class Failed:
+    """A task raised an error."""
+
+    reason: str
+
+
+@dataclass
+class Unanswerable:
+    """Why a question has no answer.
+
+    Attributes:
+        error: the reason, and what to do.
+        usage: whether a name is wrong.
+    """
+
+    error: str
+    usage: bool
+
+
+@dataclass
+class Doing:
+    """What a task does next, and what is to be done if that fails."""
+
+    step: str
+    remedy: str | None
+
+
+# Plugins and libraries.
+
+
+@dataclass
+class Plugin:
+    """A plugin, and the names of what it has.
+
+    Attributes:
+        origin: "entry point" or "registered".
+        problem: what is wrong with it, None if nothing is.
+        remedy: what to do about that.
+    """
+
+    name: str
+    module: str | None
+    distribution: str | None
+    version: str | None
+    origin: str = "entry point"
+    status: PluginStatus = "not loaded"
+    backends: list[str] = field(default_factory=list)
+    converters: list[str] = field(default_factory=list)
+    containers: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    problem: str | None = None
+    remedy: str | None = None
+
+    @property
+    def faulty(self) -> bool:
+        """Whether it cannot be used."""
+        return self.status in ("broken", "left out")
+
+
+@dataclass
+class Part:
+    """A backend or source of a plugin.
+
+    Attributes:
+        names: what else it may be called.
+        package: what is imported for it.
+        plugin: the plugin that has it, None if it is not known.
+        remedy: how to install the library, None if it is installed.
+    """
+
+    name: str
+    names: list[str]
+    package: str
+    plugin: str | None
+    installed: bool
+    remedy: str | None
+
+
+@dataclass
+class Survey:
+    """All plugins, their backends and sources, and warnings that belong to none."""
+
+    plugins: list[Plugin]
+    problems: list[str]
+    backends: list[Part]
+    sources: list[Part]
+
+
+@dataclass
+class Facts:
+    """What was seen of a library when it was imported.
+
+    Attributes:
+        float64: whether arrays can have that dtype now.
+        problem: why it cannot be used, None if it can.
+        remedy: what to do about that.
+    """
+
+    devices: list[str] = field(default_factory=list)
+    float64: bool | None = None
+    version: str | None = None
+    problem: str | None = None
+    remedy: str | None = None
+
+
+@dataclass
+class Library:
+    """A library that arrays are of or read from, as `arrayferry doctor` tells it."""
+
+    name: str
+    kind: Literal["backend", "source"]
+    package: str
+    plugin: str | None
+    status: LibraryStatus
+    distribution: str | None
+    version: str | None
+    devices: list[str]
+    float64: bool | None
+    problem: str | None
+    remedy: str | None
+
+
+@dataclass
+class DoctorReport:
+    """What `arrayferry doctor` prints."""
+
+    schema: int
+    ok: bool
+    python: str
+    implementation: str
+    platform: str
+    versions: dict[str, str | None]
+    settings: dict[str, str]
+    libraries: list[Library]
+    plugins: list[Plugin]
+    problems: list[str]
+
+
+# Routes.
+
+
+@dataclass
+class PluginOrigin:
+    """The distribution that a converter comes from."""
+
+    name: str | None
+    module: str
+    distribution: str | None
+    version: str | None
+
+
+@dataclass
+class RouteStep:
+    """A step of a route, and what does it."""
+
+    source: str
+    source_device: str
+    target: str
+    target_device: str
+    cost: str
+    via: str
+    converter: str | None
+    plugin: PluginOrigin | None
+    methods: list[str]
+
+
+@dataclass
+class RouteReport:
+    """How arrays travel from one library to another."""
+
+    source: str
+    target: str
+    source_device: str
+    target_device: str
+    copies: bool
+    transfers: int
+    computes: bool
+    steps: list[RouteStep]
+    text: str
+
+
+@dataclass
+class Unusable:
+    """A library or plugin without routes, and why."""
+
+    name: str
+    installed: bool
+    problem: str
+
+
+@dataclass
+class RoutesReport:
+    """What `arrayferry routes` prints."""
+
+    schema: int
+    routes: list[RouteReport]
+    unusable: list[Unusable]
+
+
+# The contract kit.
+
+
+@dataclass
+class Tests:
+    """The names of tests, and what they check."""
+
+    purposes: dict[str, str]
+
+
+@dataclass
+class Begun:
+    """A test begins."""
+
+    test: str
+
+
+@dataclass
+class Essential:
+    """Arrays go in and come out, which all other tests need."""
+
+
+@dataclass
+class TestReport:
+    """The outcome of a test."""
+
+    name: str
+    checks: str
+    outcome: Outcome
+    message: str
+
+
+@dataclass
+class MadeBy:
+    """By which functions arrays were made, and of which dtypes."""
+
+    ways: dict[str, list[str]]
+
+
+@dataclass
+class CheckedBackend:
+    """The tests of a backend, or an error that prevents them."""
+
+    backend: str | None
+    plugin: str | None
+    tests: list[TestReport] = field(default_factory=list)
+    error: str | None = None
+    made_by: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class CheckReport:
+    """What `arrayferry check` prints."""
+
+    schema: int
+    ok: bool
+    package: str
+    checks: list[CheckedBackend]
+
+
+# New plugins.
+
+
+@dataclass
+class Conflict:
+    """Why a name cannot be used."""
+
+    reason: str
+
+
+@dataclass
+class Outline:
+    """What can be seen of a library that is to get a plugin.
+
+    Attributes:
+        distribution: what it is installed by.
+        make: the function that makes arrays of NumPy arrays, None if there is none.
+        to_numpy: the expression of `x` that returns its values, None if there is none.
+        dtypes: those that are kept on the way in and out.
+        classes: the types of its arrays.
+        memory: of its arrays, as backends state it.
+        missing: what could not be found out.
+    """
+
+    distribution: str | None = None
+    make: str | None = None
+    to_numpy: str | None = None
+    dtypes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    memory: str | None = None
+    missing: str | None = None
+
+
+_MESSAGES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        Begun,
+        Conflict,
+        Doing,
+        Essential,
+        Failed,
+        Facts,
+        MadeBy,
+        Outline,
+        RouteReport,
+        Survey,
+        TestReport,
+        Tests,
+        Unanswerable,
+        Unusable,
+    )
+}
+
+
+def as_message(report: Any) -> dict[str, Any]:
+    """Return a report for JSON, with its type."""
+    return {"type": type(report).__name__, "value": asdict(report)}
+
+
+def from_message(message: Any) -> Any:
+    """Return the report of what `as_message` has made.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        return load(_MESSAGES[message["type"]], message["value"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{message!r:.80} is no message") from error
+
+
+def load(kind: type[Report], value: Any) -> Report:
+    """Make a dataclass, and those inside it, of the dicts that `dataclasses.asdict` has made of them."""
+    return cast(Report, _load(kind, value))
+
+
+def _load(kind: Any, value: Any) -> Any:
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return cast(Any, kind)(**{name: _load(hints[name], part) for name, part in value.items()})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is list:
+        return [_load(inner[0], part) for part in value]
+    if origin in (Union, types.UnionType) and value is not None:
+        return _load(next(part for part in inner if part is not type(None)), value)
+    return value
