@@ -1,4 +1,4 @@
-"""The commands, their arguments and their exit statuses: 0 if all is well, 1 if something is not, 2 for wrong usage."""
+"""The commands, their arguments and their exit statuses: 0 for success, 1 for a problem, 2 for wrong usage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[
     float,
     typer.Option(
-        min=0.1, max=86_400, metavar="SECONDS", help="How long importing a library may take."
+        min=0.1, max=86_400, metavar="SECONDS", help="How long the import of a library may take."
     ),
 ]
 
@@ -122,16 +122,16 @@ def new_plugin(
     name: Annotated[str, typer.Argument(help="The name of the library for users, such as mylib.")],
     package: Annotated[
         str | None,
-        typer.Option(metavar="LIB", help="The module of the library; NAME if it is called so."),
+        typer.Option(metavar="LIB", help="The module of the library, NAME by default."),
     ] = None,
     directory: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the folder of the plugin is made.")
     ] = Path(),
     timeout: Timeout = 60,
 ) -> None:
-    """Write a new plugin, to be filled in.
+    """Write a new plugin, to be completed.
 
-    Its tests fail where something is left to be written, and say what. No file is overwritten.
+    Its tests fail until it is complete, and say what is missing. No file is overwritten.
     """
     screen = Screen()
     with screen.working(f"looking at {package or name}"):

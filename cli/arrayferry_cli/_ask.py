@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 
 from arrayferry.adapting import printable
 
-from ._reports import END, Failed, from_message
+from ._messages import END, Failed, from_message
 
 __all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
 
@@ -137,7 +137,7 @@ def _readable(answer: Any) -> Any:
 
 def _end_with(process: subprocess.Popen[bytes]) -> None:
     """End what a process has started as soon as it ends itself, since that may hold its output open."""
-    if hasattr(os, "waitid"):  # while it is not reaped, its number belongs to nobody else
+    if hasattr(os, "waitid"):  # until it is reaped, no other process gets its number
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     else:

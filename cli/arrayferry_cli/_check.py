@@ -63,7 +63,7 @@ def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckRep
         checks.append(_Run(name, only_direct, environment, timeout, tell).checked())
     if not checks:
         raise WrongNameError(
-            f"{package} has no backend and no converter, which are what can be tested without its author. Sources are tested "
+            f"{package} has no backend and no converter, and only these can be tested without its author. Sources are tested "
             "by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say how an object is made."
         )
     failed = any(each.error or any(t.outcome in BAD for t in each.tests) for each in checks)
@@ -234,8 +234,8 @@ def _show_tests(checked: CheckedBackend, screen: Screen) -> None:
         screen.say()
         among = ", test_to_numpy among them" if "test_to_numpy" in left else ""
         screen.say(
-            f"{len(left)} tests were not run{among}: they need arrays that go in, are recognised, and come out. Fix "
-            "that first.",
+            f"{len(left)} tests were not run{among}: they need arrays that can be made from NumPy's, are recognised, and can be "
+            "converted back. Fix that first.",
             style="yellow",
             indent=2,
         )

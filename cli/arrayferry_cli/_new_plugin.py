@@ -1,4 +1,4 @@
-"""`arrayferry new-plugin`: the distribution of a plugin, to be filled in."""
+"""`arrayferry new-plugin`: the distribution of a plugin, to be completed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Written:
         files: its files, in that folder.
         backend: the name of its backend.
         package: the module of its library.
-        missing: what could not be found out of the library, None if all methods are filled in.
+        missing: what could not be found out about the library, None if all methods are filled in.
         guessed: what the types of its arrays may be, where they were not seen.
     """
 
@@ -55,7 +55,7 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> Wr
 
     Args:
         name: the name of the backend, or of the distribution.
-        package: the module of the library; None if it is called as the backend.
+        package: the module of the library; None if it has the name of the backend.
         directory: the folder in which the folder of the distribution is made.
         timeout: seconds that importing the library may take.
 
@@ -127,7 +127,7 @@ def _checked_package(package: str, backend: str) -> None:
             else "is not the name of a module"
         )
         raise RefusedError(
-            f"{wrong[0]!r} {why}, so {package!r} cannot be imported. Pass what one writes after import, such as mylib "
+            f"{wrong[0]!r} {why}, so {package!r} cannot be imported. Pass the name to import, such as mylib "
             "or mylib.numpy."
         )
     if parts[0] in OURS:
@@ -171,7 +171,9 @@ def _texts(backend: str, package: str, distribution: str, found: Outline) -> dic
     }
     if package.partition(".")[0] not in sys.stdlib_module_names:
         known = f'    "{values["requirement"]}",\n'
-        guess = f'    # "{values["requirement"]}",  # take out the first #, if it is called so on PyPI\n'
+        guess = (
+            f'    # "{values["requirement"]}",  # remove the first # if this is its name on PyPI\n'
+        )
         values["dependencies"] = known if found.distribution else guess
     reading, held, make = found.to_numpy, found.dtypes, found.make
     classes = found.classes or [f"{package}.Array"]
@@ -236,14 +238,14 @@ def show(written: Written, screen: Screen) -> None:
     module, tests = written.files[2:]
     backend, folder = written.backend, shlex.quote(written.folder)
     if written.missing:
-        screen.say(f"The methods are yet to be written, since {written.missing}.")
+        screen.say(f"The methods are still to be written, since {written.missing}.")
         if written.guessed:
             screen.say(
                 f"Its arrays may be {' or '.join(written.guessed)}: check array_types in {module}."
             )
     else:
         screen.say(
-            f"The methods are filled in after a look at {written.package}. Check them: the tests do too."
+            f"The methods were filled in from what was seen of {written.package}. Check them, as the tests do."
         )
     screen.say("Next:")
     if written.missing:

@@ -1,13 +1,11 @@
-"""What the commands find out. Tasks of `_child` send some of these as JSON, and `--json` prints others."""
+"""What the commands find out. Tasks of `_child` send some of these, and `--json` prints others."""
 
 from __future__ import annotations
 
-import types
-from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Literal
 
 __all__ = [
-    "END",
     "Begun",
     "CheckReport",
     "CheckedBackend",
@@ -16,7 +14,6 @@ __all__ = [
     "Doing",
     "Essential",
     "Facts",
-    "Failed",
     "Library",
     "MadeBy",
     "Outline",
@@ -31,28 +28,14 @@ __all__ = [
     "Tests",
     "Unanswerable",
     "Unusable",
-    "as_message",
-    "from_message",
-    "load",
 ]
 
-Report = TypeVar("Report")
 LibraryStatus = Literal["usable", "not usable", "not installed"]
 PluginStatus = Literal["loaded", "not loaded", "left out", "broken"]
 Outcome = Literal["passed", "skipped", "failed", "crashed", "not run"]
 
 
 # Messages of all tasks.
-
-END = "end"
-"""The last message of a task that has done its work."""
-
-
-@dataclass
-class Failed:
-    """A task raised an error."""
-
-    reason: str
 
 
 @dataclass
@@ -339,58 +322,3 @@ class Outline:
     classes: list[str] = field(default_factory=list)
     memory: str | None = None
     missing: str | None = None
-
-
-_MESSAGES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        Begun,
-        Conflict,
-        Doing,
-        Essential,
-        Failed,
-        Facts,
-        MadeBy,
-        Outline,
-        RouteReport,
-        Survey,
-        TestReport,
-        Tests,
-        Unanswerable,
-        Unusable,
-    )
-}
-
-
-def as_message(report: Any) -> dict[str, Any]:
-    """Return a report for JSON, with its type."""
-    return {"type": type(report).__name__, "value": asdict(report)}
-
-
-def from_message(message: Any) -> Any:
-    """Return the report of what `as_message` has made.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    try:
-        return load(_MESSAGES[message["type"]], message["value"])
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{message!r:.80} is no message") from error
-
-
-def load(kind: type[Report], value: Any) -> Report:
-    """Make a dataclass, and those inside it, of the dicts that `dataclasses.asdict` has made of them."""
-    return cast(Report, _load(kind, value))
-
-
-def _load(kind: Any, value: Any) -> Any:
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return cast(Any, kind)(**{name: _load(hints[name], part) for name, part in value.items()})
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is list:
-        return [_load(inner[0], part) for part in value]
-    if origin in (Union, types.UnionType) and value is not None:
-        return _load(next(part for part in inner if part is not type(None)), value)
-    return value

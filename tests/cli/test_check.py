@@ -9,7 +9,8 @@ import pytest
 from distributions import plugin, write_distribution
 
 from arrayferry_cli import _check
-from arrayferry_cli._reports import CheckReport, load
+from arrayferry_cli._messages import load
+from arrayferry_cli._reports import CheckReport
 from arrayferry_cli._screen import Screen
 
 CONVERTERS = """

@@ -183,7 +183,7 @@ def test_what_can_be_seen_is_filled_in(run, only, tmp_path, installed):
     (installed / "apilib.py").write_text(ARRAY_API)
     status, out, _ = run("new-plugin", "api", "--package", "apilib", "--directory", str(tmp_path))
     assert status == 0
-    assert "filled in after a look at apilib" in out
+    assert "filled in from what was seen of apilib" in out
     only("numpy", "api")
     folder = tmp_path / "arrayferry-api"
     code = (folder / "arrayferry_api.py").read_text()
@@ -243,8 +243,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert status == 0
     assert "not_there is not installed here" in out
     assert (
-        '    # "not-there",  # take out'
-        in (tmp_path / "arrayferry-mine/pyproject.toml").read_text()
+        '    # "not-there",  # remove' in (tmp_path / "arrayferry-mine/pyproject.toml").read_text()
     )
     written = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     for _ in range(2):
@@ -285,4 +284,4 @@ def test_the_module_is_called_as_the_backend(run, tmp_path, installed):
     (installed / "apilib.py").write_text(ARRAY_API)
     status, out, _ = run("new-plugin", "apilib", "--directory", str(tmp_path))
     assert status == 0
-    assert "filled in after a look at apilib" in out
+    assert "filled in from what was seen of apilib" in out

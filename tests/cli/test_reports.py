@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from arrayferry_cli._messages import as_message, from_message
 from arrayferry_cli._reports import (
     Facts,
     Outline,
@@ -13,8 +14,6 @@ from arrayferry_cli._reports import (
     RouteReport,
     RouteStep,
     Survey,
-    as_message,
-    from_message,
 )
 from arrayferry_cli._reports import Part as PartOfPlugin
 from arrayferry_cli._reports import Plugin as PluginReport

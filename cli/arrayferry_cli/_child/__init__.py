@@ -13,7 +13,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from arrayferry_cli._reports import END, Failed, as_message
+from arrayferry_cli._messages import END, Failed, as_message
 
 __all__ = ["main"]
 
