@@ -65,7 +65,10 @@ def _report(messages: Iterable[Any]) -> RoutesReport | Unanswerable:
     for message in messages:
         if isinstance(message, Unanswerable):
             return message
-        (report.routes if isinstance(message, RouteReport) else report.unusable).append(message)
+        if isinstance(message, RouteReport):
+            report.routes.append(message)
+        else:
+            report.unusable.append(message)
     return report
 
 
