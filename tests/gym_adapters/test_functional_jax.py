@@ -37,6 +37,10 @@ from arrayferry_gym.functional import (
     rollout,
 )
 
+OTHERS = [
+    pytest.param(env, marks=pytest.mark.long)
+    for env in (MountainCar(), MountainCarContinuous(), Acrobot())
+]
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
@@ -143,7 +147,7 @@ def test_rollouts_are_compiled_once(compiled):
 
 @pytest.mark.parametrize(
     "env",
-    [CartPole(), Pendulum(), MountainCar(), MountainCarContinuous(), Acrobot(), Counter()],
+    [CartPole(), Pendulum(), *OTHERS, Counter()],
     ids=repr,
 )
 def test_transitions(env):
@@ -310,10 +314,7 @@ def test_flags_of_jax(flag):
     [
         CartPole(),
         Pendulum(),
-        *(
-            pytest.param(env, marks=pytest.mark.long)
-            for env in (MountainCar(), MountainCarContinuous(), Acrobot())
-        ),
+        *OTHERS,
     ],
     ids=repr,
 )
