@@ -116,19 +116,6 @@ def imports_within(package):
 
 KNOWN_CIRCLES = [
     ("arrayferry_plugins._dask_blocks", "arrayferry_plugins.dask_"),
-    ("arrayferry_gym.functional", "arrayferry_gym.functional.registration"),
-    (
-        "arrayferry_gym.functional._actions",
-        "arrayferry_gym.functional._base",
-        "arrayferry_gym.functional._bound",
-        "arrayferry_gym.functional._driver",
-        "arrayferry_gym.functional._engine",
-        "arrayferry_gym.functional._jax",
-        "arrayferry_gym.functional._limits",
-        "arrayferry_gym.functional._params",
-        "arrayferry_gym.functional._single",
-        "arrayferry_gym.functional._vector",
-    ),
 ]
 """Modules that import each other. None is added: the list becomes shorter until it is empty."""
 

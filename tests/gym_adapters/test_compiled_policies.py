@@ -235,9 +235,9 @@ class TestValues:
 
 
 def _compilations():
-    from arrayferry_gym.functional import _rollout
+    from arrayferry_gym.functional import _episode, _rollout
 
-    return _rollout._rollout._cache_size() + _rollout._episode._cache_size()
+    return _rollout._rollout._cache_size() + _episode._episode._cache_size()
 
 
 def test_traced_values_may_be_closed_over_in_their_function():

@@ -622,7 +622,7 @@ def test_options_that_cannot_be_meant(options, why):
     [
         ({"seed": -1}, "seed=-1"),
         ({"seed": "one"}, "seed='one'"),
-        ({"seed": [1]}, "1 numbers for 2"),
+        ({"seed": [1]}, "1 seeds were passed to 2"),
         ({"seed": [-1, 0]}, r"seed=\[-1, 0\]"),
         ({"seed": [1.5, 2]}, "seed="),
         ({"seed": np.array(1.5)}, "seed="),

@@ -126,7 +126,7 @@ def test_static_parameters_are_compiled_once_for_each_value(compiled):
     assert not compiled.names()
     for stride in range(100, 130):  # kept for a few only
         envs.reset(options={"params": {"stride": stride}})
-    assert len(envs._driver.engine._programs) <= 8
+    assert len(envs._simulator._programs) <= 8
 
 
 def test_rollouts_are_compiled_once(compiled):

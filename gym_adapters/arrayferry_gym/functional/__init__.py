@@ -23,9 +23,10 @@ from .classic import (
 from .registration import register
 
 if TYPE_CHECKING:
+    from ._episode import Episode, episode
     from ._host import HostFunctions
     from ._jax import Functions
-    from ._rollout import Carry, Episode, Transition, episode, rollout
+    from ._rollout import Carry, Transition, rollout
 
 __all__ = [
     "Acrobot",
@@ -59,9 +60,9 @@ _JAX = {
     "Functions": "_jax",
     "HostFunctions": "_host",
     "Carry": "_rollout",
-    "Episode": "_rollout",
+    "Episode": "_episode",
     "Transition": "_rollout",
-    "episode": "_rollout",
+    "episode": "_episode",
     "rollout": "_rollout",
 }
 

@@ -1,4 +1,4 @@
-"""Actions as a driver takes them: of any library, brought into the arrays that the methods of an environment get."""
+"""Actions of any library, converted to the arrays that the methods of an environment get."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from arrayferry_gym._actions import Fitter
 from arrayferry_gym._dtypes import held_dtype, plain_name
 from arrayferry_gym._space_trees import build, leaves, split
 
-from ._bound import bounds, namespace, portable
+from ._clipping import lowest_and_highest
+from ._xp import namespace, portable
 
 __all__ = ["Actions"]
 
@@ -21,12 +22,12 @@ class Actions:
     """Brings a batch of actions into the arrays of a library, of the dtypes of their space.
 
     Args:
-        name: what messages call the environment.
+        name: the name of the environment in messages.
         space: the space of the actions of one environment.
         n: how many environments.
         backend: the library.
         device: the device of the arrays.
-        validate: whether actions out of the space are errors. Otherwise they are clipped later.
+        validate: whether actions outside the space are errors. If not, they are clipped later.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Actions:
             raise self._wrong(action, path, f"it takes {numbers}, but its dtype is {kind}")
         name = held_dtype(space.dtype, self._backend)
         if kind != name:
-            x = _clipped(x, kind, *bounds(space, name))
+            x = _clipped(x, kind, *lowest_and_highest(space, name))
         x = self._convert(x)
         dtype = getattr(self._xp, name)
         return x if x.dtype == dtype else self._xp.astype(x, dtype)
@@ -132,7 +133,7 @@ class Actions:
                 ) from None
 
     def wrong_structure(self, action: Any, path: str, needed: str) -> af.ConversionError:
-        """Return the error for an action whose dicts and tuples are not those of the space."""
+        """Return the error for an action whose dicts or tuples do not match those of the space."""
         return self._wrong(action, path, f"it takes {needed}")
 
     def _wrong(self, action: Any, path: str, why: str) -> af.ConversionError:
@@ -157,7 +158,7 @@ class Actions:
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
-    """Clip an array of another dtype than that of its space, which could not hold all of its numbers."""
+    """Clip an array whose dtype differs from that of its space, before it is cast and numbers could overflow."""
     if kind == "bool":
         return x
     xp = af.namespace_of(x)

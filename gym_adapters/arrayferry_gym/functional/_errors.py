@@ -1,4 +1,4 @@
-"""What can be wrong with an environment."""
+"""Errors of environments."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ __all__ = ["EnvResultError", "ImpureError", "StaleStateError", "traced_env"]
 
 
 class ImpureError(ArrayFerryError, AttributeError):
-    """An environment was changed after it was made, as by an assignment to `self` in one of its methods."""
+    """An environment was changed after it was made, for example by an assignment to `self` in one of its methods."""
 
 
 class EnvResultError(ArrayFerryError, TypeError):
-    """A method of an environment returned what it must not return."""
+    """A method of an environment returned something that it must not return."""
 
 
 class StaleStateError(ArrayFerryError, ValueError):
-    """A step was taken from a state that is not the newest of an ordinary environment."""
+    """A step of an ordinary environment was taken from a state that is not its newest."""
 
 
 def traced_env(name: str, what: str) -> TracedValueError:
-    """Return the error for a served environment that JAX traces.
+    """Return the error for a served environment that is called in a function traced by JAX.
 
     Args:
-        name: of the environment.
+        name: the name of the environment.
         what: what was called.
     """
     return TracedValueError(
-        f"{what} of the served {name} was called in a function that JAX traces, as by jit, scan, vmap or "
-        "grad. It changes the environment, which is no part of the traced function and would keep its traced values",
-        remedy="Use rollout, or reset and step of Functions, both of arrayferry_gym.functional: they take the "
-        "environment itself (envs.functional), and are made for traced functions.",
+        f"{what} of the served {name} was called in a function that JAX traces (jit, scan, vmap, grad). It changes "
+        "the environment, which is not part of the traced function and would keep its traced values",
+        remedy="Use rollout, or reset and step of Functions, both in arrayferry_gym.functional. They take the "
+        "environment itself (envs.functional), and work in traced functions.",
     )

@@ -5,31 +5,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym import vector
-from arrayferry_gym._dtypes import cast_numbers, held_dtype
 from arrayferry_gym._env import ArrayConversion
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym.vector import ArrayConversion as VectorConversion
 
-from ._base import FunctionalEnv
+from ._dynamics import Dynamics
 from ._engine import Outcome
-from ._errors import EnvResultError, StaleStateError
+from ._errors import StaleStateError
+from ._host_arrays import InfoArrays, Shape, SpaceArrays, fitted, jax_dtype
 
 __all__ = ["HostFunctions"]
-
-Shape = tuple[tuple[int, ...], Any]
-"""The shape and the dtype of an array."""
 
 
 class HostFunctions:
@@ -60,7 +55,7 @@ class HostFunctions:
 
     Raises:
         arrayferry.OptionError: a space has no fixed shape, or the environment computes in JAX.
-        TypeError: `env` is no environment.
+        TypeError: `env` is not an environment.
 
     Example:
         >>> import gymnasium as gym
@@ -91,7 +86,7 @@ class HostFunctions:
         info_like: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(env, (gym.Env, VectorEnv)):
-            raise TypeError(f"{env!r:.80} is no gymnasium.Env or VectorEnv. {_meant(env)}.")
+            raise TypeError(f"{env!r:.80} is not a gymnasium.Env or VectorEnv. {_meant(env)}.")
         self.name: str = _name(env)
         if (env.metadata or {}).get("jax"):
             raise af.OptionError(
@@ -104,25 +99,27 @@ class HostFunctions:
         numpy: Any
         self.resets_in_same_step: bool
         if isinstance(env, VectorEnv):
-            numpy = vector.ArrayConversion(env, target_xp="numpy", stack_final=True)
+            numpy = VectorConversion(env, target_xp="numpy", stack_final=True)
             self.resets_in_same_step = numpy.autoreset_mode == AutoresetMode.SAME_STEP
         else:
             numpy = ArrayConversion(env, target_xp="numpy")
             self.resets_in_same_step = True
         self._numpy = numpy
         batch = () if self.num_envs is None else (self.num_envs,)
-        self._observations = _Parts(env.observation_space, f"the observation space of {self.name}")
-        self._actions = _Parts(env.action_space, f"the action space of {self.name}")
+        self._observations = SpaceArrays(
+            env.observation_space, f"the observation space of {self.name}"
+        )
+        self._actions = SpaceArrays(env.action_space, f"the action space of {self.name}")
         if reward_like is None:
             space = getattr(env.unwrapped, "reward_space", None)
             shape = (*batch, *getattr(space, "shape", ()))
         else:
             shape = np.shape(reward_like)
-        self._reward: Shape = shape, _jax_dtype(np.float64)
+        self._reward: Shape = shape, jax_dtype(np.float64)
         self._flag: Shape = batch, np.dtype(bool)
         self._reward_name = f"the reward of {self.name}"
         self._flag_name = f"the end of an episode of {self.name}"
-        self._infos = _Infos(info_like or {})
+        self._infos = InfoArrays(info_like or {})
         self._likes = reward_like, info_like
         self._lock = threading.Lock()
         self._calls = 0
@@ -216,8 +213,6 @@ class HostFunctions:
 
     def _reset(self, values: list[Any], layout: af.Layout) -> list[Any]:
         seed, options = layout.unflatten(values)
-        if isinstance(seed, np.ndarray):
-            seed = seed.tolist()
         observation, info = self._numpy.reset(seed=seed, options=options)
         self._calls = (self._calls + 1) % 2**31
         return [*self._observations.arrays(observation), *self._infos.arrays(info)]
@@ -247,14 +242,14 @@ class HostFunctions:
                 for part, last in zip(found, observations.arrays(info["final_obs"]), strict=True)
             ]
         numbers = [
-            _fitted(reward, *self._reward, self._reward_name),
-            _fitted(terminated, *self._flag, self._flag_name),
-            _fitted(truncated, *self._flag, self._flag_name),
+            fitted(reward, *self._reward, self._reward_name),
+            fitted(terminated, *self._flag, self._flag_name),
+            fitted(truncated, *self._flag, self._flag_name),
         ]
         return [*found, *numbers, *final, *self._infos.arrays(info)]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
-        """Call a method on the host, and keep its error for `errors`."""
+        """Call a method on the host, and keep its error for `errors()`."""
         with self._lock:
             self._thread = threading.get_ident()
             try:
@@ -356,16 +351,11 @@ class _Callback:
         return functions._run(self._method, values, *self._args)
 
 
-def _jax_dtype(dtype: Any) -> Any:
-    """Return the dtype that JAX has for one of NumPy."""
-    return np.dtype(held_dtype(dtype, af.registry.backend("jax")))
-
-
 def _meant(env: Any) -> str:
-    """Return what to write instead of something that is no environment of Gymnasium."""
+    """Return advice on what to write instead of something that is not an environment of Gymnasium."""
     if isinstance(env, str):
         return f"Write HostFunctions(gymnasium.make({env!r}))"
-    if isinstance(env, FunctionalEnv) or (isinstance(env, type) and issubclass(env, FunctionalEnv)):
+    if isinstance(env, Dynamics) or (isinstance(env, type) and issubclass(env, Dynamics)):
         return "Write Functions(env) for an environment that belongs to no library"
     return "Pass what gymnasium.make or make_vec returns"
 
@@ -376,7 +366,7 @@ def _name(env: Any) -> str:
 
 
 def _seed_of(seed: Any) -> Any:
-    """Return a seed for the callback: an integer array, or what it is."""
+    """Return a seed for the callback, a key of JAX as an integer array."""
     if seed is None or isinstance(seed, int):
         return seed
     if isinstance(seed, (list, tuple)):
@@ -384,141 +374,3 @@ def _seed_of(seed: Any) -> Any:
     if jax.dtypes.issubdtype(getattr(seed, "dtype", None), jax.dtypes.prng_key):
         return (jax.random.bits(seed, dtype="uint32") >> 1).astype("int32")
     return seed
-
-
-class _Parts:
-    """The arrays of a space whose shapes are fixed.
-
-    Args:
-        space: the space.
-        what: what messages call it.
-
-    Attributes:
-        shapes: the shape of each array, and the dtype that JAX has for it.
-    """
-
-    def __init__(self, space: Space[Any], what: str) -> None:
-        self._space = space
-        self._what = what
-        self.shapes: list[Shape] = []
-        for inner, path in leaves(space):
-            if inner.shape is None or inner.dtype is None or inner.dtype.kind not in "biufc":
-                raise af.OptionError(
-                    f"{what} has no fixed shape, since {inner} has none"
-                    + (f", at {path}" if path else ""),
-                    remedy="Flatten it or pad it by a wrapper: inside jit, shapes are fixed.",
-                )
-            self.shapes.append((tuple(inner.shape), _jax_dtype(inner.dtype)))
-
-    def build(self, arrays: Iterable[Any]) -> Any:
-        """Put arrays together to a value of the space."""
-        return build(self._space, arrays)
-
-    def take(self, value: Any, noun: str) -> list[Any]:
-        """Return the arrays of a value, and check their shapes, which may be traced.
-
-        Raises:
-            arrayferry.ConversionError: it is not of the structure or shape of the space.
-        """
-
-        def mismatch(part: Any, path: str, needed: str) -> af.ConversionError:
-            return af.ConversionError(
-                f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}: it takes {needed}",
-                remedy=f"Pass {noun} as the space samples it.",
-                path=path,
-            )
-
-        parts = split(self._space, value, mismatch)
-        for part, (shape, _), (_, path) in zip(
-            parts, self.shapes, leaves(self._space), strict=True
-        ):
-            if np.shape(part) != shape:
-                raise af.ConversionError(
-                    f"{noun} has the shape {np.shape(part)}, where {self._what} has {shape}",
-                    remedy=f"Pass {noun} as the space samples it.",
-                    path=path,
-                )
-        return parts
-
-    def arrays(self, value: Any) -> list[Any]:
-        """Return the arrays of a value of NumPy, of the shapes and dtypes of the space."""
-
-        def mismatch(part: Any, path: str, needed: str) -> EnvResultError:
-            place = f" at {path}" if path else ""
-            return EnvResultError(
-                f"{value!r:.80} is not of the structure of {self._what}, {self._space}, which takes {needed}{place}"
-            )
-
-        parts = split(self._space, value, mismatch)
-        return [
-            _fitted(part, shape, dtype, self._what)
-            for part, (shape, dtype) in zip(parts, self.shapes, strict=True)
-        ]
-
-
-def _fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:
-    """Return an array or a scalar of a shape and a dtype, if no number is lost."""
-    cls = type(value)
-    if cls is bool and dtype.kind == "b" and not shape:
-        return value
-    if cls is float and dtype.kind == "f" and not shape and -_SAFE < value < _SAFE:
-        return dtype.type(value)
-    x = value
-    if cls is not np.ndarray:
-        known = isinstance(value, (np.ndarray, np.generic, bool, float, int, list, tuple))
-        x = np.asarray(value if known else af.convert(value, "numpy"))
-    if x.shape != shape:
-        raise EnvResultError(
-            f"an array of the shape {x.shape} was returned, where {what} has {shape}"
-        )
-    if x.dtype == dtype:
-        return x
-    try:
-        return cast_numbers(x, dtype)
-    except ValueError:
-        raise EnvResultError(
-            f"an array of dtype {x.dtype} was returned, whose values do not fit {dtype}, the dtype of {what} in JAX"
-        ) from None
-
-
-_SAFE = 1e4
-"""Python numbers below fit every floating-point dtype."""
-
-
-class _Infos:
-    """What is returned of infos.
-
-    Args:
-        example: an example of it.
-    """
-
-    def __init__(self, example: dict[str, Any]) -> None:
-        leaves, self._layout = af.flatten(example, everything=True)
-        arrays = [np.asarray(af.convert(leaf, "numpy")) for leaf in leaves]
-        for x, path in zip(arrays, self._layout.paths, strict=True):
-            if x.dtype.kind not in "biufc":
-                raise af.OptionError(
-                    f"info_like{path} is no array of numbers", remedy="Leave it out."
-                )
-        self.shapes: list[Shape] = [(x.shape, _jax_dtype(x.dtype)) for x in arrays]
-
-    def build(self, arrays: Iterable[Any]) -> Any:
-        """Put arrays together to an info."""
-        return self._layout.unflatten(list(arrays))
-
-    def arrays(self, info: dict[str, Any]) -> list[Any]:
-        """Return the arrays of an info, zeros for those that are missing."""
-        if not self.shapes:
-            return []
-        found = dict(zip(*_paths(info), strict=True))
-        return [
-            np.zeros(shape, dtype)
-            if path not in found
-            else _fitted(found[path], shape, dtype, f"info_like{path}")
-            for path, (shape, dtype) in zip(self._layout.paths, self.shapes, strict=True)
-        ]
-
-
-def _paths(info: dict[str, Any]) -> tuple[list[str], list[Any]]:
-    leaves, layout = af.flatten(info, everything=True)
-    return layout.paths, leaves

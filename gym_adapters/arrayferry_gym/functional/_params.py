@@ -1,4 +1,4 @@
-"""Parameters: which are static, which are values, and which differ from environment to environment."""
+"""Parameters: which are static, which are values, and which differ between environments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import arrayferry as af
 from arrayferry_gym._dtypes import held_dtype, plain_name
 
-from ._bound import select
 from ._identity import identity
+from ._xp import select
 
 __all__ = ["VALUE", "Frame", "Params", "prepare"]
 
@@ -24,7 +24,7 @@ class Frame:
         leaves: the leaves, with `VALUE` in place of those that are values.
         structure: what the tree is made of.
         build: makes a tree of all leaves.
-        keys: what tells the leaves from others, None to find that out.
+        keys: the identity of each leaf, None to compute it.
     """
 
     __slots__ = ("_build", "_hash", "_leaves", "_structure", "keys")
@@ -75,8 +75,8 @@ class Params:
         frame: the static part.
         values: the others, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
-        any_batched: whether one of them has.
-        arrays: those that are arrays.
+        any_batched: whether any value has.
+        arrays: the values that are arrays.
     """
 
     def __init__(self, frame: Frame, values: Iterable[Any], batched: Iterable[bool]) -> None:
@@ -128,7 +128,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
-    """Return a value with an axis of environments."""
+    """Return a value as an array with an axis of environments."""
     if type(x) in (float, complex):
         return xp.full(mask.shape, x, dtype=xp.float32 if type(x) is float else xp.complex64)
     return x if batched else x[None, ...]
@@ -207,7 +207,7 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
         return value if value.dtype == dtype else af.namespace_of(value).astype(value, dtype)
     except (af.ArrayFerryError, AttributeError) as error:
         raise af.OptionError(
-            f"{path} is {value!r:.80}, which is no number and no array ({error})"
+            f"{path} is {value!r:.80}, which is neither a number nor an array ({error})"
         ) from error
 
 
@@ -219,9 +219,9 @@ def _static(path: str, default: Any, value: Any) -> Any:
         isinstance(default, int) and isinstance(value, (float, np.floating))
     ):
         raise af.OptionError(
-            f"{path} is static, since its default {default!r} is no float, but it was given {value!r:.80}",
+            f"{path} is static, since its default {default!r} is not a float, but it was given {value!r:.80}",
             remedy=f"Pass a {type(default).__name__}; or make the default a float or an array, so that it is "
-            "a value that may differ from environment to environment.",
+            "a value that may differ between environments.",
         )
     try:
         hash(value)
@@ -234,7 +234,7 @@ def _static(path: str, default: Any, value: Any) -> Any:
 
 
 def _completed(given: Any, defaults: Any) -> Any:
-    """Return whole parameters for a dict of some of the fields."""
+    """Complete a dict of some of the parameters to all of them."""
     if given is None or (isinstance(given, Mapping) and not given):
         return defaults
     if not isinstance(given, Mapping) or (

@@ -1,4 +1,4 @@
-"""What a compiled rollout depends on: values, which may change from call to call, and all else, for which it is compiled."""
+"""What a compiled rollout depends on: values, which may change in each call, and the rest, for which it is compiled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["divided", "noted"]
 
 
 class _Held:
-    """A function with values that it is called with first: a bound method of a pytree, or a `functools.partial`.
+    """A function and its first arguments: a bound method of a pytree, or a `functools.partial`.
 
-    Its arrays are values, all else in it is static.
+    Its arrays are values, everything else in it is static.
 
     Args:
         function: what is called.
@@ -50,7 +50,7 @@ jax.tree_util.register_pytree_node(
 
 
 def _opened(function: Any) -> Any:
-    """Return a function as a pytree, if the values that it holds are to be seen."""
+    """Return a function as a pytree if it holds arrays that are values."""
     if type(function) is types.MethodType and _is_pytree(function.__self__):
         return _held(function.__func__, (function.__self__,), {})
     if type(function) is functools.partial:
@@ -93,7 +93,7 @@ def _keys(tree: Any) -> Any:
 
 
 def _static(data: Any) -> Any:
-    """Return the key of what is static in a node of a pytree."""
+    """Return the key of the static data of a node of a pytree."""
     if isinstance(data, Frame):
         return data
     return tuple(map(_static, data)) if type(data) is tuple else _key(data)
@@ -106,7 +106,7 @@ def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame
         The arrays and floats among them, and the rest.
 
     Raises:
-        arrayferry.OptionError: a function holds arrays, whose changes compiled code would not see.
+        arrayferry.OptionError: a function holds arrays, and compiled code would not see them change.
     """
     tree = (env, _opened(policy), policy_params)
     leaves, structure = jax.tree.flatten(tree)
@@ -121,7 +121,7 @@ def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame
 
 
 def _key(leaf: Any) -> Any:
-    """Return the key of a static leaf, and refuse a function that holds arrays."""
+    """Return the key of a static leaf. A function that holds arrays is refused."""
     if not callable(leaf) or isinstance(leaf, type) or jax.config.jax_disable_jit:
         return identity(leaf)
     try:
@@ -140,16 +140,16 @@ _COMPILED: OrderedDict[Any, _Log] = OrderedDict()
 """What each policy was compiled for."""
 
 _KEPT = 256
-"""For how many policies, and for how many calls of each, that is kept."""
+"""The number of policies, and of static parts of each, that are kept."""
 
 
 class _Log:
     """What a policy was compiled for.
 
     Attributes:
-        seen: the hashes of all that it was.
-        last: the keys of the last.
-        changes: how often each leaf was another one.
+        seen: the hashes of all static parts so far.
+        last: the keys of the last one.
+        changes: how often each leaf has changed.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class _Log:
 
 
 def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
-    """Warn if a leaf that is static is why a rollout is compiled for the third time.
+    """Warn if a static leaf is the reason why a rollout is compiled for the third time.
 
     Args:
         what: what is compiled, "rollout" or "episode".
@@ -203,14 +203,14 @@ def _code(policy: Any) -> Any:
 
 
 def _is_traced(key: Any) -> bool:
-    """Tell whether a key is of a value that is traced, and so of code that is part of something else."""
+    """Tell whether a key is of a traced value, which means that the code is part of another function."""
     if isinstance(key, (tuple, frozenset)):
         return any(map(_is_traced, key))
     return isinstance(key, Same) and isinstance(key.value, jax.core.Tracer)
 
 
 def _look_equal(old: Any, new: Any) -> bool:
-    """Tell whether two keys differ in nothing but which objects they are of."""
+    """Tell whether two keys differ only in the identity of objects."""
     if isinstance(old, Same) and isinstance(new, Same):
         return type(old.value) is type(new.value)
     if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
@@ -219,7 +219,7 @@ def _look_equal(old: Any, new: Any) -> bool:
 
 
 def _place(tree: Any, index: int) -> str:
-    """Return where a leaf is, as Python would write it."""
+    """Return the place of a leaf as a Python expression."""
     env, policy, params = tree
     paths, _ = jax.tree_util.tree_flatten_with_path((env, _opened(policy), params))
     first, *others = paths[index][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,18 +10,14 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
+from arrayferry_gym._env_options import UNSET, count_of
 
-from ._base import FunctionalEnv, check_functional
-from ._bound import select
+from ._arguments import Policy, acted, prepared, united
+from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
-from ._limits import UNSET, count_of, limit_of
-from ._params import Params, prepare
-from ._program import divided, noted
 
-__all__ = ["Carry", "Episode", "Transition", "episode", "rollout"]
-
-Policy = Callable[[Any, Any, Any], tuple[Any, Any]]
+__all__ = ["Carry", "Transition", "rollout"]
 
 
 class Transition(NamedTuple):
@@ -36,7 +31,7 @@ class Transition(NamedTuple):
         truncated: whether it has reached the limit of steps.
         final_observation: the observation after the step, before any reset: that of the next state of this
             episode, also at its end.
-        extras: what the policy returned besides, such as log-probabilities and values.
+        extras: what else the policy returned, such as log-probabilities and values.
     """
 
     observation: Any
@@ -60,25 +55,8 @@ class Carry(NamedTuple):
     observation: Any
 
 
-class Episode(NamedTuple):
-    """One episode in each of `n` environments.
-
-    Attributes:
-        total: the sum of the rewards of each, (n,), added up in float32, or in the dtype of the rewards if
-            that is wider.
-        length: the number of steps of each, int32 (n,).
-        terminated: whether it has terminated, rather than reached a limit of steps, bool (n,).
-        final_observation: its last observation, (n, ...).
-    """
-
-    total: Any
-    length: Any
-    terminated: Any
-    final_observation: Any
-
-
 def rollout(
-    env: FunctionalEnv | HostFunctions,
+    env: Dynamics | HostFunctions,
     policy: Policy,
     policy_params: Any,
     key: Any,
@@ -95,7 +73,7 @@ def rollout(
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes
     are the same, and so are functions of the same code that refer to equal values. A policy must not hold arrays
-    that compiled code would not see change: in a closure, or in the attributes of an object that is no pytree.
+    that compiled code would not see change: in a closure, or in the attributes of an object that is not a pytree.
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
@@ -133,12 +111,12 @@ def rollout(
         num_envs = _check_host(env, num_envs, env_params, max_episode_steps)
     elif num_envs is not None:
         num_envs = count_of("num_envs", num_envs)
-    static, values = _prepared(
+    static, values = prepared(
         "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
     if carry is not None and not isinstance(carry, Carry):
         raise af.OptionError(
-            f"carry={carry!r:.80} is no Carry", remedy="Pass what rollout returned first."
+            f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
         )
     elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
     if elapsed is not None and elapsed.shape != (num_envs,):
@@ -152,7 +130,7 @@ def rollout(
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
     *parts, limit, num_envs, num_steps = static
-    env, policy, policy_params, env_params = _united(*parts, *values)
+    env, policy, policy_params, env_params = united(*parts, *values)
     hosted = isinstance(env, HostFunctions)
     functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
     start, key = jax.random.split(key)
@@ -163,7 +141,7 @@ def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
 
     def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
         acting, stepping = jax.random.split(key)
-        action, extras = _acted(policy, policy_params, carry.observation, acting)
+        action, extras = acted(policy, policy_params, carry.observation, acting)
         running, outcome = functions.step(stepping, carry.running, action, env_params)
         transition = Transition(
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
@@ -175,10 +153,10 @@ def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
 
 
 def _check_carry(carry: Carry, reset: Callable[[], Any], env: Any) -> None:
-    """Check that a carry is of this environment.
+    """Check that a carry belongs to this environment.
 
     Raises:
-        arrayferry.OptionError: its arrays are not.
+        arrayferry.OptionError: it has other arrays.
     """
 
     def forms(tree: Any) -> Any:
@@ -194,134 +172,11 @@ def _check_carry(carry: Carry, reset: Callable[[], Any], env: Any) -> None:
     )
 
 
-def episode(
-    env: FunctionalEnv,
-    policy: Policy,
-    policy_params: Any,
-    key: Any,
-    num_envs: int = 1,
-    *,
-    env_params: Any = None,
-    max_episode_steps: Any = UNSET,
-) -> Episode:
-    """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
-
-    The number of steps is not known in advance, so there is no reverse gradient through it, and the
-    environments, also those of a `vmap`, wait for the one whose episode is the longest. For
-    gradients, and for equal amounts of work, use `rollout`.
-
-    Args:
-        env: the environment.
-        policy: as in `rollout`. What it returns besides the action is not used.
-        policy_params: as in `rollout`.
-        key: a key of JAX.
-        num_envs: how many environments.
-        env_params: as in `rollout`.
-        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
-
-    Returns:
-        The sums of rewards, and how the episodes ended.
-
-    Raises:
-        arrayferry.OptionError: an argument is wrong.
-
-    Example:
-        >>> import jax
-        >>> from arrayferry_gym.functional import CartPole, episode
-        >>> def policy(params, observation, key):
-        ...     return (observation[:, 2] > 0).astype(int), None
-        >>> found = episode(CartPole(), policy, None, jax.random.key(0), 4)
-        >>> bool((found.total == found.length).all())
-        True
-    """
-    if isinstance(env, HostFunctions):
-        raise af.OptionError(
-            f"{env.name} is an ordinary environment, which episode() cannot run",
-            remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
-        )
-    num_envs = count_of("num_envs", num_envs)
-    static, values = _prepared(
-        "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
-    )
-    return _episode(static, values, checked_key(key))  # type: ignore[no-any-return]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
-    *parts, limit, num_envs = static
-    env, policy, policy_params, env_params = _united(*parts, *values)
-    functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
-    start, key = jax.random.split(key)
-    running, observation = functions.reset(start, num_envs, env_params)
-
-    def step(loop: Any) -> Any:
-        running, found, key = loop
-        key, acting, stepping = jax.random.split(key, 3)
-        action, _ = _acted(policy, policy_params, found.final_observation, acting)
-        over = running.ended
-        running, outcome = functions.step(stepping, running, action, env_params)
-
-        def kept(old: Any, new: Any) -> Any:
-            return select(jnp, over, old, new)
-
-        found = Episode(
-            kept(found.total, found.total + outcome.reward.astype(found.total.dtype)),
-            kept(found.length, found.length + 1),
-            kept(found.terminated, outcome.terminated),
-            jax.tree.map(kept, found.final_observation, outcome.observation),
-        )
-        return running, found, key
-
-    shapes = jax.eval_shape(
-        lambda: functions.step(
-            key, running, _acted(policy, policy_params, observation, key)[0],
-            env_params,
-        )[1].reward
-    )  # fmt: skip
-    found = Episode(
-        jnp.zeros(shapes.shape, jnp.promote_types(shapes.dtype, jnp.float32)),
-        jnp.zeros(num_envs, jnp.int32),
-        jnp.zeros(num_envs, bool),
-        observation,
-    )
-    loop = (running, found, key)
-    return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]
-
-
-def _prepared(
-    what: str,
-    env: Any,
-    policy: Any,
-    policy_params: Any,
-    env_params: Any,
-    num_envs: Any,
-    limit: Any,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Check arguments, and divide them into what is static and what are values."""
-    held: Any
-    if isinstance(env, HostFunctions):
-        held, defaults, limit = _Weak(env), {}, None
-    else:
-        held = env = check_functional(env)
-        defaults, limit = env.default_params, limit_of(env, limit)
-        num_envs = count_of("num_envs", num_envs)
-    if not callable(policy):
-        raise af.OptionError(
-            f"policy={policy!r:.80} cannot be called",
-            remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
-        )
-    values, frame = divided(held, policy, policy_params)
-    params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
-    static = frame, params.frame, params.batched, limit, num_envs
-    noted(what, (held, policy, policy_params), frame, static[1:])
-    return static, (values, params.values)
-
-
 def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
-    """Check the arguments for an ordinary environment, and return how many there are."""
+    """Check the arguments for an ordinary environment, and return the number of environments."""
     if env.num_envs is None or not env.resets_in_same_step:
         raise af.OptionError(
-            f"{env.name} is no vector environment that resets in the same step",
+            f"{env.name} is not a vector environment that resets in the same step",
             remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
             "vector_kwargs={'autoreset_mode': 'SameStep'}).",
         )
@@ -337,24 +192,6 @@ def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) 
     return env.num_envs
 
 
-class _Weak:
-    """A reference to the functions of an ordinary environment, which compiled code does not keep alive."""
-
-    def __init__(self, functions: HostFunctions) -> None:
-        self._hash = hash(functions)
-        self._functions = weakref.ref(functions)
-
-    @property
-    def env(self) -> HostFunctions | None:
-        return self._functions()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Weak) and self._functions == other._functions
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
 class _Hosted:
     """The functions of an ordinary environment, with the signatures of `Functions`."""
 
@@ -367,33 +204,3 @@ class _Hosted:
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any]:
         return self._functions.step(state, action)
-
-
-def _united(
-    frame: Any, env_frame: Any, batched: Any, values: Any, env_values: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Return the environment, the policy and the parameters of both."""
-    env, policy, policy_params = frame.join(values)
-    if isinstance(env, _Weak):
-        env = env.env
-    return env, policy, policy_params, Params(env_frame, env_values, batched)
-
-
-def _acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
-    """Return the action of a policy and what it returns besides."""
-    result = policy(params, observation, key)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise af.OptionError(
-            f"the policy returned {type(result).__name__}, not an action and extras",
-            remedy="Return (action, extras); extras may be None.",
-        )
-    for name, part in zip(("action", "extras"), result, strict=True):
-        for leaf in af.flatten(part)[0]:
-            library = af.backend_of(leaf).name
-            if library not in ("jax", "numpy"):
-                raise af.OptionError(
-                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
-                    remedy="Compute in JAX. Or step the environment in the library of the policy: "
-                    f"env.make_vec(n, xp={library!r}).",
-                )
-    return result

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any, Generic
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry_gym._env_options import UNSET, seed_of
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._space_trees import branches, build, split
 from arrayferry_gym._types import ActT, ObsT
 
-from ._base import FunctionalEnv
-from ._driver import Served, served_space
-from ._limits import UNSET
+from ._dynamics import Dynamics
+from ._serving import Served, agent_space
 
 __all__ = ["FunctionalSingleEnv"]
 
@@ -52,7 +55,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def __init__(
         self,
-        env: FunctionalEnv | type[FunctionalEnv],
+        env: Dynamics | type[Dynamics],
         *,
         xp: Target = "numpy",
         device: Any = None,
@@ -63,15 +66,17 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         differentiable: bool = False,
     ) -> None:
         self._set_up(
-            env, 1, AutoresetMode.DISABLED, xp, device, render_mode,
-            max_episode_steps=max_episode_steps, params=params, validate=validate,
-            differentiable=differentiable,
+            env, 1, AutoresetMode.DISABLED, xp, device,
+            max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
+            validate=validate, differentiable=differentiable,
         )  # fmt: skip
+        self._nested = branches(self.functional.action_space) is not None
+        self._to_numpy = af.converter("numpy")
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional
-        self.observation_space = served_space(env.observation_space, libraries, True)
-        self.action_space = served_space(env.action_space, libraries, False)
+        self.observation_space = agent_space(env.observation_space, libraries, observed=True)
+        self.action_space = agent_space(env.action_space, libraries, observed=False)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -79,25 +84,53 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Start an episode.
 
         Args:
-            seed: a whole number: the same one gives the same episode in the same library.
+            seed: a whole number. The same one gives the same episode in the same library.
             options: "params" for other parameters, which stay until they are changed again.
         """
-        super().reset(seed=seed)
-        observation, info = self._driver.reset_one(seed, options)
-        return observation, info
+        observation, info = self._reset_batch(seed, options)
+        number = seed_of(seed, 1)
+        gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
+        return self._simulator.first(observation), self._one_info(info)
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        return self._driver.step_one(action)
+        if self._nested:
+            parts = split(self.functional.action_space, action, self._actions.wrong_structure)
+            action = build(self.functional.action_space, map(_batch_of, parts))
+        else:
+            action = _batch_of(action)
+        observation, reward, terminated, truncated, infos = self._step_batch(action)
+        first, to_numpy = self._simulator.first, self._to_numpy
+        is_array = reward.ndim > 1 or self._differentiable
+        return (
+            first(observation),
+            first(reward) if is_array else float(to_numpy(reward)[0]),
+            bool(to_numpy(terminated)[0]),
+            bool(to_numpy(truncated)[0]),
+            self._one_info(infos),
+        )
+
+    def _one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
+        if not infos:
+            return infos
+        info = {key: value for key, value in infos.items() if key[:1] != "_"}
+        return self._simulator.first(info)  # type: ignore[no-any-return]
 
     def render(self) -> Any:
         """Return an image, None without a render mode."""
-        return None if self.render_mode is None else self._driver.render(0)
+        return None if self.render_mode is None else self._image(0)
 
     def close(self) -> None:
         """Forget the state."""
-        self._driver.close()
+        self._forget()
 
     @never_raises
     def __repr__(self) -> str:
         return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"
+
+
+def _batch_of(action: Any) -> Any:
+    """Return the action of one environment as a batch."""
+    if isinstance(action, (int, np.integer)):  # as an array, which is quick the next time
+        return np.asarray([action])
+    return action[None, ...] if hasattr(action, "dtype") and hasattr(action, "ndim") else [action]

@@ -1,4 +1,4 @@
-"""What JAX traces: its values end with the traced function, so that no environment may keep them."""
+"""Values that JAX traces. They end with the traced function, so no environment may keep them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["has_tracers", "stages", "trace_here"]
 
 
 def trace_here() -> Any:
-    """Return what stands for the innermost function that is traced here. It can be compared."""
+    """Return an object for the innermost function that is traced here. It can be compared."""
     return get_opaque_trace_state(convention="flax")
 
 
 def stages() -> bool:
-    """Tell whether all that is computed here is recorded, as inside `jit` and `scan`, but not `vmap` and `grad`."""
+    """Tell whether everything that is computed here is recorded, as in `jit` and `scan`, but not in `vmap` and `grad`."""
     return isinstance(jnp.zeros(()), jax.core.Tracer)
 
 

@@ -9,12 +9,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arrayferry.adapting import never_raises
+from arrayferry_gym._env_options import UNSET, autoreset_mode_of, count_of
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
-from ._base import FunctionalEnv
-from ._driver import Served, served_space
-from ._limits import UNSET, count_of, mode_of
+from ._dynamics import Dynamics
+from ._serving import Served, agent_space
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -86,7 +86,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, NumpyArray],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: ToNumpy = "numpy",
@@ -95,7 +95,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, TorchArray],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: ToTorch,
@@ -104,7 +104,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, JaxArray],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: ToJax,
@@ -113,7 +113,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, CupyArray],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: ToCupy,
@@ -122,7 +122,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, DaskArray],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: ToDask,
@@ -131,7 +131,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         @overload
         def __init__(
             self: FunctionalVectorEnv[Any, Any, Any],
-            env: FunctionalEnv | type[FunctionalEnv],
+            env: Dynamics | type[Dynamics],
             num_envs: int = 1,
             *,
             xp: Target,
@@ -140,7 +140,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
-        env: FunctionalEnv | type[FunctionalEnv],
+        env: Dynamics | type[Dynamics],
         num_envs: int = 1,
         *,
         xp: Target = "numpy",
@@ -152,23 +152,23 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         validate: bool = False,
         differentiable: bool = False,
     ) -> None:
-        self.num_envs = num_envs = count_of("num_envs", num_envs)
-        self.autoreset_mode = mode_of(autoreset_mode)
+        self.num_envs = count_of("num_envs", num_envs)
+        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self._set_up(
-            env, num_envs, self.autoreset_mode, xp, device, render_mode,
-            max_episode_steps=max_episode_steps, params=params, validate=validate,
-            differentiable=differentiable,
+            env, self.num_envs, self.autoreset_mode, xp, device,
+            max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
+            validate=validate, differentiable=differentiable,
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional
         one, many = env.observation_space, batch_space(env.observation_space, self.num_envs)
-        self.single_observation_space = served_space(one, libraries, True)
-        self.observation_space = served_space(many, libraries, True)
+        self.single_observation_space = agent_space(one, libraries, observed=True)
+        self.observation_space = agent_space(many, libraries, observed=True)
         one, many = env.action_space, batch_space(env.action_space, self.num_envs)
-        self.single_action_space = served_space(one, libraries, False)
-        self.action_space = served_space(many, libraries, False)
+        self.single_action_space = agent_space(one, libraries, observed=False)
+        self.action_space = agent_space(many, libraries, observed=False)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -176,28 +176,27 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         """Reset all environments, or some of them.
 
         Args:
-            seed: a whole number, or one for each environment: the same seed gives the same episodes in the
-                same library. None goes on with the random numbers.
+            seed: a whole number, or one for each environment. The same seed gives the same episodes in the
+                same library. With None, the random numbers go on.
             options: "params" for other parameters, which stay until they are changed again;
-                "reset_mask" for an array of truth values, to reset only some.
+                "reset_mask" for truth values, as an array or a list, to reset only some.
         """
         self.closed = False
-        return self._driver.reset(seed, options)
+        return self._reset_batch(seed, options)
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        return self._driver.step(actions)
+        return self._step_batch(actions)
 
     def render(self) -> Any:
         """Return an image of each environment, None without a render mode."""
         if self.render_mode is None:
             return None
-        return tuple(self._driver.render(index) for index in range(self.num_envs))
+        return tuple(self._image(index) for index in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Forget the states."""
-        if "_driver" in self.__dict__:  # else its constructor failed
-            self._driver.close()
+        self._forget()
 
     @never_raises
     def __repr__(self) -> str:

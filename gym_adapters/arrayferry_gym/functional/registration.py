@@ -9,6 +9,9 @@ import gymnasium as gym
 import arrayferry as af
 
 from ._base import FunctionalEnv
+from ._single import FunctionalSingleEnv
+from ._vector import FunctionalVectorEnv
+from .classic import Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum
 
 __all__ = ["register"]
 
@@ -23,7 +26,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
             single environment does not have are for vector environments only.
 
     Raises:
-        arrayferry.OptionError: `env` is no class of such environments, or an option is `num_envs`.
+        arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.
 
     Example:
         >>> import gymnasium as gym
@@ -61,7 +64,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
 
 def _named(env: Any) -> Any:
-    """Return where a class is, as text, so that a spec can be written as JSON; the class if it is nowhere."""
+    """Return the place of a class as text, which a spec can hold in JSON, or the class if it cannot be imported."""
     if isinstance(env, str):
         return env
     place = f"{env.__module__}:{env.__qualname__}"
@@ -76,14 +79,12 @@ def _loaded(env: Any) -> Any:
 
 
 def _single(functional: Any, **options: Any) -> Any:
-    from ._single import FunctionalSingleEnv
-
     options.pop("autoreset_mode", None)
     return FunctionalSingleEnv(_loaded(functional), **options)
 
 
 def _unlimited(functional: Any, **options: Any) -> Any:
-    """Make one whose steps Gymnasium limits."""
+    """Make a single environment whose steps Gymnasium limits."""
     return _single(functional, max_episode_steps=None, **options)
 
 
@@ -92,20 +93,10 @@ for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" an
 
 
 def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
-    from ._vector import FunctionalVectorEnv
-
     return FunctionalVectorEnv(_loaded(functional), num_envs, **options)
 
 
 def register_all() -> None:
     """Register the reference environments."""
-    from . import classic
-
-    for env in (
-        classic.Acrobot,
-        classic.CartPole,
-        classic.MountainCar,
-        classic.MountainCarContinuous,
-        classic.Pendulum,
-    ):
+    for env in (Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum):
         register(f"arrayferry/{env.__name__}-v0", env)

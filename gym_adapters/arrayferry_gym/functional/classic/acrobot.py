@@ -55,8 +55,18 @@ class AcrobotState(NamedTuple):
 
     angle_1: Any
     angle_2: Any
-    spin_1: Any
-    spin_2: Any
+    angular_velocity_1: Any
+    angular_velocity_2: Any
+
+    @property
+    def spin_1(self) -> Any:
+        """The earlier name of `angular_velocity_1`."""
+        return self.angular_velocity_1
+
+    @property
+    def spin_2(self) -> Any:
+        """The earlier name of `angular_velocity_2`."""
+        return self.angular_velocity_2
 
 
 _HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
@@ -98,32 +108,32 @@ class Acrobot(FunctionalEnv):
         torque = xp.astype(action - 1, xp.float32) * params.torque
         step = params.time_step
 
-        def moved(by: Any, slope: Any) -> Any:
-            return tuple(x + by * change for x, change in zip(state, slope, strict=True))
+        def after(time: Any, derivative: Any) -> Any:
+            return tuple(x + time * change for x, change in zip(state, derivative, strict=True))
 
-        first = _slope(xp, state, torque, params)
-        second = _slope(xp, moved(step / 2, first), torque, params)
-        third = _slope(xp, moved(step / 2, second), torque, params)
-        fourth = _slope(xp, moved(step, third), torque, params)
-        angle_1, angle_2, spin_1, spin_2 = (
+        k1 = _derivative(xp, state, torque, params)
+        k2 = _derivative(xp, after(step / 2, k1), torque, params)
+        k3 = _derivative(xp, after(step / 2, k2), torque, params)
+        k4 = _derivative(xp, after(step, k3), torque, params)
+        angle_1, angle_2, velocity_1, velocity_2 = (
             x + step / 6 * (a + 2 * b + 2 * c + d)
-            for x, a, b, c, d in zip(state, first, second, third, fourth, strict=True)
+            for x, a, b, c, d in zip(state, k1, k2, k3, k4, strict=True)
         )
         state = AcrobotState(
             _wrapped(xp, angle_1),
             _wrapped(xp, angle_2),
-            xp.clip(spin_1, -params.most_spin_1, params.most_spin_1),
-            xp.clip(spin_2, -params.most_spin_2, params.most_spin_2),
+            xp.clip(velocity_1, -params.most_spin_1, params.most_spin_1),
+            xp.clip(velocity_2, -params.most_spin_2, params.most_spin_2),
         )
         height = -xp.cos(state.angle_1) - xp.cos(state.angle_1 + state.angle_2)
-        there = height > 1.0
-        return state, xp.astype(there, xp.float32) - 1.0, there
+        at_goal = height > 1.0
+        return state, xp.astype(at_goal, xp.float32) - 1.0, at_goal
 
     def observe(self, xp: Any, state: AcrobotState, params: Any) -> Any:
         """Return cosines, sines and angular velocities."""
-        one, two, spin_1, spin_2 = state
+        one, two, velocity_1, velocity_2 = state
         return xp.stack(
-            [xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), spin_1, spin_2], axis=1
+            [xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), velocity_1, velocity_2], axis=1
         )
 
     def render(self, state: AcrobotState, index: int) -> Any:
@@ -131,9 +141,9 @@ class Acrobot(FunctionalEnv):
         return drawn("AcrobotEnv", state, index)
 
 
-def _slope(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:
-    """Return how fast the four numbers of a state change."""
-    angle_1, angle_2, spin_1, spin_2 = state
+def _derivative(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the derivatives of the four numbers of a state with respect to time."""
+    angle_1, angle_2, velocity_1, velocity_2 = state
     m1, m2, l1 = params.mass_1, params.mass_2, params.length_1
     c1, c2, inertia = params.center_1, params.center_2, params.inertia
     cosine, sine = xp.cos(angle_2), xp.sin(angle_2)
@@ -142,16 +152,16 @@ def _slope(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any
     # cos(x - pi/2) is sin(x)
     phi2 = m2 * c2 * params.gravity * xp.sin(angle_1 + angle_2)
     phi1 = (
-        -m2 * l1 * c2 * spin_2**2 * sine
-        - 2 * m2 * l1 * c2 * spin_2 * spin_1 * sine
+        -m2 * l1 * c2 * velocity_2**2 * sine
+        - 2 * m2 * l1 * c2 * velocity_2 * velocity_1 * sine
         + (m1 * c1 + m2 * l1) * params.gravity * xp.sin(angle_1)
         + phi2
     )
-    second = (torque + d2 / d1 * phi1 - m2 * l1 * c2 * spin_1**2 * sine - phi2) / (
+    acceleration_2 = (torque + d2 / d1 * phi1 - m2 * l1 * c2 * velocity_1**2 * sine - phi2) / (
         m2 * c2**2 + inertia - d2**2 / d1
     )
-    first = -(d2 * second + phi1) / d1
-    return spin_1, spin_2, first, second
+    acceleration_1 = -(d2 * acceleration_2 + phi1) / d1
+    return velocity_1, velocity_2, acceleration_1, acceleration_2
 
 
 def _wrapped(xp: Any, angle: Any) -> Any:

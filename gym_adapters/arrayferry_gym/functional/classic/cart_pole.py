@@ -1,4 +1,4 @@
-"""Cart-pole: a pole stands on a cart, which is pushed to the left or to the right."""
+"""Cart-pole: a pole stands on a cart, which a force moves to the left or to the right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CartPoleParams(NamedTuple):
         cart_mass: the mass of the cart.
         pole_mass: the mass of the pole.
         half_length: half the length of the pole.
-        force: the force of a push.
+        force: the force on the cart, to the left or to the right.
         time_step: the time between two observations.
         angle_limit: how far the pole may lean, either way.
         position_limit: how far the cart may move, either way.
@@ -47,7 +47,12 @@ class CartPoleState(NamedTuple):
     position: Any
     velocity: Any
     angle: Any
-    spin: Any
+    angular_velocity: Any
+
+    @property
+    def spin(self) -> Any:
+        """The earlier name of `angular_velocity`."""
+        return self.angular_velocity
 
 
 _HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
@@ -86,23 +91,28 @@ class CartPole(FunctionalEnv):
         self, xp: Any, rng: Any, state: CartPoleState, action: Any, params: Any
     ) -> tuple[CartPoleState, Any, Any]:
         """Advance by one step of Euler's method."""
-        position, velocity, angle, spin = state
-        mass = params.cart_mass + params.pole_mass
-        push = params.force / mass
-        share = params.pole_mass * params.half_length / mass
+        position, velocity, angle, angular_velocity = state
+        total_mass = params.cart_mass + params.pole_mass
+        thrust = params.force / total_mass
+        center_of_mass = params.pole_mass * params.half_length / total_mass  # from the joint
         cosine, sine = xp.cos(angle), xp.sin(angle)
-        drive = xp.astype(action, xp.float32) * (2 * push) - push + share * (spin * spin) * sine
-        coupling = share * cosine
-        spin_change = (params.gravity * sine - cosine * drive) / (
+        # the acceleration of the cart if the pole turned at a constant rate
+        uncoupled = (
+            xp.astype(action, xp.float32) * (2 * thrust)
+            - thrust
+            + center_of_mass * (angular_velocity * angular_velocity) * sine
+        )
+        coupling = center_of_mass * cosine
+        angular_acceleration = (params.gravity * sine - cosine * uncoupled) / (
             params.half_length * (4.0 / 3.0) - coupling * cosine
         )
-        acceleration = drive - coupling * spin_change
+        acceleration = uncoupled - coupling * angular_acceleration
         step = params.time_step
         state = CartPoleState(
             position + step * velocity,
             velocity + step * acceleration,
-            angle + step * spin,
-            spin + step * spin_change,
+            angle + step * angular_velocity,
+            angular_velocity + step * angular_acceleration,
         )
         fallen = xp.abs(state.angle) > params.angle_limit
         return state, 1.0, fallen | (xp.abs(state.position) > params.position_limit)

@@ -18,7 +18,7 @@ class MountainCarParams(NamedTuple):
     """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.
 
     Attributes:
-        gravity: the pull of the slope.
+        gravity: the acceleration on the steepest slope.
         force: the force of the motor at full power.
         left: the position of the wall on the left.
         right: the position of the end on the right.
@@ -41,14 +41,14 @@ class MountainCarParams(NamedTuple):
 
 
 class MountainCarState(NamedTuple):
-    """The state of both: arrays of shape (n,) and dtype float32."""
+    """The state of both environments: arrays of shape (n,) and dtype float32."""
 
     position: Any
     velocity: Any
 
 
 class _MountainCar(FunctionalEnv):
-    """What both have in common."""
+    """What both environments have in common."""
 
     observation_space: Space[Any] = spaces.Box(
         np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)
@@ -60,16 +60,16 @@ class _MountainCar(FunctionalEnv):
         position = rng.uniform((n,), params.first_start, params.last_start)
         return MountainCarState(position, xp.zeros((n,), dtype=xp.float32))
 
-    def _moved(self, xp: Any, state: MountainCarState, push: Any, params: Any) -> Any:
+    def _moved(self, xp: Any, state: MountainCarState, thrust: Any, params: Any) -> Any:
         """Return the next states, and which cars have reached the goal."""
         position, velocity = state
-        velocity = velocity + push - xp.cos(3 * position) * params.gravity
+        velocity = velocity + thrust - xp.cos(3 * position) * params.gravity
         velocity = xp.clip(velocity, -params.most_speed, params.most_speed)
         position = xp.clip(position + velocity, params.left, params.right)
         stopped = (position <= params.left) & (velocity < 0)
         velocity = xp.where(stopped, xp.zeros_like(velocity), velocity)
-        there = (position >= params.goal) & (velocity >= params.goal_speed)
-        return MountainCarState(position, velocity), there
+        at_goal = (position >= params.goal) & (velocity >= params.goal_speed)
+        return MountainCarState(position, velocity), at_goal
 
     def observe(self, xp: Any, state: MountainCarState, params: Any) -> Any:
         """Return position and velocity."""
@@ -100,9 +100,9 @@ class MountainCar(_MountainCar):
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
     ) -> tuple[MountainCarState, Any, Any]:
         """Advance by one step."""
-        push = xp.astype(action - 1, xp.float32) * params.force
-        state, there = self._moved(xp, state, push, params)
-        return state, -1.0, there
+        thrust = xp.astype(action - 1, xp.float32) * params.force
+        state, at_goal = self._moved(xp, state, thrust, params)
+        return state, -1.0, at_goal
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
@@ -133,8 +133,8 @@ class MountainCarContinuous(_MountainCar):
     ) -> tuple[MountainCarState, Any, Any]:
         """Advance by one step."""
         power = action[:, 0]
-        state, there = self._moved(xp, state, power * params.force, params)
-        return state, 100.0 * xp.astype(there, xp.float32) - 0.1 * (power * power), there
+        state, at_goal = self._moved(xp, state, power * params.force, params)
+        return state, 100.0 * xp.astype(at_goal, xp.float32) - 0.1 * (power * power), at_goal
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""

@@ -43,7 +43,12 @@ class PendulumState(NamedTuple):
     """The state of `Pendulum`: arrays of shape (n,) and dtype float32, in radians and radians per second."""
 
     angle: Any
-    spin: Any
+    angular_velocity: Any
+
+    @property
+    def spin(self) -> Any:
+        """The earlier name of `angular_velocity`."""
+        return self.angular_velocity
 
 
 class Pendulum(FunctionalEnv):
@@ -78,20 +83,27 @@ class Pendulum(FunctionalEnv):
         self, xp: Any, rng: Any, state: PendulumState, action: Any, params: Any
     ) -> tuple[PendulumState, Any, Any]:
         """Advance by one step of the semi-implicit method of Euler."""
-        angle, spin = state
+        angle, angular_velocity = state
         torque = xp.clip(action[:, 0], -params.most_torque, params.most_torque)
         # the angle from upright, in [-pi, pi)
-        lean = angle + math.pi
-        lean = lean - 2 * math.pi * xp.floor(lean / (2 * math.pi)) - math.pi
-        cost = lean * lean + 0.1 * (spin * spin) + 0.001 * (torque * torque)
-        pull = (1.5 * params.gravity / params.length) * xp.sin(angle)
-        push = (3.0 / (params.mass * params.length * params.length)) * torque
-        spin = xp.clip(spin + (pull + push) * params.time_step, -params.most_spin, params.most_spin)
-        return PendulumState(angle + spin * params.time_step, spin), -cost, False
+        upright = angle + math.pi
+        upright = upright - 2 * math.pi * xp.floor(upright / (2 * math.pi)) - math.pi
+        squared = angular_velocity * angular_velocity
+        cost = upright * upright + 0.1 * squared + 0.001 * (torque * torque)
+        by_gravity = (1.5 * params.gravity / params.length) * xp.sin(angle)
+        by_torque = (3.0 / (params.mass * params.length * params.length)) * torque
+        angular_acceleration = by_gravity + by_torque
+        angular_velocity = xp.clip(
+            angular_velocity + angular_acceleration * params.time_step,
+            -params.most_spin,
+            params.most_spin,
+        )
+        angle = angle + angular_velocity * params.time_step
+        return PendulumState(angle, angular_velocity), -cost, False
 
     def observe(self, xp: Any, state: PendulumState, params: Any) -> Any:
         """Return cosine, sine and angular velocity."""
-        return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.spin], axis=1)
+        return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.angular_velocity], axis=1)
 
     def render(self, state: PendulumState, index: int) -> Any:
         """Draw it as Gymnasium does, without the arrow of the torque. This needs pygame."""

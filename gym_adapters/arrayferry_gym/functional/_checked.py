@@ -1,10 +1,9 @@
-"""An environment bound to a library: its methods, with their results checked and brought into one form."""
+"""Calls the methods of an environment in one library, checks their results, and brings them into one form."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,22 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
-from arrayferry_gym._space_trees import branches, build, leaves, split
+from arrayferry_gym._space_trees import build, leaves, split
 
-from ._base import FunctionalEnv
+from ._clipping import clipper
+from ._dynamics import Dynamics
 from ._errors import EnvResultError
 from ._identity import held_arrays
+from ._xp import namespace, portable
 
-__all__ = ["Bound", "bounds", "namespace", "portable", "select"]
+__all__ = ["CheckedEnv"]
 
 
-class Bound:
-    """An environment, a library, and how many environments there are.
+class CheckedEnv:
+    """A batch of environments in one library, whose methods' results are checked.
 
     Args:
-        env: the environment.
+        dynamics: the environment.
         backend: the library that its methods compute in.
         n: how many environments.
         limit: after how many steps an episode is truncated, None for never.
@@ -33,19 +34,19 @@ class Bound:
 
     Attributes:
         xp: the namespace of the library.
-        layout: that of the states, once there was one.
+        layout: the layout of the states, None before the first.
     """
 
     def __init__(
         self,
-        env: FunctionalEnv,
+        dynamics: Dynamics,
         backend: af.Backend,
         n: int,
         limit: int | None,
         device: Any = None,
     ) -> None:
-        self.env = env
-        self.name = type(env).__name__
+        self.dynamics = dynamics
+        self.name = type(dynamics).__name__
         self.backend = backend
         self.n = n
         self.limit = limit
@@ -59,7 +60,7 @@ class Bound:
                 )
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
-        self.has_info = type(env).info is not FunctionalEnv.info
+        self.has_info = type(dynamics).info is not Dynamics.info
         self._told = False
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
@@ -67,26 +68,25 @@ class Bound:
         self._float = self._dtype("float32")
         self._rewards: Any = self._float  # of a dtype that need not be looked at
         self._casts = self._observed_dtypes()
-        self._places = [path for _, path in leaves(env.observation_space)]
-        self.clip = _clip(self.xp, backend, device, env.action_space)
+        self._places = [path for _, path in leaves(dynamics.observation_space)]
+        self.clip = clipper(dynamics.action_space, backend, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (
-            self.env, portable(self.backend), self.n, self.limit, self.device, self.layout
+            self.dynamics, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the dtype and the shape of each array of an observation."""
         found = []
-        space: Any
-        for space, _ in leaves(self.env.observation_space):
+        for space, _ in leaves(self.dynamics.observation_space):
             if not isinstance(space, _ARRAYS):
                 raise EnvResultError(
-                    f"{self.name} has the space {space}, whose values are no arrays of one shape",
+                    f"{self.name} has the space {space}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
             name = held_dtype(space.dtype, self.backend)
-            found.append((self._dtype(name), (self.n, *space.shape)))
+            found.append((self._dtype(name), (self.n, *(space.shape or ()))))
         return found
 
     def _dtype(self, name: str) -> Any:
@@ -101,10 +101,10 @@ class Bound:
             return x
         return self.xp.full((self.n,), value, dtype=dtype)
 
-    def reset(self, rng: Any, n: int, params: Any, *, checked: bool = False) -> Any:
-        """Return states of `n` environments at the start, with `checked` without checking them again."""
-        state = self.env.reset(self.xp, rng, n, params)
-        if checked and not self._uneven:
+    def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
+        """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
+        state = self.dynamics.reset(self.xp, rng, n, params)
+        if known and not self._uneven:
             return state
         leaves, layout = af.flatten(state)
         if not leaves:
@@ -117,27 +117,27 @@ class Bound:
         return self._same(state, leaves, layout, "reset", n)
 
     def adopt(self, state: Any) -> None:
-        """Take the structure and the dtypes of states as those that all others must have."""
+        """Require of all later states the structure and the dtypes of these."""
         leaves, self.layout = af.flatten(state)
         self._same(state, leaves, self.layout, "the state", self.n)
 
     def check(self, state: Any) -> Any:
-        """Return states from elsewhere, if they fit.
+        """Check states that come from outside, and return them.
 
         Raises:
-            EnvResultError: they do not.
+            EnvResultError: they do not fit.
         """
         leaves, layout = af.flatten(state)
         return self._same(state, leaves, layout, "the state that was set,", self.n)
 
     def step(
-        self, rng: Any, state: Any, action: Any, params: Any, *, checked: bool = False
+        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
     ) -> tuple[Any, Any, Any]:
         """Return the next states, rewards and terminations, checked.
 
-        With `checked`, the structure of the states is not checked again.
+        With `known`, the structure of the states is not checked again.
         """
-        result = self.env.step(self.xp, rng, state, action, params)
+        result = self.dynamics.step(self.xp, rng, state, action, params)
         try:
             state, reward, terminated = result
         except (TypeError, ValueError):
@@ -145,15 +145,15 @@ class Bound:
                 f"{self.name}.step() returned {type(result).__name__}, not three values",
                 remedy="Return the state, the reward and whether it has terminated.",
             ) from None
-        if not checked or self._uneven:
+        if not known or self._uneven:
             leaves, layout = af.flatten(state)
             state = self._same(state, leaves, layout, "step", self.n)
         return state, self._reward(reward), self._terminated(terminated)
 
     def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
-        """Return states, if they have the structure and the dtypes of the first, and begin with `n` environments.
+        """Check that states have the structure and the dtypes of the first and begin with `n` environments.
 
-        Floats of another precision are cast, so that `xp.zeros(n)` without a dtype is the same in each library.
+        Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
         """
         if layout != self.layout:
             raise EnvResultError(
@@ -189,8 +189,8 @@ class Bound:
         return state if fitted is leaves else layout.unflatten(fitted)
 
     def _source(self, source: str) -> str:
-        """Return what messages call the source of a state: a method with its line, or something else."""
-        method = getattr(self.env, source, None)
+        """Return the source of a state for messages: a method with its line, or as given."""
+        method = getattr(self.dynamics, source, None)
         return f"{self.name}.{source}() ({_line(method)})" if method else source
 
     def _reward(self, reward: Any) -> Any:
@@ -219,7 +219,7 @@ class Bound:
         return self.xp.astype(reward, self._float)
 
     def _check_whole(self, reward: Any, kind: str) -> None:
-        """Check that rewards that are whole numbers can be floats; warn once where their values are not at hand."""
+        """Check that integer rewards fit float32. Where reading them would wait for a device, warn once instead."""
         backend = self.backend
         if backend.name != "jax" and backend.device_of(reward) == "cpu":
             self._exact(backend.to_numpy(reward.detach() if backend.name == "torch" else reward))
@@ -227,7 +227,7 @@ class Bound:
             self._told = True
             warnings.warn(
                 f"the rewards of {self.name}.step() are of dtype {kind}. They become float32, which is exact up to "
-                "16,777,216. Return xp.astype(reward, xp.float32) if they are never beyond",
+                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
                 stacklevel=2,
             )
 
@@ -255,9 +255,9 @@ class Bound:
         return terminated
 
     def observe(self, state: Any, params: Any) -> Any:
-        """Return observations of the dtypes of their space, checked."""
-        observation = self.env.observe(self.xp, state, params)
-        space = self.env.observation_space
+        """Check observations, and return them in the dtypes of their space."""
+        observation = self.dynamics.observe(self.xp, state, params)
+        space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
             dtype, shape = self._casts[0]
             if observation.dtype == dtype and observation.shape == shape:
@@ -282,10 +282,10 @@ class Bound:
         )
 
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
-        """Return the infos of states."""
+        """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
-        info = self.env.info(self.xp, state, params)
+        info = self.dynamics.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():
@@ -298,10 +298,10 @@ class Bound:
         return info
 
     def held(self) -> frozenset[int]:
-        """Return the ids of the NumPy arrays that the environment itself holds."""
-        count = len(vars(self.env))
+        """Return the ids of the NumPy arrays in the attributes of the environment."""
+        count = len(vars(self.dynamics))
         if count != self._held[0]:  # at first, and when it has computed a cached property
-            self._held = count, held_arrays(self.env)
+            self._held = count, held_arrays(self.dynamics)
         return self._held[1]
 
     def leaves(self, state: Any) -> list[Any]:
@@ -310,15 +310,17 @@ class Bound:
         return list(state) if self.layout.is_of(type(state)) else af.flatten(state)[0]
 
     def join(self, leaves: Any) -> Any:
-        """Return states around arrays."""
+        """Put states together from their arrays."""
         assert self.layout is not None
         return self.layout.unflatten(leaves)
 
 
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
-"""Dtypes of whole numbers that all fit float32."""
+"""Dtypes of integers that all fit float32."""
 
 
 def _line(method: Any) -> str:
@@ -327,73 +329,9 @@ def _line(method: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
 
 
-def _restored(env: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any) -> Bound:
-    bound = Bound(env, af.registry.backend(backend), n, limit, device)
-    bound.layout = layout
-    return bound
-
-
-def portable(backend: af.Backend) -> str | af.Backend:
-    """Return what another process finds a backend by: its name if it is registered."""
-    return backend.name if af.registry.backends().get(backend.name) is backend else backend
-
-
-def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
-    """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
-    if tuple(old.shape) == tuple(mask.shape):
-        return xp.where(mask, new, old)
-    return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
-
-
-def namespace(backend: af.Backend) -> Any:
-    """Return the namespace of a library, as the methods of an environment get it."""
-    return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
-
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-
-
-def _clip(xp: Any, backend: af.Backend, device: Any, space: Any) -> Callable[[Any], Any]:
-    """Return a function that clips actions to a space. Its results are new arrays, unlike its argument."""
-    if branches(space) is not None:
-        clips = [_clip(xp, backend, device, leaf) for leaf, _ in leaves(space)]
-
-        def clip_parts(action: Any) -> Any:
-            parts = zip(clips, split(space, action), strict=True)
-            return build(space, (clip(part) for clip, part in parts))
-
-        return clip_parts
-    dtype = held_dtype(space.dtype, backend)
-    low, high = bounds(space, dtype)
-    if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):
-        return lambda x: x + 0
-    if backend.name == "numpy":
-        maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
-        return lambda x: minimum(maximum(x, low), high)
-    if low.ndim:
-        low, high = (backend.from_numpy(edge, device) for edge in (low, high))
-    elif backend.name != "jax":
-        low, high = low.item(), high.item()
-    return lambda x: xp.clip(x, low, high)
-
-
-def bounds(space: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest numbers of a space, as NumPy arrays of a dtype, 0-d if all are alike."""
-    if isinstance(space, spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = 0, 1
-    else:
-        low, high = space.low, space.high
-    edges = []
-    for edge in map(np.asarray, (low, high)):
-        if np.all(edge == edge.flat[0]):
-            edge = edge.flat[0]
-        limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
-        if limits is not None:
-            edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
-        edges.append(np.asarray(edge, dtype))
-    low, high = np.broadcast_arrays(*edges)
-    return low.copy(), high.copy()
+def _restored(
+    dynamics: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any
+) -> CheckedEnv:
+    env = CheckedEnv(dynamics, af.registry.backend(backend), n, limit, device)
+    env.layout = layout
+    return env

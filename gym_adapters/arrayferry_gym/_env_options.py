@@ -1,0 +1,212 @@
+"""Options of environments, in Gymnasium's meaning: one rule for each, for all environments of this package.
+
+They take what Gymnasium takes, and besides whole numbers and arrays of any library, and names in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+
+__all__ = [
+    "UNSET",
+    "Unset",
+    "autoreset_mode_of",
+    "check_flag",
+    "check_render_mode",
+    "count_of",
+    "forwarded_mask",
+    "forwarded_seed",
+    "limit_of",
+    "options_of",
+    "reset_mask_of",
+    "seed_of",
+]
+
+
+class Unset:
+    """The default of an option whose None means something."""
+
+    def __repr__(self) -> str:
+        return "that of the environment"
+
+
+UNSET = Unset()
+
+
+def count_of(name: str, number: Any, wanted: str = "a whole number from 1 on") -> int:
+    """Return an option that is a whole number from 1 on, also one of NumPy, or a 0-d array of any library.
+
+    Raises:
+        arrayferry.OptionError: it is not.
+    """
+    try:
+        dtype = str(getattr(number, "dtype", type(number).__name__))
+        count = -1 if dtype[-4:] == "bool" else index(number)
+    except Exception:  # of any library
+        count = -1
+    if count < 1:
+        traced = "Tracer" in type(number).__name__
+        why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
+        raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")
+    return count
+
+
+def limit_of(given: Any, default: int | None) -> int | None:
+    """Return `max_episode_steps`: as given, or else the default of the environment. None is no limit."""
+    limit = default if isinstance(given, Unset) else given
+    if limit is None:
+        return None
+    return count_of("max_episode_steps", limit, "a whole number from 1 on, or None for no limit")
+
+
+def autoreset_mode_of(given: Any) -> AutoresetMode:
+    """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
+
+    Raises:
+        arrayferry.OptionError: it is none.
+    """
+    if isinstance(given, AutoresetMode):
+        return given
+    for mode in AutoresetMode:
+        if str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
+            return mode
+    raise af.OptionError(
+        f"autoreset_mode={given!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}.",
+    )
+
+
+def check_render_mode(given: str | None, metadata: Mapping[str, Any], name: str) -> None:
+    """Check that an environment, which messages call `name`, has a render mode. None is always valid.
+
+    Raises:
+        arrayferry.OptionError: it does not.
+    """
+    modes = metadata.get("render_modes") or []
+    if given is not None and given not in modes:
+        known = ", ".join(map(repr, modes)) or "none"
+        raise af.OptionError(f"render_mode={given!r}: {name} has {known}")
+
+
+def check_flag(name: str, flag: Any) -> None:
+    """Check that an option is True or False.
+
+    Raises:
+        arrayferry.OptionError: it is not.
+    """
+    if type(flag) is not bool:
+        raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")
+
+
+def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
+    """Return a seed as Python numbers: one from 0 on, or a list with one or None for each environment.
+
+    Args:
+        seed: a whole number, also of NumPy, or a 0-d array; or several of them and None, also as an array.
+        count: how many environments there are.
+
+    Raises:
+        arrayferry.OptionError: it is no seed, or there is not one for each environment.
+    """
+    if seed is None:
+        return None
+    one = _number(seed)
+    if one is not None:
+        if one < 0:
+            raise _no_seed(seed)
+        return one
+    try:
+        parts = list(seed)
+    except TypeError:
+        raise _no_seed(seed) from None
+    numbers: list[int | None] = []
+    for part in parts:
+        number = None if part is None else _number(part)
+        if part is not None and (number is None or number < 0):
+            raise _no_seed(seed)
+        numbers.append(number)
+    if len(numbers) != count:
+        raise af.OptionError(
+            f"{len(numbers)} seeds were passed to {count} environments",
+            remedy="Pass one for each, or one number for all.",
+        )
+    return numbers
+
+
+def _number(value: Any) -> int | None:
+    """Return a whole number of any library as one of Python, None if it is none."""
+    if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
+def _no_seed(seed: Any) -> af.OptionError:
+    return af.OptionError(
+        f"seed={seed!r:.80} is not valid",
+        remedy="Pass a whole number from 0 on, or a list with one or None for each environment.",
+    )
+
+
+def forwarded_seed(seed: Any, count: int) -> Any:
+    """Return a seed for another environment to check: as Python numbers if it is one, else as it is."""
+    try:
+        return seed_of(seed, count)
+    except af.OptionError:
+        return seed
+
+
+def options_of(options: Any) -> dict[str, Any]:
+    """Return a copy of the options of a reset, empty for None.
+
+    Raises:
+        arrayferry.OptionError: they are no dict.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise af.OptionError(
+            f"options={options!r:.80} is not valid", remedy="Pass a dict, or None."
+        )
+    return dict(options)
+
+
+def reset_mask_of(mask: Any, count: int) -> Any:
+    """Return the option `reset_mask` as a NumPy array of dtype bool and shape (count,), None for None.
+
+    A mask that is false everywhere resets nothing.
+
+    Args:
+        mask: a list, or an array of any library, with True for each environment to reset.
+        count: how many environments there are.
+
+    Raises:
+        arrayferry.OptionError: it is no such mask.
+    """
+    if mask is None:
+        return None
+    found = np.asarray(mask) if isinstance(mask, (list, tuple)) else mask
+    found = af.convert(found, "numpy") if hasattr(found, "dtype") else found
+    if getattr(found, "dtype", None) != np.bool_ or found.shape != (count,):
+        raise af.OptionError(
+            f"options['reset_mask'] is {mask!r:.80}",
+            remedy=f"Pass {count} truth values, such as terminations | truncations.",
+        )
+    return found
+
+
+def forwarded_mask(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return options for another environment to check, whose `reset_mask` is an array if it was a list."""
+    mask = options.get("reset_mask") if isinstance(options, dict) else None
+    if options is None or not isinstance(mask, (list, tuple)):
+        return options
+    return {**options, "reset_mask": np.asarray(mask)}

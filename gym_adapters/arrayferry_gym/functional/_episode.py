@@ -1,0 +1,131 @@
+"""Episodes in JAX: each of many environments runs to its end, in one compiled call."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._env_options import UNSET, count_of
+
+from ._arguments import Policy, acted, prepared, united
+from ._dynamics import Dynamics
+from ._host import HostFunctions
+from ._jax import Functions, checked_key
+from ._xp import select
+
+__all__ = ["Episode", "episode"]
+
+
+class Episode(NamedTuple):
+    """One episode in each of `n` environments.
+
+    Attributes:
+        total: the sum of the rewards of each, (n,), added up in float32, or in the dtype of the rewards if
+            that is wider.
+        length: the number of steps of each, int32 (n,).
+        terminated: whether it has terminated, rather than reached a limit of steps, bool (n,).
+        final_observation: its last observation, (n, ...).
+    """
+
+    total: Any
+    length: Any
+    terminated: Any
+    final_observation: Any
+
+
+def episode(
+    env: Dynamics,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_envs: int = 1,
+    *,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+) -> Episode:
+    """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
+
+    The number of steps is not known in advance, so there is no reverse gradient through it, and the
+    environments, also those of a `vmap`, wait for the one whose episode is the longest. For
+    gradients, and for equal amounts of work, use `rollout`.
+
+    Args:
+        env: the environment.
+        policy: as in `rollout`. What it returns besides the action is not used.
+        policy_params: as in `rollout`.
+        key: a key of JAX.
+        num_envs: how many environments.
+        env_params: as in `rollout`.
+        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
+
+    Returns:
+        The sums of rewards, and how the episodes ended.
+
+    Raises:
+        arrayferry.OptionError: an argument is wrong.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, episode
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> found = episode(CartPole(), policy, None, jax.random.key(0), 4)
+        >>> bool((found.total == found.length).all())
+        True
+    """
+    if isinstance(env, HostFunctions):
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, which episode() cannot run",
+            remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
+        )
+    num_envs = count_of("num_envs", num_envs)
+    static, values = prepared(
+        "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
+    )
+    return _episode(static, values, checked_key(key))  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
+    *parts, limit, num_envs = static
+    env, policy, policy_params, env_params = united(*parts, *values)
+    functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
+    start, key = jax.random.split(key)
+    running, observation = functions.reset(start, num_envs, env_params)
+
+    def step(loop: Any) -> Any:
+        running, found, key = loop
+        key, acting, stepping = jax.random.split(key, 3)
+        action, _ = acted(policy, policy_params, found.final_observation, acting)
+        over = running.ended
+        running, outcome = functions.step(stepping, running, action, env_params)
+
+        def kept(old: Any, new: Any) -> Any:
+            return select(jnp, over, old, new)
+
+        found = Episode(
+            kept(found.total, found.total + outcome.reward.astype(found.total.dtype)),
+            kept(found.length, found.length + 1),
+            kept(found.terminated, outcome.terminated),
+            jax.tree.map(kept, found.final_observation, outcome.observation),
+        )
+        return running, found, key
+
+    shapes = jax.eval_shape(
+        lambda: functions.step(
+            key, running, acted(policy, policy_params, observation, key)[0],
+            env_params,
+        )[1].reward
+    )  # fmt: skip
+    found = Episode(
+        jnp.zeros(shapes.shape, jnp.promote_types(shapes.dtype, jnp.float32)),
+        jnp.zeros(num_envs, jnp.int32),
+        jnp.zeros(num_envs, bool),
+        observation,
+    )
+    loop = (running, found, key)
+    return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]

@@ -1,0 +1,127 @@
+"""The simulator in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from arrayferry.adapting import map_arrays
+
+from ._checked import CheckedEnv
+from ._engine import Outcome, Running, as_step_result, with_masks
+from ._params import Params
+from ._simulator import Simulator
+
+__all__ = ["NumpySimulator"]
+
+
+class NumpySimulator(Simulator):
+    """In NumPy, only environments that have ended are reset, and their rows replaced."""
+
+    def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
+        super().__init__(env, mode)
+        self._known = False
+        self._any_ended = False
+
+    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        env = self.env
+        self._known = False
+        if mask is None or self.running is None:
+            state = env.reset(self.rng, env.n, params.tree)
+            elapsed, ended = np.zeros(env.n, np.int32), np.zeros(env.n, bool)
+        else:
+            rows = np.flatnonzero(mask)
+            state = self._renewed(self.running.state, rows, params)
+            elapsed, ended = self.running.elapsed.copy(), self.running.ended.copy()
+            elapsed[rows], ended[rows] = 0, False
+        self.running = Running(state, elapsed, ended)
+        self._any_ended = bool(ended.any())
+        leaves = [*env.leaves(state), *params.arrays]
+        found = env.observe(state, params.tree), env.inform(state, params.tree)
+        observation, info = _own(found, leaves, env.held())
+        return observation, with_masks(env, info)
+
+    def _renewed(self, state: Any, rows: Any, params: Params) -> Any:
+        """Return copies of states in which some rows start anew."""
+        if not len(rows):
+            return state
+        env = self.env
+        fresh = env.reset(self.rng, len(rows), params.rows(rows), known=self._known)
+        renewed = []
+        for old, new in zip(env.leaves(state), env.leaves(fresh), strict=True):
+            leaf = old.copy()
+            leaf[rows] = new
+            renewed.append(leaf)
+        return env.join(renewed)
+
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        env, running = self.env, self.running
+        assert running is not None
+        tree = params.tree
+        state, reward, terminated = env.step(
+            self.rng, running.state, env.clip(action), tree, known=self._known
+        )
+        self._known = True
+        elapsed = running.elapsed + 1
+        truncated = np.zeros(env.n, bool) if env.limit is None else elapsed >= env.limit
+        final = final_info = None
+        ended = running.ended
+        if self.mode is AutoresetMode.NEXT_STEP:
+            if self._any_ended:
+                rows = np.flatnonzero(ended)
+                state = self._renewed(state, rows, params)
+                reward, terminated = reward.copy(), terminated.copy()
+                reward[rows] = 0
+                terminated[rows] = truncated[rows] = False
+                elapsed[rows] = 0
+            ended = terminated | truncated
+        elif self.mode is AutoresetMode.SAME_STEP:
+            leaves = [*env.leaves(state), *params.arrays]
+            final = env.observe(state, tree)
+            final_info = env.inform(state, tree) if env.has_info else None
+            held = env.held()
+            final = _own(final, leaves, held)
+            final_info = _own(final_info, leaves, held) if env.has_info else None
+            done = terminated | truncated
+            if 1 in done.tobytes():
+                rows = np.flatnonzero(done)
+                state = self._renewed(state, rows, params)
+                elapsed[rows] = 0
+        else:
+            ended = ended | terminated | truncated
+        self._any_ended = 1 in ended.tobytes()
+        self.running = Running(state, elapsed, ended)
+        leaves = [*env.leaves(state), *params.arrays]
+        observation = env.observe(state, tree)
+        info = env.inform(state, tree) if env.has_info else {}
+        held = env.held()
+        outcome = Outcome(
+            _own(observation, leaves, held),
+            _own(reward, leaves, held),
+            _own(terminated, leaves, held),
+            truncated,
+            final,
+            _own(info, leaves, held) if info else info,
+            final_info,
+        )
+        return as_step_result(env, outcome)
+
+
+def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
+    """Return a value in memory of its own, by copies of arrays of the states, the parameters or the environment.
+
+    Args:
+        value: an array, or a tree of arrays.
+        leaves: the arrays of the states and the parameters.
+        held: the ids of the arrays of the environment.
+    """
+    if type(value) is np.ndarray or isinstance(value, np.ndarray):
+        if value.base is not None or id(value) in held:
+            return value.copy()
+        for leaf in leaves:
+            if leaf is value or leaf.base is value:
+                return value.copy()
+        return value
+    return map_arrays(lambda x: _own(x, leaves, held) if isinstance(x, np.ndarray) else x, value)

@@ -1,0 +1,66 @@
+"""The simulator in any other library of the Array API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from arrayferry.adapting import map_arrays
+
+from ._engine import Running, advance, as_step_result, restart, with_masks
+from ._params import Params
+from ._simulator import Simulator
+from ._xp import select
+
+__all__ = ["SelectSimulator"]
+
+
+class SelectSimulator(Simulator):
+    """In other libraries, fresh states are made for all environments, and selected by a mask."""
+
+    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        env = self.env
+        before = None if mask is None else self.running
+        with self._device():
+            self.running, observation, info = restart(env, self.rng, before, mask, params.tree)
+            return self._apart((observation, with_masks(env, info)))  # type: ignore[no-any-return]
+
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        env, running = self.env, self.running
+        assert running is not None
+
+        def renew(mask: Any, state: Any, outcome: Any) -> Any:
+            fresh = env.reset(self.rng, env.n, params.tree)
+            leaves = zip(env.leaves(fresh), env.leaves(state), strict=True)
+            state = env.join(select(env.xp, mask, new, old) for new, old in leaves)
+            return state, env.observe(state, params.tree)
+
+        with self._device():
+            self.running, outcome = advance(
+                env, self.mode, self.rng, running, action, params.tree, renew
+            )
+            return self._apart(as_step_result(env, outcome))  # type: ignore[no-any-return]
+
+    def _apart(self, tree: Any) -> Any:
+        """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""
+        backend = self.env.backend
+        return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which has the values of the arrays without their gradients."""
+        backend = self.env.backend
+
+        def detached(x: Any) -> Any:
+            return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
+
+        running = (
+            None
+            if self.running is None
+            else Running(*(map_arrays(detached, x) for x in self.running))
+        )
+        return {**self.__dict__, "running": running}
+
+    def _device(self) -> Any:
+        backend = self.env.backend
+        return backend.use_device(self.env.device or backend.devices()[0])

@@ -1,0 +1,260 @@
+"""`Served`: what single and vector environments have in common."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._env_options import (
+    check_flag,
+    check_render_mode,
+    limit_of,
+    options_of,
+    reset_mask_of,
+    seed_of,
+)
+from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._spaces import converted_space
+
+from ._actions import Actions
+from ._checked import CheckedEnv
+from ._dynamics import Dynamics, checked_dynamics
+from ._errors import traced_env
+from ._numpy_simulator import NumpySimulator
+from ._params import Params, prepare
+from ._select_simulator import SelectSimulator
+from ._simulator import Simulator
+from ._xp import portable
+
+__all__ = ["Served", "agent_space"]
+
+
+class Served:
+    """A batch of environments, served in the library of the agent.
+
+    A simulator advances them in that library, or in NumPy for PyTorch on the CPU.
+
+    Attributes:
+        functional: the environment.
+        metadata: the metadata of the environment. "jax" tells whether its arrays are of JAX.
+        render_mode: as given.
+    """
+
+    functional: Dynamics
+    metadata: dict[str, Any]
+    render_mode: str | None
+    _backend: af.Backend  # of observations and actions
+    _simulator: Simulator
+    _params: Params  # in the library of the simulator
+    _begun = False
+    _spec: Any = None
+
+    def _set_up(
+        self,
+        env: Dynamics | type[Dynamics],
+        n: int,
+        mode: AutoresetMode,
+        xp: Target,
+        device: Any,
+        *,
+        max_episode_steps: Any,
+        params: Any,
+        render_mode: str | None,
+        validate: bool,
+        differentiable: bool,
+    ) -> None:
+        """Check the options of `n` environments, and prepare to serve them."""
+        self.functional = env = checked_dynamics(env)
+        self.metadata = dict(env.metadata)
+        check_render_mode(render_mode, env.metadata, type(env).__name__)
+        check_flag("validate", validate)
+        check_flag("differentiable", differentiable)
+        self.render_mode = render_mode
+        self._n = n
+        self._mode = mode
+        self._limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._given_params = params
+        self._validate = validate
+        self._differentiable = differentiable
+        self._use(af.registry.backend(xp), device)
+
+    def _use(self, backend: af.Backend, device: Any) -> None:
+        """Set the library of observations and actions."""
+        problem = backend.problem()
+        if problem is not None:
+            raise problem
+        libraries = Libraries({}, "numpy", backend, None, device)
+        place = "cpu" if device is None else backend.device_name(device)
+        by_numpy = backend.name == "torch" and place == "cpu" and not self._differentiable
+        computing = af.registry.backend("numpy") if by_numpy else backend
+        device = None if by_numpy else device
+        dynamics, n = self.functional, self._n
+        env = CheckedEnv(dynamics, computing, n, self._limit, device)
+        self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
+        self._device = device
+        self._actions = Actions(
+            env.name, dynamics.action_space, n, computing, device, validate=self._validate
+        )
+        self._simulator = _simulator(env, self._mode)
+        self._to_agent = af.converter(backend, device=place) if by_numpy else None
+        self._seeded = False
+        self._backend = backend
+        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        self._set_spaces(None if backend.name == "numpy" else libraries)
+
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        """Set the spaces for the library of the agent. The libraries are None for NumPy."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_backend": portable(self._backend)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._backend = af.registry.backend(self._backend)
+
+    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
+        """Use another library from now on, if no episode has begun. Adapters call this.
+
+        Args:
+            backend: the library.
+            device: the device of arrays, None for the library's own choice.
+
+        Returns:
+            Whether the library is used now. If not, nothing has changed.
+        """
+        if self._begun or backend.memory == "lazy" or backend.problem() is not None:
+            return False
+        self._use(backend, device)
+        return True
+
+    def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the mask of the options."""
+        simulator = self._simulator
+        options = options_of(options)
+        mask = options.pop("reset_mask", None)
+        params = options.pop("params", None)
+        if options:
+            raise af.OptionError(
+                f"reset() has no option {next(iter(options))!r}",
+                remedy='The options are "params" and "reset_mask".',
+            )
+        simulator.refuse_traced("reset()", (seed, mask, params))
+        if mask is not None:
+            try:
+                mask = reset_mask_of(mask, self._n)
+            except af.TracedValueError:
+                raise traced_env(type(self.functional).__name__, "reset()") from None
+            mask = af.convert(mask, simulator.env.backend, device=self._device)
+        seed = _seed(seed, self._n)
+        if params is not None:
+            self._set_params(params, mask)
+        if seed is not None or not self._seeded:
+            simulator.seed(seed)
+            self._seeded = True
+        result = simulator.reset(self._params, mask)
+        self._begun = True
+        return result if self._to_agent is None else self._to_agent(result)
+
+    def _set_params(self, given: Any, mask: Any) -> None:
+        env, before, defaults = self._simulator.env, self._params, self.functional.default_params
+        base = before.tree if isinstance(given, dict) else defaults
+        new = prepare(given, defaults, self._n, env.backend, self._device, base=base)
+        if mask is not None and self._simulator.running is not None:
+            new = new.where(mask, before, env.xp)
+        self._params = new
+        self._given_params = new.tree
+
+    def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        if not self._begun:
+            raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
+        try:
+            actions = self._actions(actions)
+        except af.TracedValueError:
+            raise traced_env(type(self.functional).__name__, "step()") from None
+        result = self._simulator.step(actions, self._params)
+        return result if self._to_agent is None else self._to_agent(result)
+
+    def _image(self, index: int) -> Any:
+        """Return an image of one environment."""
+        return self.functional.render(af.convert(self.state, "numpy"), index)
+
+    def _forget(self) -> None:
+        """Forget the states."""
+        self._begun = False
+        if "_simulator" in self.__dict__:  # else its constructor failed
+            self._simulator.running = None
+
+    @property
+    def xp(self) -> str:
+        """The name of the library of observations and actions."""
+        return self._backend.name
+
+    @property
+    def state(self) -> Any:
+        """The states, in the form in which `reset` of the environment returns them. They can be set."""
+        if self._simulator.running is None:
+            raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
+        return af.convert(self._simulator.state, self._backend, copy=True)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        simulator = self._simulator
+        if simulator.running is None:
+            raise gym.error.ResetNeeded("Call reset() first, then set the state.")
+        simulator.refuse_traced("setting the state", state)
+        state = af.convert(state, simulator.env.backend, device=self._device, copy=True)
+        simulator.state = simulator.env.check(state)
+
+    @property
+    def params(self) -> Any:
+        """The parameters. Change them by `reset(options={"params": ...})`."""
+        return self._params.tree
+
+    @property
+    def spec(self) -> Any:
+        """How Gymnasium made the environment, None if it did not. Libraries in it are names, so that it can be saved."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        for name, value in getattr(spec, "kwargs", {}).items():
+            if isinstance(value, ModuleType):
+                spec.kwargs[name] = self.xp
+        self._spec = spec
+
+
+def _simulator(env: CheckedEnv, mode: AutoresetMode) -> Simulator:
+    """Make the simulator for the library of a batch of environments."""
+    name = env.backend.name
+    if name == "jax":
+        from ._jax_simulator import JaxSimulator
+
+        return JaxSimulator(env, mode)
+    if env.backend.memory == "lazy":
+        raise af.OptionError(
+            f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
+            remedy='Use another library, such as "numpy".',
+        )
+    return (NumpySimulator if name == "numpy" else SelectSimulator)(env, mode)
+
+
+def _seed(seed: Any, n: int) -> Any:
+    """Return a seed for the random numbers of a batch: one whole number, or several; None goes on with the last."""
+    found = seed_of(seed, n)
+    if not isinstance(found, list):
+        return found
+    if all(part is None for part in found):
+        return None
+    return [0 if part is None else part + 1 for part in found]
+
+
+def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
+    """Return a space for the library of the agent, which is NumPy if the libraries are None."""
+    return space if libraries is None else converted_space(space, libraries, observed=observed)

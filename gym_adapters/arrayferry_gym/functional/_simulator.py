@@ -1,0 +1,70 @@
+"""Simulators hold the states of a batch of environments between steps, and advance them in one library.
+
+The one for NumPy resets only the rows of environments that have ended. The one for other libraries makes fresh states
+for all and selects among them, so that it never waits for values on an accelerator. The one for JAX is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from arrayferry.adapting import map_arrays
+
+from ._checked import CheckedEnv
+from ._params import Params
+
+__all__ = ["Simulator"]
+
+
+class Simulator:
+    """Holds the states of a batch of environments, and advances them.
+
+    Args:
+        env: the environments.
+        mode: when episodes that have ended are reset.
+    """
+
+    rng: Any
+    """The random numbers."""
+    running: Any
+    """The environments as `Running`, None before the first reset."""
+
+    def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
+        self.env = env
+        self.mode = mode
+        self.running = None
+
+    def seed(self, seed: Any) -> None:
+        """Seed the random numbers."""
+        self.rng = self.env.backend.random(seed, self.env.device)
+
+    def refuse_traced(self, what: str, given: Any = ()) -> None:
+        """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
+
+    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in a mask. Return observations and infos."""
+        raise NotImplementedError
+
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step. Return what `VectorEnv.step` does."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> Any:
+        """The states, as arrays that later steps do not change."""
+        assert self.running is not None
+        return self.running.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        assert self.running is not None
+        self.running = self.running._replace(state=state)
+
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree."""
+        if isinstance(tree, np.ndarray):
+            return tree[0, ...]
+        return map_arrays(lambda x: x[0, ...], tree)
