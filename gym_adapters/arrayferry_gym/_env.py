@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, overload
 import gymnasium as gym
 
 from ._adapter import Adapter, converted_space_property
+from ._env_options import forwarded_seed
 from ._libraries import Target
 from ._refusals import check_env, refuse_contradictions, refuse_unknown
 from ._types import ActT, ObsT
@@ -250,7 +251,7 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
         """Reset the environment. `options` are converted to its library."""
-        options = self._reset_options(options)
+        seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)

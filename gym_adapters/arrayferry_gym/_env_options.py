@@ -1,6 +1,6 @@
 """Options of environments, in Gymnasium's meaning: one rule for each, for all environments of this package.
 
-They take what Gymnasium takes, and besides whole numbers and arrays of any library, and names in any case.
+They take what Gymnasium takes, and also integers and arrays of any library, and names in any case.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Unset:
 UNSET = Unset()
 
 
-def count_of(name: str, number: Any, wanted: str = "a whole number from 1 on") -> int:
-    """Return an option that is a whole number from 1 on, also one of NumPy, or a 0-d array of any library.
+def count_of(name: str, number: Any, wanted: str = "an integer of 1 or more") -> int:
+    """Return an option that is an integer of 1 or more, as a number or a 0-d array of any library.
 
     Raises:
         arrayferry.OptionError: it is not.
@@ -63,14 +63,14 @@ def limit_of(given: Any, default: int | None) -> int | None:
     limit = default if isinstance(given, Unset) else given
     if limit is None:
         return None
-    return count_of("max_episode_steps", limit, "a whole number from 1 on, or None for no limit")
+    return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
 
 
 def autoreset_mode_of(given: Any) -> AutoresetMode:
     """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
 
     Raises:
-        arrayferry.OptionError: it is none.
+        arrayferry.OptionError: it is not a mode.
     """
     if isinstance(given, AutoresetMode):
         return given
@@ -106,14 +106,14 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
-    """Return a seed as Python numbers: one from 0 on, or a list with one or None for each environment.
+    """Return a seed as one `int` of 0 or more, or a list with one or None for each environment.
 
     Args:
-        seed: a whole number, also of NumPy, or a 0-d array; or several of them and None, also as an array.
+        seed: an integer of any library, or several of them and None, also as an array.
         count: how many environments there are.
 
     Raises:
-        arrayferry.OptionError: it is no seed, or there is not one for each environment.
+        arrayferry.OptionError: it is not a seed, or there is not one for each environment.
     """
     if seed is None:
         return None
@@ -141,7 +141,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return a whole number of any library as one of Python, None if it is none."""
+    """Return an integer of any library as an `int`, None for anything else."""
     if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number
         return None
     try:
@@ -153,12 +153,12 @@ def _number(value: Any) -> int | None:
 def _no_seed(seed: Any) -> af.OptionError:
     return af.OptionError(
         f"seed={seed!r:.80} is not valid",
-        remedy="Pass a whole number from 0 on, or a list with one or None for each environment.",
+        remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
     )
 
 
 def forwarded_seed(seed: Any, count: int) -> Any:
-    """Return a seed for another environment to check: as Python numbers if it is one, else as it is."""
+    """Return a seed for another environment to check: as `int` if it is one, else unchanged."""
     try:
         return seed_of(seed, count)
     except af.OptionError:
@@ -169,7 +169,7 @@ def options_of(options: Any) -> dict[str, Any]:
     """Return a copy of the options of a reset, empty for None.
 
     Raises:
-        arrayferry.OptionError: they are no dict.
+        arrayferry.OptionError: they are not a dict.
     """
     if options is None:
         return {}
@@ -190,7 +190,7 @@ def reset_mask_of(mask: Any, count: int) -> Any:
         count: how many environments there are.
 
     Raises:
-        arrayferry.OptionError: it is no such mask.
+        arrayferry.OptionError: it is not such a mask.
     """
     if mask is None:
         return None
@@ -199,7 +199,7 @@ def reset_mask_of(mask: Any, count: int) -> Any:
     if getattr(found, "dtype", None) != np.bool_ or found.shape != (count,):
         raise af.OptionError(
             f"options['reset_mask'] is {mask!r:.80}",
-            remedy=f"Pass {count} truth values, such as terminations | truncations.",
+            remedy=f"Pass {count} booleans, such as terminations | truncations.",
         )
     return found
 

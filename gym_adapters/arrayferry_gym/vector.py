@@ -13,6 +13,7 @@ import arrayferry as af
 
 from ._adapter import Adapter, converted_space_property
 from ._batches import join
+from ._env_options import forwarded_mask, forwarded_seed
 from ._libraries import Target, dtype_name
 from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
 from ._types import ActT, ArrT, ObsT
@@ -262,7 +263,8 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
         """Reset all environments. `options` are converted to their library."""
-        options = self._reset_options(options)
+        seed = forwarded_seed(seed, self.num_envs)
+        options = self._reset_options(forwarded_mask(options))
         observations, infos = self.env.reset(seed=seed, options=options)
         self._observe(observations)
         return self._libraries.to_agent(observations), self._inform(infos)

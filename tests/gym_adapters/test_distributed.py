@@ -179,7 +179,7 @@ def test_mistakes(client):
     for actions in (np.zeros(2, int), [0, 1, 0, 1], 1, torch.zeros(4)):
         with pytest.raises(af.ConversionError, match="3 environments need one action each"):
             envs.step(actions)
-    for mask in (np.ones(3), np.zeros(3, bool), np.ones(2, bool), "all"):
+    for mask in (np.ones(3), np.zeros(2, bool), np.ones(2, bool), "all"):
         with pytest.raises(af.OptionError, match="reset_mask"):
             envs.reset(options={"reset_mask": mask})
     with pytest.raises(af.OptionError, match="2 seeds"):

@@ -628,8 +628,8 @@ def test_options_that_cannot_be_meant(options, why):
         ({"seed": np.array(1.5)}, "seed="),
         ({"seed": [[1], [2]]}, "seed="),
         ({"options": {"low": 1}}, "no option 'low'"),
-        ({"options": {"reset_mask": np.ones(3, bool)}}, "2 truth values"),
-        ({"options": {"reset_mask": np.ones(2)}}, "truth values"),
+        ({"options": {"reset_mask": np.ones(3, bool)}}, "2 booleans"),
+        ({"options": {"reset_mask": np.ones(2)}}, "booleans"),
     ],
 )
 def test_resets_that_cannot_be_meant(arguments, why):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,11 +9,11 @@ import cloudpickle
 import numpy as np
 from gymnasium import Env, Space, spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 import arrayferry as af
 from arrayferry_gym._batches import rows_of
+from arrayferry_gym._env_options import options_of, reset_mask_of, seed_of
 
 from ._engine import Engine
 from ._errors import SpaceMismatchError
@@ -28,7 +27,6 @@ __all__ = [
     "checked_mask",
     "checked_seeds",
     "common_spaces",
-    "mode_of",
     "pickled",
     "split_actions",
 ]
@@ -59,17 +57,6 @@ def pickled(env_fns: Any) -> list[bytes]:
                     remedy="Create the objects that it uses inside the function.",
                 ) from error
     return [pickled[id(function)] for function in env_fns]
-
-
-def mode_of(mode: Any) -> AutoresetMode:
-    """Return an autoreset mode, which may be given as text."""
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        raise af.OptionError(
-            f"autoreset_mode={mode!r:.80} is not valid",
-            remedy=f"Pass one of {', '.join(repr(known.value) for known in AutoresetMode)}.",
-        ) from None
 
 
 def check_numbers(groups: Any, timeout: Any, min_workers: Any) -> None:
@@ -181,46 +168,20 @@ def common_spaces(
 
 
 def checked_seeds(seed: Any, count: int) -> list[int | None]:
-    """Return a seed for each environment."""
-    if seed is None:
-        return [None] * count
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + index for index in range(count)]
-    try:
-        seeds = [None if one is None else operator.index(one) for one in seed]
-    except TypeError as error:
-        raise af.OptionError(
-            f"seed={seed!r:.80} is not valid",
-            remedy="Pass a whole number, or a list with a whole number or None for each environment.",
-        ) from error
-    if len(seeds) != count:
-        raise af.OptionError(
-            f"{len(seeds)} seeds were passed to {count} environments",
-            remedy="Pass one for each, or one number for all.",
-        )
-    return seeds
+    """Return a seed for each environment. A number counts up from environment to environment."""
+    found = seed_of(seed, count)
+    if isinstance(found, list):
+        return found
+    return [None if found is None else found + index for index in range(count)]
 
 
 def checked_mask(
     options: dict[str, Any] | None, count: int
 ) -> tuple[dict[str, Any] | None, np.ndarray]:
     """Return the options without "reset_mask", and the mask of the environments to reset."""
-    mask = np.ones(count, dtype=np.bool_)
-    if options is None or "reset_mask" not in options:
-        return options, mask
-    options = dict(options)
-    mask = _TO_NUMPY([options.pop("reset_mask")])[0]
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        raise af.OptionError(
-            "options['reset_mask'] is not an array of booleans",
-            remedy="Pass one, such as terminations | truncations.",
-        )
-    if mask.shape != (count,) or not mask.any():
-        raise af.OptionError(
-            f"options['reset_mask'] has the shape {mask.shape} and {mask.sum()} true values",
-            remedy=f"It needs the shape ({count},) and at least one true value.",
-        )
-    return options, mask
+    others = options_of(options)
+    mask = reset_mask_of(others.pop("reset_mask", None), count)
+    return options and others, np.ones(count, dtype=np.bool_) if mask is None else mask
 
 
 def split_actions(actions: Any, space: Space[Any], count: int) -> Callable[[Sequence[int]], Any]:

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry_gym._env_options import autoreset_mode_of
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
@@ -23,7 +24,6 @@ from ._checks import (
     checked_mask,
     checked_seeds,
     common_spaces,
-    mode_of,
     pickled,
     split_actions,
 )
@@ -243,7 +243,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     ) -> None:
         factories = pickled(env_fns)
         self.num_envs = len(factories)
-        self.autoreset_mode = mode_of(autoreset_mode)
+        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         check_numbers(groups, timeout, min_workers)
         check_workers(workers, resources)
         backend = af.registry.backend(to)
@@ -307,8 +307,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         Args:
             seed: an integer, to which the number of each environment is added, or a list with an integer
                 or None for each.
-            options: passed to each environment, except "reset_mask": an array of booleans, True for those to
-                reset.
+            options: passed to each environment, except "reset_mask": an array or a list of booleans, True for
+                those to reset.
 
         Raises:
             DistributedEnvError: an environment failed, or there is no worker.

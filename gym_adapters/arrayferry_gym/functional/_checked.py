@@ -249,7 +249,7 @@ class CheckedEnv:
             or tuple(terminated.shape) != (self.n,)
         ):
             raise EnvResultError(
-                f"terminated of {self.name}.step() is {terminated!r:.80}, but must be {self.n} truth values",
+                f"terminated of {self.name}.step() is {terminated!r:.80}, but must be {self.n} booleans",
                 remedy=f"Return an array of shape ({self.n},) and dtype bool.",
             )
         return terminated

@@ -50,13 +50,13 @@ class Dynamics(ABC):
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
             state: the states.
-            action: the actions, within the bounds of the space: whole numbers of shape (n,) for
+            action: the actions, within the bounds of the space: integers of shape (n,) for
                 Discrete, numbers of shape (n, *shape) for others, a dict or tuple of these for Dict and Tuple.
             params: the parameters.
 
         Returns:
             States of the same structure, shapes and dtypes; rewards of shape (n,), or (n, k) for several
-            objectives; truth values of shape (n,).
+            objectives; booleans of shape (n,).
         """
 
     @abstractmethod
@@ -113,7 +113,7 @@ def _meant(env: Any) -> str:
     """Return advice on what to write instead of something that is not a `FunctionalEnv`."""
     inner = getattr(env, "unwrapped", None)
     if isinstance(getattr(inner, "functional", None), Dynamics):
-        return "It serves one: pass env.functional, or env.unwrapped.functional if it is wrapped"
+        return "It serves one: pass its .functional, or its .unwrapped.functional if it is wrapped"
     if isinstance(env, str):
         return (
             "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "

@@ -103,7 +103,7 @@ class Params:
         if self.frame != other.frame:
             raise af.OptionError(
                 "a static parameter was changed for some of the environments",
-                remedy="Whole numbers, truth values and texts are the same for all: change them without reset_mask.",
+                remedy="Integers, booleans and strings are the same for all: change them without reset_mask.",
             )
         values, batched = [], []
         for new, old, news, olds in zip(

@@ -246,7 +246,7 @@ def _simulator(env: CheckedEnv, mode: AutoresetMode) -> Simulator:
 
 
 def _seed(seed: Any, n: int) -> Any:
-    """Return a seed for the random numbers of a batch: one whole number, or several; None goes on with the last."""
+    """Return a seed for the random numbers of a batch: one integer, or several; None goes on with the last."""
     found = seed_of(seed, n)
     if not isinstance(found, list):
         return found

@@ -84,7 +84,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Start an episode.
 
         Args:
-            seed: a whole number. The same one gives the same episode in the same library.
+            seed: an integer. The same one gives the same episode in the same library.
             options: "params" for other parameters, which stay until they are changed again.
         """
         observation, info = self._reset_batch(seed, options)

@@ -176,10 +176,10 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         """Reset all environments, or some of them.
 
         Args:
-            seed: a whole number, or one for each environment. The same seed gives the same episodes in the
+            seed: an integer, or one for each environment. The same seed gives the same episodes in the
                 same library. With None, the random numbers go on.
             options: "params" for other parameters, which stay until they are changed again;
-                "reset_mask" for truth values, as an array or a list, to reset only some.
+                "reset_mask" for booleans, as an array or a list, to reset only some.
         """
         self.closed = False
         return self._reset_batch(seed, options)

@@ -1,0 +1,198 @@
+"""Options of environments mean the same in all that this package makes: adapted, functional, and on a cluster."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym.distributed import DistributedVectorEnv, Engine, Host
+from arrayferry_gym.functional import CartPole, Functions
+
+N = 3
+CARTPOLE = functools.partial(gym.make, "CartPole-v1")
+
+
+class HereEngine(Engine):
+    """Hosts in this process."""
+
+    def workers(self):
+        return ["here"]
+
+    def place(self, workers, timeout):
+        return [Host() for _ in workers]
+
+    def call(self, host, request):
+        return host.answer(request)
+
+    def gather(self, calls, timeout):
+        return calls
+
+    def lost(self, host):
+        return False
+
+    def release(self, host):
+        pass
+
+    def close(self):
+        pass
+
+
+def adapted(mode=AutoresetMode.NEXT_STEP):
+    return vector.ArrayConversion(
+        SyncVectorEnv([CARTPOLE] * N, autoreset_mode=mode), target_xp="torch"
+    )
+
+
+def functional(mode=AutoresetMode.NEXT_STEP):
+    return CartPole().make_vec(N, xp="torch", autoreset_mode=mode)
+
+
+def distributed(mode=AutoresetMode.NEXT_STEP):
+    return DistributedVectorEnv(
+        [CARTPOLE] * N, engine=HereEngine(), to="torch", autoreset_mode=mode
+    )
+
+
+OURS = [functional, distributed]
+ALL = [adapted, *OURS]
+
+
+def starts(make, seed):
+    envs = make()
+    try:
+        return envs.reset(seed=seed)[0]
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("make", OURS)
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_autoreset_modes_by_value_and_by_name(make, mode):
+    for given in (mode, mode.value, mode.name, mode.name.lower()):
+        envs = make(given)
+        assert envs.autoreset_mode is mode
+        assert envs.metadata["autoreset_mode"] is mode
+        envs.close()
+
+
+@pytest.mark.parametrize("make", [*OURS, lambda mode: Functions(CartPole(), autoreset_mode=mode)])
+@pytest.mark.parametrize("mode", ["sometimes", None, 1, True])
+def test_modes_that_are_none(make, mode):
+    with pytest.raises(af.OptionError, match=r"autoreset_mode=.*AutoresetMode\.SAME_STEP"):
+        make(mode)
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("seed", [np.int64(1), np.asarray(1), torch.tensor(1), True])
+def test_one_seed_as_any_whole_number(make, seed):
+    assert torch.equal(starts(make, seed), starts(make, 1))
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        (3, 4, 5),
+        range(3, 6),
+        np.arange(3, 6),
+        torch.arange(3, 6),
+        [np.int32(3), 4, torch.tensor(5)],
+    ],
+)
+def test_a_seed_for_each_environment(make, seed):
+    assert torch.equal(starts(make, seed), starts(make, [3, 4, 5]))
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_seeds_that_are_none_for_some(make):
+    assert starts(make, [3, None, 5]).shape == (N, 4)
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("seed", [-1, [1, -1, 2], 1.5, np.asarray(1.5), "1", [1, 2], [1.0, 2, 3]])
+def test_seeds_that_are_refused(make, seed):
+    envs = make()
+    with pytest.raises((af.OptionError, gym.error.Error, TypeError, ValueError)) as failure:
+        envs.reset(seed=seed)
+    assert make is adapted or isinstance(failure.value, af.OptionError)
+    envs.close()
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [False, True, False],
+        (False, True, False),
+        np.array([0, 1, 0], bool),
+        torch.tensor([False, True, False]),
+    ],
+    ids=["list", "tuple", "numpy", "torch"],
+)
+def test_masks_of_resets(make, mask):
+    envs = make()
+    options = {"reset_mask": mask}
+    before, _ = envs.reset(seed=1)
+    after, _ = envs.reset(options=options)
+    changed = (after != before).any(dim=1)
+    assert changed.tolist() == [False, True, False]
+    assert options == {"reset_mask": mask} or make is adapted  # Gymnasium takes it out
+    envs.close()
+
+
+@pytest.mark.parametrize("make", OURS)
+@pytest.mark.parametrize("mask", [[False] * N, np.zeros(N, bool)], ids=["list", "numpy"])
+def test_a_mask_that_is_false_everywhere_resets_nothing(make, mask):
+    envs = make()
+    before, _ = envs.reset(seed=1)
+    for _ in range(2):
+        after, infos = envs.reset(options={"reset_mask": mask})
+        assert torch.equal(after, before)
+        assert infos == {}
+    stepped = envs.step(torch.zeros(N, dtype=torch.int64))[0]
+    after, _ = envs.reset(options={"reset_mask": mask})
+    assert torch.equal(after, stepped)
+    envs.close()
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize(
+    "mask", [[0, 1, 0], [True, False], np.ones((N, 1), bool), "all", [True, None, False]]
+)
+def test_masks_that_are_refused(make, mask):
+    envs = make()
+    envs.reset(seed=1)
+    with pytest.raises((TypeError, ValueError), match="reset_mask") as failure:
+        envs.reset(options={"reset_mask": mask})
+    assert make is adapted or isinstance(failure.value, af.OptionError)
+    envs.close()
+
+
+@pytest.mark.parametrize("make", OURS)
+def test_options_that_are_no_dict(make):
+    envs = make()
+    with pytest.raises(af.OptionError, match="Pass a dict"):
+        envs.reset(options=["reset_mask"])
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: ArrayConversion(CARTPOLE(), target_xp="numpy"), lambda: CartPole().make()]
+)
+def test_seeds_of_single_environments(make):
+    env = make()
+    first, _ = env.reset(seed=1)
+    for seed in (np.int64(1), torch.tensor(1), True):
+        assert np.array_equal(env.reset(seed=seed)[0], first)
+    assert env.unwrapped.np_random_seed == 1
+    for seed in (-1, 1.5, "1"):
+        with pytest.raises((af.OptionError, gym.error.Error)):
+            env.reset(seed=seed)
+    env.close()
