@@ -1,13 +1,24 @@
-"""Actions in the form that the action space of an environment asks for.
+"""Actions in the form that the action space of an environment asks for: one rule for all environments.
 
 An environment in NumPy gets what its space samples: a hashable scalar for Discrete, arrays of the
 space's dtype for the others. An environment of another library gets its own arrays, 0-d for Discrete.
-What cannot be in the space is an error that names the space and the place in it.
+
+The first of these that matches an action counts:
+
+1. It fits, or what differs has one meaning only: casts that keep values, one element for a Discrete, one
+   number for a Box of one element, numbers out of the bounds of a Box, NaN, object arrays of numbers.
+2. It is refused, before anything is stepped: what would be broadcast silently; in several environments, a
+   first axis of another length; Discrete, MultiDiscrete and MultiBinary out of range, fractional or of
+   another shape; text, complex numbers, missing keys.
+3. Its shape is mended, with a warning, where it differs in axes of length 1 only.
+4. It is passed on with a warning: further keys of a dict; in single environments, a Box of another shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,196 +27,312 @@ from gymnasium import Space, spaces
 import arrayferry as af
 
 from ._dtypes import cast_numbers, culprit, held_dtype, plain_name
-from ._space_trees import branches, check_branches
+from ._misfits import Place, described, likely_mistake
 
-__all__ = ["Fitter", "LibraryFitter", "range_test"]
+__all__ = ["Fitter", "LibraryFitter", "range_of"]
 
 _SHAPED = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Fitter:
-    """Brings values of NumPy arrays into the form that `space.sample()` has.
+    """Brings values of NumPy arrays into the form that a space samples.
 
     Args:
+        space: the space; for several environments, that of their batch.
+        strict: whether shapes that could be mended, further keys, NaN, and what is out of the bounds of a
+            Box are errors too.
+        num_envs: for several environments, how many; the first axis is theirs. None for a single one.
+        passes_on: whether an environment may be asked to take what does not fit a Box or is not in a Dict.
         noun: what messages call a value, "an action".
-        bounds: whether NaN, and what is out of the bounds of any space, are errors too.
+
+    Attributes:
+        mended: after `fit`, what was mended, for a warning; None if nothing was.
+        passed_on: what was passed on though it does not fit; None if nothing was.
+        regular: after `fit`, whether the result has the shape and dtype that all have.
     """
 
-    def __init__(self, noun: str = "a value", *, bounds: bool = False) -> None:
+    def __init__(
+        self,
+        space: Space[Any],
+        *,
+        strict: bool = False,
+        num_envs: int | None = None,
+        passes_on: bool = True,
+        noun: str = "an action",
+    ) -> None:
+        self.space = space
+        self.strict = strict
         self.noun = noun
-        self.bounds = bounds
+        self._num_envs = num_envs
+        self._passes_on = passes_on
+        self.mended: str | None = None
+        self.passed_on: str | None = None
+        self.regular = True
 
-    def fit(self, value: Any, space: Space[Any], path: str = "") -> Any:
-        """Bring a value into the form of its space.
+    def fit(self, value: Any, given: Any = None) -> Any:
+        """Bring a value into the form of the space.
 
         Args:
             value: of the structure of the space. Numbers, and lists of numbers, are taken as arrays.
-            space: the space. A value of a space that is not Gymnasium's own is not changed.
-            path: the place in the whole value, for errors.
+            given: the same as the user passed it, for messages; None for `value` itself.
 
         Raises:
-            arrayferry.ConversionError: its structure, its shape, its kind or its dtype does not fit, or it
-                is out of the range of a Discrete or MultiDiscrete.
+            arrayferry.ConversionError: it is refused.
         """
-        if isinstance(space, (spaces.Discrete, *_SHAPED)):
-            fitted = self.leaf(value, space, path)
-        elif isinstance(space, (spaces.Dict, spaces.Tuple)):
-            fitted = self._parts(value, space, path, self.fit)
-        elif isinstance(space, spaces.OneOf):
-            if not _is_as_long(value, 2):
-                raise self.unfit(
-                    value, space, path, "it takes a pair: an index, and a value for that space"
-                )
-            chosen = self._number(value[0], spaces.Discrete(len(space.spaces)), f"{path}[0]")
-            fitted = np.int64(chosen), self.fit(value[1], space.spaces[chosen], f"{path}[1]")
-        elif isinstance(space, spaces.Sequence):
-            fitted = self._sequence(value, space, path)
-        elif isinstance(space, spaces.Graph):
-            fitted = self._graph(value, space, path)
-        else:
-            if isinstance(space, spaces.Text) and not isinstance(value, str):
-                raise self.unfit(value, space, path, "it takes a text")
-            fitted = value
-        if self.asks(space):
-            self._must_contain(fitted, space, path)
-        return fitted
+        self.mended = self.passed_on = None
+        self.regular = True
+        if value is None and self._num_envs is None and self._passes_on:
+            return None
+        return self._fit(
+            value, self.space, Place(value if given is None else given), self._num_envs
+        )
 
     def asks(self, space: Space[Any]) -> bool:
         """Tell whether a space is asked by its `contains`, which knows rules of its own."""
         own = type(space).__module__.startswith("gymnasium.spaces.")
-        return self.bounds and (isinstance(space, spaces.Text) or not own)
+        return self.strict and (isinstance(space, spaces.Text) or not own)
 
-    def leaf(self, value: Any, space: Any, path: str, *, batched: bool = False) -> Any:
-        """Fit one array, or with `batched` several at once, along a first axis of any length."""
-        if isinstance(space, spaces.Discrete) and not batched:
-            return space.dtype.type(self._number(value, space, path))
-        x = self._array(value, space, path)
-        self._check_shape(x.shape, value, space, path, batched)
-        x = np.asarray(self._cast(x, space, path))
-        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-            count = space.n if isinstance(space, spaces.Discrete) else space.nvec
-            inside = (x >= space.start) & (x - space.start < count)
-            if not inside.all():
-                raise self.unfit(value, space, path, f"{culprit(x, ~inside)} is out of its range")
-        elif self.bounds:
-            low, high = (0, 1) if isinstance(space, spaces.MultiBinary) else (space.low, space.high)
-            inside = (x >= low) & (x <= high)  # false for NaN
-            if not inside.all():
-                raise self.unfit(value, space, path, f"{culprit(x, ~inside)} is out of its bounds")
-        return x
+    def _fit(self, value: Any, space: Any, where: Place, num_envs: int | None) -> Any:
+        if isinstance(space, (spaces.Discrete, *_SHAPED)):
+            fitted = self._array_of(value, space, where, num_envs)
+        elif isinstance(space, (spaces.Dict, spaces.Tuple)):
+            fitted = self._parts(
+                value, space, where, functools.partial(self._fit, num_envs=num_envs)
+            )
+        elif isinstance(space, spaces.OneOf):
+            if not _is_as_long(value, 2):
+                raise self._unfit(
+                    space, where, "it takes a pair: an index, and a value for that space"
+                )
+            index = spaces.Discrete(len(space.spaces))
+            chosen = self._host(self._array_of(value[0], index, where[0], None))
+            if chosen is None:
+                raise self._unfit(space, where, "the value of its index is not known")
+            fitted = (
+                np.int64(chosen),
+                self._fit(value[1], space.spaces[int(chosen)], where[1], None),
+            )
+        elif isinstance(space, spaces.Sequence):
+            fitted = self._sequence(value, space, where)
+        elif isinstance(space, spaces.Graph):
+            fitted = self._graph(value, space, where)
+        else:
+            if isinstance(space, spaces.Text) and not isinstance(value, str):
+                raise self._unfit(space, where, "it takes a text")
+            fitted = value
+        if self.asks(space):
+            self._must_contain(fitted, space, where)
+        return fitted
 
-    def _number(self, value: Any, space: spaces.Discrete, path: str) -> int:
-        found = value
-        if isinstance(found, (list, tuple)):
-            found = self._array(found, space, path)
-        if isinstance(found, (np.ndarray, np.generic)) and found.size == 1:
-            found = self._cast(self._array(found, space, path), space, path).item()
-        elif isinstance(found, float) and found.is_integer():
-            found = int(found)
-        if not isinstance(found, (int, np.integer)):
-            raise self.unfit(value, space, path, "it takes one whole number")
-        first, last = int(space.start), int(space.start) + int(space.n) - 1
-        if not first <= found <= last:
-            raise self.unfit(value, space, path, f"it takes {first} to {last}")
-        return int(found)
+    # One array.
 
-    def _array(self, value: Any, space: Space[Any], path: str) -> Any:
+    def _array_of(
+        self, value: Any, space: Any, where: Place, num_envs: int | None, *, stacked: bool = False
+    ) -> Any:
+        """Fit one array, or if `stacked` several at once, along a first axis of any length."""
+        x = self._array(value, space, where)
+        self._check_kind(x, space, where)
+        shape = self._shape(tuple(x.shape), space, where, num_envs, stacked)
+        host = self._host(x)
+        if host is not None:
+            host = host if shape is None or host.shape == shape else host.reshape(shape)
+            host = self._checked(host, space, where)
+        return self._formed(x, host, shape, space, number=not stacked)
+
+    def _array(self, value: Any, space: Any, where: Place) -> Any:
+        """Return a value as an array of numbers."""
         x = value
         if isinstance(x, (bool, int, float, list, tuple)):
             try:
                 x = np.asarray(x)
-            except ValueError:  # parts of different shapes
-                raise self.unfit(value, space, path, "its parts have different shapes") from None
+            except (ValueError, OverflowError, RuntimeError):  # parts of different shapes
+                raise self._unfit(space, where, "its parts have different shapes") from None
+        if isinstance(x, np.ndarray) and x.dtype.kind == "O":
+            try:
+                x = np.asarray(x.tolist())
+            except (ValueError, OverflowError, RuntimeError):
+                raise self._unfit(space, where, "its parts have different shapes") from None
+            if x.dtype.kind == "O":
+                raise self._unfit(space, where, "it takes numbers of at most 64 bits")
         if not isinstance(x, (np.ndarray, np.generic)):
-            raise self.unfit(value, space, path, "it takes an array")
+            raise self._unfit(space, where, "it takes an array")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
-            backend = af.registry.backend("numpy")
-            x = backend.to_numpy(x)  # which refuses masks and units
+            x = af.registry.backend("numpy").to_numpy(x)  # which refuses masks and units
         return x
 
-    def _check_shape(
-        self, shape: Iterable[int], value: Any, space: Any, path: str, batched: bool
-    ) -> None:
-        shape = tuple(shape)
-        if batched:
-            if not shape or shape[1:] != tuple(space.shape):
-                wanted = f"(n, {', '.join(map(str, space.shape))})" if space.shape else "(n,)"
-                raise self.unfit(value, space, path, f"it takes a shape {wanted}, not {shape}")
-        elif shape != tuple(space.shape):
-            raise self.unfit(value, space, path, f"it takes the shape {space.shape}, not {shape}")
+    def _host(self, x: Any) -> Any:
+        """Return the values of an array as a NumPy array, None if they cannot or should not be read."""
+        return x
 
-    def _cast(self, x: Any, space: Space[Any], path: str) -> Any:
-        """Cast an array to the dtype of its space, if no number changes."""
-        dtype = space.dtype
-        if dtype is None or x.dtype == dtype:
-            return x
+    def _check_kind(self, x: Any, space: Any, where: Place) -> None:
+        """Check what the dtype tells."""
+        name = plain_name(x.dtype)
+        numbers = ("bool", "int", "uint", "float", "bfloat")
+        if not name.startswith(numbers if space.dtype.kind != "c" else (*numbers, "complex")):
+            raise self._unfit(space, where, f"its dtype is {name}, which is of another kind")
+
+    def _shape(
+        self,
+        shape: tuple[int, ...],
+        space: Any,
+        where: Place,
+        num_envs: int | None,
+        stacked: bool,
+    ) -> tuple[int, ...] | None:
+        """Return the shape that an array is to have, None to leave it as it is."""
+        wanted = tuple(space.shape)
+        if stacked:
+            if not shape or shape[1:] != wanted:
+                of = f"(n, {', '.join(map(str, wanted))})" if wanted else "(n,)"
+                raise self._unfit(space, where, f"it takes a shape {of}, not {shape}")
+            return shape
+        if shape == wanted:
+            return wanted
+        size, fitting = math.prod(shape), math.prod(wanted)
+        if isinstance(space, spaces.Discrete):
+            if size != 1:
+                raise self._unfit(space, where, f"it takes one whole number, not the shape {shape}")
+            return wanted
+        box = isinstance(space, spaces.Box)
+        if box and shape == () and fitting == 1 and num_envs is None:
+            return wanted
+        first = 0 if num_envs is None else 1
+        same = shape[:first] == wanted[:first] and _long(shape[first:]) == _long(wanted[first:])
+        alone = num_envs is None or (num_envs == 1 and len(shape) < len(wanted))
+        if same and not self.strict:
+            self.mended = f"the shape {shape} was changed to {wanted}{where.place}"
+            return wanted
+        if box and alone and size >= fitting and not same and self._passes_on and not self.strict:
+            self.passed_on = f"it has the shape {shape} instead of {wanted}{where.place}"
+            return None
+        raise self._unfit(space, where, f"it takes the shape {wanted}, not {shape}", num_envs)
+
+    def _checked(self, x: Any, space: Any, where: Place) -> Any:
+        """Check numbers. Return them in the dtype of the space, or as they are if it does not have all of them."""
+        if self.strict and isinstance(space, spaces.Box):
+            inside = (x >= space.low) & (x <= space.high)  # false for NaN
+            if not inside.all():
+                raise self._unfit(space, where, f"{culprit(x, ~inside)} is out of its bounds")
         try:
-            return cast_numbers(np.asarray(x), dtype)
+            cast = np.asarray(x if x.dtype == space.dtype else cast_numbers(x, space.dtype))
         except ValueError as error:
-            raise self.unfit(x, space, path, str(error)) from None
+            if self.strict or not isinstance(space, spaces.Box):
+                raise self._unfit(space, where, str(error)) from None
+            self.regular = False
+            broken = np.isfinite(x) & (np.floor(x) != x)
+            if space.dtype.kind != "f" and broken.any():
+                self.passed_on = f"{culprit(x, broken)} is no {space.dtype}{where.place}"
+            return x
+        if isinstance(space, spaces.Box):
+            return cast
+        start, count = range_of(space)
+        inside = (cast >= start) & (cast - start < count)
+        if not inside.all():
+            reason = f"{culprit(cast, ~inside)} is out of its range"
+            if isinstance(space, spaces.Discrete):
+                reason = f"it takes {int(start)} to {int(start) + int(count) - 1}"
+            raise self._unfit(space, where, reason)
+        return cast
 
-    def _parts(self, value: Any, space: Any, path: str, fit: Callable[..., Any]) -> Any:
+    def _formed(
+        self, x: Any, host: Any, shape: tuple[int, ...] | None, space: Any, *, number: bool
+    ) -> Any:
+        """Return a checked array as the environment expects it.
+
+        Args:
+            x: the array.
+            host: its numbers as they were checked, None if they were not read.
+            shape: the shape that it is to have, None for its own.
+            space: its space.
+            number: whether a Discrete is one number.
+        """
+        return (
+            space.dtype.type(host.item()) if number and isinstance(space, spaces.Discrete) else host
+        )
+
+    # Values of several arrays.
+
+    def _parts(self, value: Any, space: Any, where: Place, fit: Callable[..., Any]) -> Any:
         """Fit the parts of a Dict or Tuple, each by the given function."""
+        if isinstance(space, spaces.Dict):
+            inner = space.spaces
+            if not isinstance(value, Mapping):
+                raise self._unfit(space, where, f"it takes a dict with the keys {list(inner)}")
+            missing = [key for key in inner if key not in value]
+            if missing:
+                reason = (
+                    f"it takes a dict with the keys {list(inner)}, and {missing[0]!r} is missing"
+                )
+                raise self._unfit(space, where, reason)
+            further = [key for key in value if key not in inner]
+            if further and self.strict:
+                reason = f"it takes a dict with the keys {list(inner)}, and {further[0]!r} is none of them"
+                raise self._unfit(space, where, reason)
+            parts = {key: fit(value[key], inner[key], where[key]) for key in inner}
+            if further and self._passes_on:
+                parts.update((key, value[key]) for key in further)
+                self.passed_on = (
+                    f"it has the key {further[0]!r}{where.place}, which the space has not"
+                )
+            elif further:
+                self.mended = f"the key {further[0]!r}{where.place} was left out"
+            return parts
+        if not _is_as_long(value, len(space.spaces)):
+            raise self._unfit(space, where, f"it takes a tuple of {len(space.spaces)}")
+        pairs = enumerate(zip(value, space.spaces, strict=True))
+        return tuple(fit(part, inner, where[index]) for index, (part, inner) in pairs)
 
-        def mismatch(value: Any, path: str, needed: str) -> af.ConversionError:
-            return self.unfit(value, space, path, f"it takes {needed}")
-
-        check_branches(space, value, mismatch, path)
-        inner = branches(space) or []
-        parts = {key: fit(value[key], part, f"{path}[{key!r}]") for key, part in inner}
-        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
-
-    def _sequence(self, value: Any, space: spaces.Sequence, path: str) -> Any:
+    def _sequence(self, value: Any, space: spaces.Sequence, where: Place) -> Any:
         if space.stack:
-            return self._stacked(value, space.feature_space, path)
+            return self._stacked(value, space.feature_space, where)
         if not isinstance(value, (tuple, list)):
-            raise self.unfit(value, space, path, "it takes a tuple")
+            raise self._unfit(space, where, "it takes a tuple")
         inner = space.feature_space
-        return tuple(self.fit(part, inner, f"{path}[{index}]") for index, part in enumerate(value))
+        return tuple(self._fit(part, inner, where[i], None) for i, part in enumerate(value))
 
-    def _stacked(self, value: Any, space: Any, path: str) -> Any:
+    def _stacked(self, value: Any, space: Any, where: Place) -> Any:
         """Fit several values of a space that are stacked, array by array."""
         if isinstance(space, (spaces.Discrete, *_SHAPED)):
-            return self.leaf(value, space, path, batched=True)
+            return self._array_of(value, space, where, None, stacked=True)
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
-            return self._parts(value, space, path, self._stacked)
+            return self._parts(value, space, where, self._stacked)
         return value
 
-    def _graph(self, value: Any, space: spaces.Graph, path: str) -> Any:
+    def _graph(self, value: Any, space: spaces.Graph, where: Place) -> Any:
         if not isinstance(value, spaces.GraphInstance):
-            raise self.unfit(value, space, path, "it takes a GraphInstance")
-        nodes = self.leaf(value.nodes, space.node_space, f"{path}.nodes", batched=True)
+            raise self._unfit(space, where, "it takes a GraphInstance")
+        nodes = self._stacked(value.nodes, space.node_space, where.attribute("nodes"))
         edges = value.edges
         if edges is not None:
             if space.edge_space is None:
-                raise self.unfit(value, space, path, "its graphs have no edges")
-            edges = self.leaf(edges, space.edge_space, f"{path}.edges", batched=True)
+                raise self._unfit(space, where, "its graphs have no edges")
+            edges = self._stacked(edges, space.edge_space, where.attribute("edges"))
         return value._replace(nodes=nodes, edges=edges)
 
-    def _must_contain(self, value: Any, space: Space[Any], path: str) -> None:
+    def _must_contain(self, value: Any, space: Space[Any], where: Place) -> None:
         try:
             contained = space.contains(value)
         except Exception:  # it was not written for such a value
             contained = False
         if not contained:
-            raise self.unfit(value, space, path, "its contains() is false")
+            raise self._unfit(space, where, "its contains() is false")
 
-    def unfit(self, value: Any, space: Any, path: str, reason: str) -> af.ConversionError:
+    def _unfit(
+        self, space: Any, where: Place, reason: str, num_envs: int | None = None
+    ) -> af.ConversionError:
         """Return the error for a value that cannot be one of the space."""
+        value = where.value
         try:
-            if isinstance(value, (np.ndarray, np.generic)):
-                numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
-                given = f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"
-            elif hasattr(value, "shape") and hasattr(value, "dtype"):
-                given = f"of shape {tuple(value.shape)} and dtype {value.dtype}"
-            else:
-                given = f"of type {type(value).__name__}: {value!r:.60}"
+            given = described(value)
         except Exception:  # it cannot be printed
             given = f"of type {type(value).__name__}"
+        remedy = (
+            likely_mistake(value, space, num_envs) or f"Pass {self.noun} as the space samples it."
+        )
         return af.ConversionError(
             f"{self.noun} {given} cannot be one of the space {space}, since {reason}",
-            remedy=f"Pass {self.noun} as the space samples it.",
-            path=path,
+            remedy=remedy,
+            path=where.path,
         )
 
 
@@ -216,135 +343,86 @@ class LibraryFitter(Fitter):
 
     Args:
         backend: the library.
-        noun: as in `Fitter`.
-        bounds: as in `Fitter`.
+        space: as in `Fitter`.
+        reads: whether the values of its arrays are read. If not, dtypes and shapes decide.
+        **options: as in `Fitter`.
     """
 
-    def __init__(self, backend: af.Backend, noun: str = "a value", *, bounds: bool = False) -> None:
-        super().__init__(noun, bounds=bounds)
+    def __init__(
+        self, backend: af.Backend, space: Space[Any], *, reads: bool = True, **options: Any
+    ) -> None:
+        super().__init__(space, **options)
         self.backend = backend
+        self._reads = reads
 
-    def leaf(self, value: Any, space: Any, path: str, *, batched: bool = False) -> Any:
-        """Fit one array, or with `batched` several at once, along a first axis of any length."""
+    def _array(self, value: Any, space: Any, where: Place) -> Any:
         x = value
         if isinstance(x, (list, tuple)) and af.first_array(x)[1] is not None:
-            x = self._joined(x, space, path)
+            x = self._joined(x, space, where)
         if af.first_array(x)[1] is None or isinstance(x, (np.ndarray, np.generic)):
-            return af.convert(
-                super().leaf(x, space, path, batched=batched), self.backend, scalars="convert"
-            )
+            return super()._array(x, space, where)
         if not hasattr(x, "dtype"):
-            raise self.unfit(value, space, path, "it takes an array")
-        if self.backend.is_traced(x):
-            self._check_traced(x, space, path, batched)
-        else:
-            super().leaf(af.convert(x, "numpy"), space, path, batched=batched)
-        return self._formed(x, space, batched)
+            raise self._unfit(space, where, "it takes an array")
+        return x
 
-    def _number(self, value: Any, space: spaces.Discrete, path: str) -> int:
-        if hasattr(value, "dtype"):
-            value = af.convert(value, "numpy")
-        return super()._number(value, space, path)
+    def _host(self, x: Any) -> Any:
+        if isinstance(x, (np.ndarray, np.generic)):
+            return x
+        if not self._reads or self.backend.is_traced(x):
+            return None
+        return af.convert(x, "numpy", sparse="dense")
 
-    def _must_contain(self, value: Any, space: Space[Any], path: str) -> None:
+    def _check_kind(self, x: Any, space: Any, where: Place) -> None:
+        super()._check_kind(x, space, where)
+        unread = not isinstance(x, (np.ndarray, np.generic)) and (
+            not self._reads or self.backend.is_traced(x)
+        )
+        if unread and "float" in plain_name(x.dtype) and not isinstance(space, spaces.Box):
+            raise self._unfit(space, where, "it takes whole numbers")
+
+    def _formed(
+        self, x: Any, host: Any, shape: tuple[int, ...] | None, space: Any, *, number: bool
+    ) -> Any:
+        if isinstance(x, (np.ndarray, np.generic)):
+            x = super()._formed(x, host, shape, space, number=number)
+            return af.convert(x, self.backend, scalars="convert")
+        name = plain_name(x.dtype)
+        wanted = held_dtype(space.dtype, self.backend)
+        # bool and uint8 are masks when they index
+        index = name.startswith(("int", "uint")) and name != "uint8"
+        if name != wanted and self.regular and (isinstance(space, spaces.Box) or not index):
+            xp = af.namespace_of(x)
+            x = xp.astype(x, getattr(xp, wanted))
+        if shape is not None and tuple(x.shape) != shape:
+            x = af.namespace_of(x).reshape(x, shape)
+        return x
+
+    def _must_contain(self, value: Any, space: Space[Any], where: Place) -> None:
         try:
-            value = af.convert(value, "numpy", unsupported="keep")
+            value = af.convert(value, "numpy", unsupported="keep", sparse="dense")
         except af.TracedValueError:
             return
-        super()._must_contain(value, space, path)
+        super()._must_contain(value, space, where)
 
-    def _joined(self, parts: Any, space: Space[Any], path: str) -> Any:
+    def _joined(self, parts: Any, space: Space[Any], where: Place) -> Any:
         """Make one array of a list of arrays and numbers."""
         arrays = af.convert(list(parts), self.backend, scalars="convert")
         try:
             return af.namespace_of(af.first_array(arrays)[0]).stack(arrays)
         except Exception:
-            raise self.unfit(parts, space, path, "its parts cannot be stacked") from None
-
-    def _check_traced(self, x: Any, space: Any, path: str, batched: bool) -> None:
-        """Check what is known of a traced value: its shape, and the kind of its dtype."""
-        discrete = isinstance(space, spaces.Discrete) and not batched
-        if not discrete:
-            self._check_shape(x.shape, x, space, path, batched)
-        elif any(length != 1 for length in x.shape):
-            raise self.unfit(x, space, path, "it takes one whole number")
-        name = plain_name(x.dtype)
-        if not name.startswith(("bool", "int", "uint", "float", "bfloat")):
-            raise self.unfit(x, space, path, "its dtype is of another kind")
-        if "float" in name and not isinstance(space, spaces.Box):
-            raise self.unfit(x, space, path, "it takes whole numbers")
-
-    def _formed(self, x: Any, space: Any, batched: bool) -> Any:
-        """Give an array the shape and the kind of dtype that its space has in the library."""
-        name = plain_name(x.dtype)
-        wanted = held_dtype(space.dtype, self.backend)
-        # bool and uint8 are masks when they index
-        number = name.startswith(("int", "uint")) and name != "uint8"
-        if name != wanted and (isinstance(space, spaces.Box) or not number):
-            xp = af.namespace_of(x)
-            x = xp.astype(x, getattr(xp, wanted))
-        if isinstance(space, spaces.Discrete) and not batched and tuple(x.shape) != ():
-            x = af.namespace_of(x).reshape(x, ())
-        return x
+            raise self._unfit(space, where, "its parts cannot be stacked") from None
 
 
-def range_test(
-    space: spaces.MultiDiscrete, dtype: np.dtype[Any]
-) -> Callable[[Any, Any], bool] | None:
-    """Return a quick test of NumPy arrays of one dtype of whole numbers, with the shape of the space.
-
-    Its first argument, the action as it was passed, is not used. None if the range does not fit the dtype.
-    Of several ways the cheapest is taken, since this is asked at every step.
-    """
-    if dtype.kind not in "iu":
-        return None
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    limits, last = np.iinfo(dtype), space.start.astype(object) + space.nvec - 1
-    if space.start.min() < limits.min or last.max() > limits.max:
-        return None
-    if space.nvec.max() > np.iinfo(unsigned).max:
-        return None
-    start, count = space.start.astype(dtype), space.nvec.astype(unsigned)
-    less, shifted = np.less, bool(np.any(space.start))
-
-    def compare(x: Any) -> bool:
-        # read as unsigned numbers, those below the range are larger than the count
-        x = x - start if shifted else x
-        return 0 not in less(x.view(unsigned), count).tobytes()
-
-    if np.log2(space.nvec).sum() <= np.log2(_FEW):
-        seen: set[bytes] = set()
-
-        def remember(_: Any, x: Any) -> bool:
-            content = x.tobytes()
-            if content in seen:
-                return True
-            valid = compare(x)
-            if valid:
-                seen.add(content)
-            return valid
-
-        return remember
-    first = int(space.nvec.flat[0])
-    alike = not shifted and bool(np.all(space.nvec == first))
-    if alike and first < 0xFF and dtype.itemsize > 1 and count.size <= _SHORT:
-        table = np.zeros(first, bool)
-
-        def look_up(_: Any, x: Any) -> bool:
-            try:
-                table[x]  # an error for those above the range, and for most below
-            except IndexError:
-                return False
-            return 0xFF not in x.tobytes()  # which is in every small negative number
-
-        return look_up
-    return lambda _, x: compare(x)
+def range_of(space: Any) -> tuple[Any, Any]:
+    """Return the first number of a space of whole numbers, and how many there are."""
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, np.int8), np.full(space.shape, 2, np.int8)
+    return space.start, space.n if isinstance(space, spaces.Discrete) else space.nvec
 
 
-_FEW = 4_096
-"""Valid actions of a space that are remembered at most."""
-_SHORT = 256
-"""Numbers up to which looking each up in a table is faster than comparing all."""
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without its axes of length 1."""
+    return tuple(length for length in shape if length != 1)
 
 
 def _is_as_long(value: Any, length: int) -> bool:

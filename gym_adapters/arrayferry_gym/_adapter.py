@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from gymnasium import Space, wrappers
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.adapting import never_raises, observed_read, observers
 
 from ._actions import Fitter, LibraryFitter
 from ._libraries import Libraries, Target, device_text, dtype_name
+from ._misfits import Misfits, check_of
 from ._quick import NOT_QUICK, Quick, find_quick, item
 from ._spaces import converted_space
 
-__all__ = ["Adapter", "converted_space_property"]
+__all__ = ["Adapter", "converted_space_property", "gymnasium_class"]
+
+
+def gymnasium_class(module: str, otherwise: type) -> Any:
+    """Return Gymnasium's own `ArrayConversion`, for the bases of ours, so that `isinstance` holds.
+
+    Args:
+        module: where it is.
+        otherwise: the class for versions of Gymnasium that do not have it.
+    """
+    try:
+        return importlib.import_module(module).ArrayConversion
+    except Exception:  # it is missing, or something that it needs
+        return otherwise
 
 
 class Adapter(RecordConstructorArgs):
@@ -26,10 +43,16 @@ class Adapter(RecordConstructorArgs):
 
     env: Any
     metadata: dict[str, Any]
+    device: Any
+    """The device of observations and infos, None to keep their device."""
     _libraries: Libraries
     _recorded = False
-    _check_actions: bool
+    _check: str
     _quick: Quick
+    _expected: tuple[Any, Any] = (None, None)
+    """The action space of the environment, and the space that its actions are fitted to."""
+    _note: str | None = None
+    """What did not fit of the last action, if it was passed on."""
 
     def _setup(
         self,
@@ -39,27 +62,31 @@ class Adapter(RecordConstructorArgs):
         env_device: Any,
         target_device: Any,
         *,
-        check_actions: bool = False,
+        check_actions: Any = "fit",
+        convert_render: bool = False,
         recorded: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Set up the libraries, and record the arguments, along with those that are `recorded`."""
         for name, flag in {
-            "check_actions": check_actions,
             "convert_info": options.get("convert_info", True),
+            "convert_render": convert_render,
             "stack_final": (recorded or {}).get("stack_final", False),
         }.items():
             if type(flag) is not bool:
                 raise af.OptionError(
                     f"{name}={flag!r:.80} is not valid", remedy="Pass True or False."
                 )
-        self._check_actions = check_actions
+        self._check = check_of(check_actions)
+        self._misfits = Misfits()
+        self._convert_render = convert_render
         self._libraries = Libraries(
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
         target = self._libraries.target_backend
         if env_xp is None and target is not None and _agrees(env, target, self._libraries):
             self._libraries.speak(target)
+        self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
         self._quick = NOT_QUICK
         like = options.pop("like", None)
@@ -71,7 +98,8 @@ class Adapter(RecordConstructorArgs):
             target_xp=None if target_xp is None else af.registry.backend(target_xp).name,
             env_device=env_device,
             target_device=target_device,
-            check_actions=check_actions,
+            check_actions=self._check,
+            convert_render=convert_render,
             **options,
             **(recorded or {}),
         )
@@ -89,8 +117,10 @@ class Adapter(RecordConstructorArgs):
             "narrowing": "checked",
             "scalars": "keep",
             "unknown": "keep",
+            "sparse": "dense",
             "convert_info": True,
-            "check_actions": False,
+            "check_actions": "fit",
+            "convert_render": False,
             "stack_final": False,
         }
         for name in ("env_device", "target_device", "device"):
@@ -168,29 +198,59 @@ class Adapter(RecordConstructorArgs):
 
     def _fit(self, action: Any) -> Any:
         """Convert and check an action completely, and find a quick way for the next of its type."""
-        self._quick = NOT_QUICK
-        space, libraries = self.env.action_space, self._libraries
+        self._quick, self._note = NOT_QUICK, None
+        libraries = self._libraries
+        if self._check == "off":
+            return libraries.to_env(action)
+        space = self._expected_space()
         try:
             converted = libraries.to_env(action)
-            backend = libraries.env_backend
+            backend, strict = libraries.env_backend, self._check == "strict"
+            num_envs = self.env.num_envs if isinstance(self.env, VectorEnv) else None
             if backend.name == "numpy":
-                fitter = Fitter("an action", bounds=self._check_actions)
+                fitter = Fitter(space, strict=strict, num_envs=num_envs)
             else:
-                fitter = LibraryFitter(backend, "an action", bounds=self._check_actions)
-            fitted = fitter.fit(converted, space)
+                fitter = LibraryFitter(backend, space, strict=strict, num_envs=num_envs)
+            fitted = fitter.fit(converted, action)
         except af.ConversionError as error:
             if "cannot be one of the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
+        self._note = self._misfits.tell(space, fitter.mended, fitter.passed_on)
         self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
         return fitted
 
+    def _expected_space(self) -> Any:
+        """Return the space that actions are fitted to: in vector environments, always that of the batch."""
+        space = self.env.action_space
+        if space is not self._expected[0]:
+            expected = space
+            if isinstance(self.env, VectorEnv):
+                single = getattr(self.env, "single_action_space", None)
+                if single is None or single == space:  # it says what one environment takes
+                    expected = batch_space(space, self.env.num_envs)
+            self._expected = space, expected
+        return self._expected[1]
+
+    def _explain(self, error: Exception) -> None:
+        """Add a note to an error of the environment, if its action was passed on though it does not fit."""
+        if self._note is not None:
+            error.add_note(self._note)
+
+    def render(self) -> Any:
+        """Render the environment. The frames are converted if `convert_render` was set."""
+        frames = self.env.render()
+        return self._libraries.to_agent(frames) if self._convert_render else frames
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_quick": NOT_QUICK}
+        return {**self.__dict__, "_quick": NOT_QUICK, "_converted": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. What cannot be converted is kept."""
-        if self._quick.space is not None and self._quick.space is not self.env.action_space:
+        if self._quick.space is not None and self._quick.space is not self._expected_space():
             self._quick = NOT_QUICK
         self._libraries.observe_again()
         if not options:

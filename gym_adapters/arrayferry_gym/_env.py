@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import gymnasium as gym
 
-from ._adapter import Adapter, converted_space_property
+from ._adapter import Adapter, converted_space_property, gymnasium_class
 from ._env_options import forwarded_seed
 from ._libraries import Target
 from ._refusals import check_env, refuse_contradictions, refuse_unknown
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
 
     from ._types import (
+        CheckActions,
         Common,
         Given,
         K,
@@ -46,14 +47,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
+if TYPE_CHECKING:
+    _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
+else:
+    _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
 
-class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, ActT]):
+
+class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
     Observations and infos are converted to the agent's library, actions to the form that the action
     space of the environment asks for. The reward is a `float`, terminated and truncated are `bool`; if they
     have dimensions, as with several objectives, they are arrays of the agent's library. The result of
-    `render` is not changed. The spaces sample and contain arrays of the agent's library.
+    `render` is not changed, unless `convert_render` is set. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the environment.
@@ -71,9 +77,12 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
         unknown: as in `arrayferry.convert`: "convert" also reads columns of tables and the like in trees.
-        sparse: as in `arrayferry.convert`.
-        check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
-            the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
+        sparse: as in `arrayferry.convert`, but "dense" by default: who asks for a library gets its arrays.
+        check_actions: "fit" refuses what would silently be wrong, mends shapes that differ in axes of length 1
+            only, and passes on what the environment may know to take, the last two with a warning; "strict"
+            makes these errors, and also NaN and numbers out of the bounds of a Box; "off" checks and mends
+            nothing. True is "strict", False "fit".
+        convert_render: whether the result of `render` is converted too.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
@@ -223,8 +232,9 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
         narrowing: Narrowing = "checked",
         scalars: Scalars = "keep",
         unknown: Unknown = "keep",
-        sparse: Sparse = "raise",
-        check_actions: bool = False,
+        sparse: Sparse = "dense",
+        check_actions: CheckActions = "fit",
+        convert_render: bool = False,
         **others: Never,
     ) -> None:
         refuse_unknown(others, ArrayConversion, type(self))
@@ -245,6 +255,7 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
             unknown=unknown,
             sparse=sparse,
             check_actions=check_actions,
+            convert_render=convert_render,
         )
 
     def reset(
@@ -258,7 +269,11 @@ class ArrayConversion(Adapter, gym.Wrapper[ObsT, ActT, Any, Any], Generic[ObsT, 
 
     def step(self, action: Any) -> tuple[ObsT, Any, Any, Any, dict[str, Any]]:
         """Take a step with an action of any library."""
-        observation, reward, terminated, truncated, info = self.env.step(self._act(action))
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(self._act(action))
+        except Exception as error:
+            self._explain(error)
+            raise
         libraries = self._libraries
         if type(observation) is not libraries.observed:
             self._observe(observation)

@@ -27,7 +27,7 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
         xp: the library, as a namespace or by name.
         device: the device of the results.
         **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in
-            `arrayferry.convert`.
+            `arrayferry.convert`, but numbers become arrays and sparse arrays dense by default.
 
     Raises:
         arrayferry.ArrayFerryError: as `arrayferry.convert` does.
@@ -38,6 +38,7 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
         {'a': array(1.5)}
     """
     options.setdefault("scalars", "convert")
+    options.setdefault("sparse", "dense")
     return af.convert(value, xp, device=device, **options)
 
 

@@ -6,7 +6,6 @@ from its metadata; the agent's from its actions.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping
 from types import ModuleType
@@ -18,6 +17,7 @@ import arrayferry as af
 from arrayferry import Backend, Conversion
 from arrayferry.adapting import observed_read, observers
 
+from ._caller import caller_level
 from ._dtypes import plain_name
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Libraries:
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
         self._warned = False
+        self._told = False
         self._target_stated = target_xp is not None
         self.observed: type | None = None
         self._last_action_type: type | None = None
@@ -132,7 +133,11 @@ class Libraries:
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
                 self._last_action_type = None  # what is inside may change
-        return self.env(value)
+        try:
+            return self.env(value)
+        except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
+            options = {**self._options, "unsupported": "keep"}
+            return af.convert(value, self.env_backend, device=self._env_device, **options)
 
     def observe(self, observation: Any) -> None:
         """Detect the library and the device of the environment from what it returned."""
@@ -172,7 +177,7 @@ class Libraries:
         warnings.warn(
             f"the library of the environment was stated as {stated!r}, but its observations are of "
             f"{found.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
-            stacklevel=_outside(),
+            stacklevel=caller_level(),
         )
 
     def observe_again(self) -> None:
@@ -195,18 +200,36 @@ class Libraries:
             return infos
         if self._info is None:
             return infos if self._info_xp is None else af.convert(infos, self._info_xp)
-        return self._info(infos)
+        try:
+            return self._info(infos)
+        except af.ConversionError as error:
+            if type(error) is not af.ConversionError:
+                raise
+            return self._convert_each(infos, "")
 
-
-def _outside() -> int:
-    """Return the `stacklevel` of the first caller outside this package and Gymnasium."""
-    frame: Any = sys._getframe(1)
-    level = 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        ("arrayferry_gym", "gymnasium")
-    ):
-        frame, level = frame.f_back, level + 1
-    return level
+    def _convert_each(self, infos: Any, path: str) -> Any:
+        """Convert infos one by one, and leave what has more than values, such as a mask, as it is."""
+        convert: Any = self._info
+        converted = {}
+        for key, value in infos.items():
+            try:
+                converted[key] = convert({key: value})[key]
+            except af.ConversionError as error:
+                if type(error) is not af.ConversionError:
+                    raise
+                place = f"{path}[{key!r}]"
+                if type(value) is dict:
+                    converted[key] = self._convert_each(value, place)
+                    continue
+                converted[key] = value
+                if not self._told:
+                    self._told = True
+                    warnings.warn(
+                        f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
+                        "or pass convert_info=False",
+                        stacklevel=caller_level(),
+                    )
+        return converted
 
 
 def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:

@@ -15,10 +15,10 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry.adapting import observed_read, observers
 
-from ._actions import Fitter, range_test
+from ._actions import Fitter, range_of
 from ._libraries import Libraries
 
-__all__ = ["NOT_QUICK", "Quick", "find_quick", "item"]
+__all__ = ["NOT_QUICK", "Quick", "find_quick", "item", "range_test"]
 
 item = methodcaller("item")
 """Reads the number of an action."""
@@ -86,6 +86,8 @@ def find_quick(
         fitter: what fitted it.
         libraries: converts to the library of the environment.
     """
+    if not fitter.regular or fitter.mended or fitter.passed_on:
+        return NOT_QUICK
     cls = type(action)
     item = _has_item(action)
     if isinstance(space, spaces.Discrete) and libraries.env_backend.name == "numpy":
@@ -99,7 +101,7 @@ def find_quick(
         return NOT_QUICK
     dtype, wider = fitted.dtype, None
     if libraries.env_backend.name == "numpy" and converted.dtype != dtype:
-        if fitter.bounds or not _is_narrower(converted.dtype, dtype):
+        if fitter.strict or not _is_narrower(converted.dtype, dtype):
             return NOT_QUICK
         dtype, wider = converted.dtype, dtype
     test = _test(action, dtype, space, fitter, libraries)
@@ -118,13 +120,14 @@ def _test(
     """Return a test of an action, as passed and as converted, beyond dtype and shape; None if there is no need."""
 
     def complete(_: Any, converted: Any) -> bool:
-        return fitter.fit(converted, space) is converted
+        return fitter.fit(converted) is converted
 
-    if fitter.bounds:
+    if fitter.strict:
         return complete
-    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+    several = (spaces.MultiDiscrete, spaces.MultiBinary)
+    if not isinstance(space, (spaces.Discrete, *several)):
         return None
-    if libraries.env_backend.name == "numpy" and isinstance(space, spaces.MultiDiscrete):
+    if libraries.env_backend.name == "numpy" and isinstance(space, several):
         return range_test(space, dtype) or complete
     array, backend = af.first_array(action)
     if backend is None or backend.is_traced(array) or backend.device_of(array) != "cpu":
@@ -144,3 +147,63 @@ def _has_item(action: Any) -> bool:
     """Tell whether `item()` of an action of this type returns its number, as its backend says."""
     _, backend = af.first_array(action)
     return backend is not None and backend.has_item(type(action))
+
+
+def range_test(
+    space: spaces.MultiDiscrete | spaces.MultiBinary, dtype: np.dtype[Any]
+) -> Callable[[Any, Any], bool] | None:
+    """Return a quick test of NumPy arrays of one dtype of whole numbers, with the shape of the space.
+
+    Its first argument, the action as it was passed, is not used. None if the range does not fit the dtype.
+    Of several ways the cheapest is taken, since this is asked at every step.
+    """
+    if dtype.kind not in "iu":
+        return None
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    start, nvec = range_of(space)
+    limits, last = np.iinfo(dtype), start.astype(object) + nvec - 1
+    if start.min() < limits.min or last.max() > limits.max:
+        return None
+    if nvec.max() > np.iinfo(unsigned).max:
+        return None
+    start, count = start.astype(dtype), nvec.astype(unsigned)
+    less, shifted = np.less, bool(np.any(start))
+
+    def compare(x: Any) -> bool:
+        # read as unsigned numbers, those below the range are larger than the count
+        x = x - start if shifted else x
+        return 0 not in less(x.view(unsigned), count).tobytes()
+
+    if np.log2(nvec).sum() <= np.log2(_FEW):
+        seen: set[bytes] = set()
+
+        def remember(_: Any, x: Any) -> bool:
+            content = x.tobytes()
+            if content in seen:
+                return True
+            valid = compare(x)
+            if valid:
+                seen.add(content)
+            return valid
+
+        return remember
+    first = int(nvec.flat[0])
+    alike = not shifted and bool(np.all(nvec == first))
+    if alike and first < 0xFF and dtype.itemsize > 1 and count.size <= _SHORT:
+        table = np.zeros(first, bool)
+
+        def look_up(_: Any, x: Any) -> bool:
+            try:
+                table[x]  # an error for those above the range, and for most below
+            except IndexError:
+                return False
+            return 0xFF not in x.tobytes()  # which is in every small negative number
+
+        return look_up
+    return lambda _, x: compare(x)
+
+
+_FEW = 4_096
+"""Valid actions of a space that are remembered at most."""
+_SHORT = 256
+"""Numbers up to which looking each up in a table is faster than comparing all."""

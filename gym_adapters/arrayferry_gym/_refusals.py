@@ -67,6 +67,8 @@ def check_env(cls: type, env: Any) -> None:
         if not vectorised:
             wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
         remedy = f"Use {other} for this one"
+    elif (known := _of_another_project(env)) is not None:
+        wanted, remedy = "an environment of Gymnasium", known
     elif isinstance(env, str):
         wanted, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
     elif callable(env):
@@ -74,6 +76,30 @@ def check_env(cls: type, env: Any) -> None:
     else:
         wanted, remedy = "an environment", "Pass what gymnasium.make returns"
     raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
+
+
+_ELSEWHERE = {
+    "stable_baselines3": "A VecEnv is for the algorithms of Stable-Baselines3, which use NumPy. Wrap each environment "
+    "before it is made: make_vec_env(..., wrapper_class=...), or use gymnasium.make_vec",
+    "pettingzoo": "An environment of PettingZoo has several agents: convert what it returns by arrayferry.converter(...), "
+    "or make a Gymnasium environment of it by SuperSuit",
+    "gymnax": "Wrap it by gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
+    "brax": "It has states of its own: write a gymnasium.Env around its jitted reset and step",
+    "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",
+    "dm_env": "Make a Gymnasium environment of it by Shimmy",
+    "dm_control": "Make a Gymnasium environment of it by Shimmy",
+    "gym": "It is of the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) of Shimmy",
+}
+"""What to do with environments that are not Gymnasium's, by the package that their classes come from."""
+
+
+def _of_another_project(env: Any) -> str | None:
+    """Return what to do with an environment of another project, None if it is of none that is known."""
+    for cls in type(env).__mro__:
+        remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
+        if remedy is not None:
+            return remedy
+    return None
 
 
 def missing_adapter(module: str, name: str) -> AttributeError:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypedDict
+    from typing import Literal, TypedDict
 
     from gymnasium import Space
     from gymnasium.vector import AutoresetMode
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ._libraries import Target
     from .distributed._engine import Engine
+
+    CheckActions = bool | Literal["fit", "strict", "off"]
 
     class Common(TypedDict, total=False):
         """The options of all adapters."""
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
         scalars: Scalars
         unknown: Unknown
         sparse: Sparse
-        check_actions: bool
+        check_actions: CheckActions
+        convert_render: bool
 
     class Given(Common, total=False):
         """The options of an adapter to which the libraries are given."""
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
         workers: Sequence[str] | None
         min_workers: int
         resources: Mapping[str, float] | None
+        check_actions: CheckActions
 
     ObsT = TypeVar("ObsT", default=Any)
     ActT = TypeVar("ActT", default=Any)

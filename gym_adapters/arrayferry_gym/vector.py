@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
 
-from ._adapter import Adapter, converted_space_property
+from ._adapter import Adapter, converted_space_property, gymnasium_class
 from ._batches import join
 from ._env_options import forwarded_mask, forwarded_seed
 from ._libraries import Target, dtype_name
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ._types import (
         X2,
+        CheckActions,
         K,
         R,
         V,
@@ -53,8 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
+if TYPE_CHECKING:
+    _Wrapper = VectorWrapper
+else:
+    _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
 
-class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
+
+class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 
     Observations, rewards, terminations, truncations and infos are converted to the agent's library,
@@ -79,9 +85,11 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
         unknown: as in `arrayferry.convert`: "convert" also reads columns of tables and the like in trees.
-        sparse: as in `arrayferry.convert`.
-        check_actions: whether NaN, and numbers out of the bounds of a Box, are errors too. The structure,
-            the shape, the kind of the dtype, and the range of Discrete and MultiDiscrete always are.
+        sparse: as in `arrayferry.convert`, but "dense" by default: who asks for a library gets its arrays.
+        check_actions: "fit" refuses what would silently be wrong, mends later axes of length 1, and passes on
+            further keys, the last two with a warning; "strict" makes these errors, and also NaN and numbers
+            out of the bounds of a Box; "off" checks and mends nothing. True is "strict", False "fit".
+        convert_render: whether the result of `render` is converted too.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
@@ -232,8 +240,9 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
         narrowing: Narrowing = "checked",
         scalars: Scalars = "keep",
         unknown: Unknown = "keep",
-        sparse: Sparse = "raise",
-        check_actions: bool = False,
+        sparse: Sparse = "dense",
+        check_actions: CheckActions = "fit",
+        convert_render: bool = False,
         **others: Never,
     ) -> None:
         refuse_unknown(others, ArrayConversion, type(self))
@@ -256,6 +265,7 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
             unknown=unknown,
             sparse=sparse,
             check_actions=check_actions,
+            convert_render=convert_render,
         )
         self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
 
@@ -271,7 +281,11 @@ class ArrayConversion(Adapter, VectorWrapper, Generic[ObsT, ActT, ArrT]):
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
+        try:
+            observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
+        except Exception as error:
+            self._explain(error)
+            raise
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym._actions import range_test
+from arrayferry_gym._quick import range_test
 
 
 class Takes(gym.Env):
@@ -42,8 +44,9 @@ NESTED = spaces.Dict(
 RIGHT = [
     (spaces.Discrete(2), [0, 1, 1.0, [1], [[0]]]),
     (spaces.Discrete(5, start=-2), [-2, 2, -1.0]),
-    (BOX, [[0.5], [-1.0], [1], [7.5], [float("nan")], [float("inf")]]),
+    (BOX, [[0.5], [-1.0], [1], [7.5], [float("nan")], [float("inf")], 0.5, 1]),
     (spaces.Box(-1, 1, (), np.float32), [0.5, 1]),
+    (spaces.Box(-1, 1, (1, 1), np.float32), [0.5]),
     (spaces.Box(0, 255, (2,), np.uint8), [[0, 255], [7.0, 0.0]]),
     (spaces.MultiDiscrete([3, 4]), [[0, 0], [2, 3], [1.0, 2.0]]),
     (spaces.MultiDiscrete([3, 4], start=[1, -2]), [[1, -2], [3, 1]]),
@@ -53,13 +56,30 @@ RIGHT = [
 WRONG = [
     (spaces.Discrete(2), [7, 2, -1, 0.5, float("nan"), [0.2, 0.8], [[0, 1]], 1j, []]),
     (spaces.Discrete(5, start=-2), [-3, 3, 7]),
-    (BOX, [0.5, [[0.5]], [0.5, 0.5], [], [1j]]),
-    (spaces.Box(-1, 1, (), np.float32), [[0.5], [[1.0]], 1j]),
-    (spaces.Box(0, 255, (2,), np.uint8), [[0, 256], [-1, 0], [0.5, 1.0], [1]]),
-    (spaces.MultiDiscrete([3, 4]), [[3, 0], [0, 4], [-1, 0], [0, -9], [0.5, 0.0], [0], [[0, 0]], 1]),
+    (BOX, [[], [1j]]),
+    (spaces.Box(-1, 1, (3,), np.float32), [0.5, [0.5], [0.5, 0.5]]),
+    (spaces.Box(-1, 1, (), np.float32), [1j]),
+    (spaces.Box(0, 255, (2,), np.uint8), [[1]]),
+    (spaces.MultiDiscrete([3, 4]), [[3, 0], [0, 4], [-1, 0], [0, -9], [0.5, 0.0], [0], [0, 0, 0], 1]),
     (spaces.MultiDiscrete([3, 4], start=[1, -2]), [[0, 0], [4, 0], [1, 2], [1, -3]]),
-    (spaces.MultiBinary(3), [[0, 1], [[0, 1, 1]], [0.5, 0.0, 1.0]]),
+    (spaces.MultiBinary(3), [[0, 1], [0.5, 0.0, 1.0], [0, 2, 1], [0, -1, 1]]),
 ]  # fmt: skip
+
+MENDED = [
+    (BOX, [[[0.5]]]),
+    (spaces.Box(-1, 1, (), np.float32), [[0.5], [[1.0]]]),
+    (spaces.Box(-1, 1, (3,), np.float32), [[[0.5, 0.0, 7.0]], [[0.5], [0.0], [1.0]]]),
+    (spaces.Box(-1, 1, (2, 1), np.float32), [[0.5, 1.0]]),
+    (spaces.MultiDiscrete([3, 4]), [[[0, 3]], [[2], [1]]]),
+    (spaces.MultiDiscrete([3]), [2]),
+    (spaces.MultiBinary(3), [[[0, 1, 1]]]),
+]
+
+PASSED_ON = [
+    (BOX, [[0.5, 0.5], [[0.5, 0.5]]]),
+    (spaces.Box(-1, 1, (2, 2), np.float32), [[0.5, 0.5, 0.5, 0.5]]),
+    (spaces.Box(0, 255, (2,), np.uint8), [[0.5, 1.0]]),
+]
 
 
 def each(cases):
@@ -106,12 +126,181 @@ def test_actions_that_do_not_fit(space, action, library, agent):
             env.step(value)
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("space", "action"), each(MENDED))
+def test_shapes_that_differ_in_axes_of_length_1(space, action, library, agent):
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env.reset()
+    with pytest.warns(UserWarning, match="was mended: the shape") as warned:
+        env.step(AGENTS[agent](action))
+    assert warned[0].filename == __file__
+    for _ in range(3):  # one warning is enough
+        env.step(AGENTS[agent](action))
+        np.testing.assert_array_equal(
+            np.asarray(env.env.taken), np.asarray(action, space.dtype).reshape(space.shape)
+        )
+        assert np.asarray(env.env.taken).shape == space.shape
+        env.step(AGENTS[agent](space.sample()))
+    strict = ArrayConversion(
+        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions="strict"
+    )
+    with pytest.raises(af.ConversionError, match="takes the shape"):
+        strict.step(AGENTS[agent](action))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("space", "action"), each(PASSED_ON))
+def test_boxes_that_the_environment_may_know_to_take(space, action, library, agent):
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env.reset()
+    with pytest.warns(UserWarning, match="was passed on though") as warned:
+        env.step(AGENTS[agent](action))
+    assert warned[0].filename == __file__
+    for _ in range(3):
+        env.step(AGENTS[agent](action))
+        assert np.asarray(env.env.taken).tolist() == np.asarray(action).tolist()
+        assert af.backend_of(env.env.taken).name == library
+        env.step(AGENTS[agent](space.sample()))
+    strict = ArrayConversion(
+        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions=True
+    )
+    with pytest.raises(af.ConversionError, match="cannot be one of the space"):
+        strict.step(AGENTS[agent](action))
+
+
+def test_what_was_passed_on_is_in_the_error_of_the_environment():
+    class Takes2(Takes):
+        def step(self, action):
+            if action.shape != (1,):
+                raise ValueError("one number, please")
+            return super().step(action)
+
+    env = ArrayConversion(Takes2(BOX), target_xp="torch")
+    env.step(torch.zeros(1))
+    with (
+        pytest.warns(UserWarning, match="passed on"),
+        pytest.raises(ValueError, match="one number") as caught,
+    ):
+        env.step(torch.zeros(2))
+    assert caught.value.__notes__ == [
+        f"an action for the space {BOX} was passed on though it does not fit: "
+        "it has the shape (2,) instead of (1,)"
+    ]
+    env.step(torch.zeros(1))
+    env.env.step = lambda action: 1 / 0
+    with pytest.raises(ZeroDivisionError) as caught:
+        env.step(torch.zeros(1))
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_numbers_that_the_dtype_of_a_box_does_not_have(library):
+    space = spaces.Box(0, 255, (2,), np.uint8)
+    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="numpy")
+    for value in ([0, 256], [-1, 0], [3, 4], [0, 300], [3, 4]):
+        env.step(np.array(value))
+        assert taken_as(env) == value
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    env = ArrayConversion(Takes(space), target_xp="numpy")
+    for value in ([0.0, 1e300], [0.5, 0.25], [0.0, -1e300]):
+        env.step(np.array(value))
+        assert taken_as(env) == value
+
+
+def test_further_keys_are_passed_on():
+    space = spaces.Dict(a=spaces.Discrete(3), b=BOX)
+    env = ArrayConversion(Takes(space), target_xp="torch")
+    action = {"b": torch.zeros(1), "more": torch.ones(2), "a": torch.tensor(1)}
+    with pytest.warns(UserWarning, match="the key 'more', which the space has not"):
+        env.step(action)
+    for _ in range(2):
+        env.step(action)
+        assert list(env.env.taken) == ["a", "b", "more"]
+        assert isinstance(env.env.taken["more"], np.ndarray)
+    with pytest.raises(af.ConversionError, match="'a' is missing"):
+        env.step({"b": torch.zeros(1)})
+    strict = ArrayConversion(Takes(space), target_xp="torch", check_actions="strict")
+    with pytest.raises(af.ConversionError, match="'more' is none of them"):
+        strict.step(action)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_arrays_of_objects_are_numbers(library):
+    for space, action in (
+        (spaces.Discrete(3), 2), (BOX, [0.5]), (spaces.MultiDiscrete([3, 4]), [1, 2]),
+        (spaces.Dict(a=BOX), {"a": np.array([0.25], object)}),
+    ):  # fmt: skip
+        for agent in (None, "numpy"):
+            env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+            given = action if isinstance(action, dict) else np.array(action, object)
+            for _ in range(3):
+                env.step(given)
+                taken = env.env.taken["a"] if isinstance(action, dict) else env.env.taken
+                assert af.backend_of(taken).name == library
+                assert np.asarray(taken).dtype.kind in "if"
+    for wrong in (["a"], [None], [10**30]):
+        with pytest.raises(af.ConversionError, match="cannot be one of"):
+            env.step({"a": np.array(wrong, object)})
+
+
+def test_no_action_is_left_to_the_environment():
+    for space in (spaces.Discrete(2), BOX):
+        env = ArrayConversion(Takes(space), target_xp="torch", check_actions="strict")
+        env.step(None)
+        assert env.env.taken is None
+    envs = vector.ArrayConversion(gym.make_vec("CartPole-v1", num_envs=2), target_xp="torch")
+    envs.reset()
+    with pytest.raises(af.ConversionError, match="action"):
+        envs.step(None)
+    envs.close()
+
+
+def test_nothing_is_checked_if_that_is_asked_for():
+    env = ArrayConversion(Takes(spaces.Discrete(2)), target_xp="torch", check_actions="off")
+    for value in (torch.tensor(7), torch.zeros(3), torch.tensor([[1]]), {"a": torch.ones(1)}):
+        env.step(value)
+        taken = env.env.taken["a"] if isinstance(value, dict) else env.env.taken
+        assert isinstance(taken, np.ndarray)
+    env.step("left")
+    assert env.env.taken == "left"
+    for wrong in ("loose", None, 1, 0.0):
+        with pytest.raises(af.OptionError, match="'fit', 'strict', 'off'"):
+            ArrayConversion(Takes(BOX), check_actions=wrong)
+    assert (
+        ArrayConversion(Takes(BOX), check_actions=True)._saved_kwargs["check_actions"] == "strict"
+    )
+    assert "check_actions" not in ArrayConversion(Takes(BOX), check_actions=False)._saved_kwargs
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "cause"),
+    [
+        (spaces.Discrete(3), torch.tensor([0.1, 0.7, 0.2]), "logits or probabilities of 3 actions"),
+        (spaces.Discrete(3), torch.tensor([0, 1, 0]), "a one-hot code of 3 actions"),
+        (spaces.Discrete(3), (torch.tensor([1]), torch.tensor([-0.3])), "a pair of an action and"),
+        (spaces.Discrete(3), (np.array([1]), None), "a pair of an action and"),
+        (spaces.MultiDiscrete([3, 4]), torch.zeros(2, 2, dtype=torch.int64), "an axis too many"),
+    ],
+)
+def test_errors_name_the_likely_cause(space, action, cause):
+    env = ArrayConversion(Takes(space), target_xp="torch")
+    with pytest.raises(af.ConversionError, match=cause):
+        env.step(action)
+
+
+def test_errors_show_what_the_user_passed():
+    env = ArrayConversion(Takes(spaces.Dict(a=spaces.Discrete(3))), target_xp="torch")
+    with pytest.raises(af.ConversionError, match=r"dtype torch\.float32.*at \['a'\]"):
+        env.step({"a": torch.tensor(0.5)})
+
+
 @pytest.mark.parametrize(
     "value",
     [
         7,
         -1,
-        None,
         "left",
         [2],
         (0, 1),
@@ -151,7 +340,7 @@ def test_lists_of_numbers_are_arrays(library):
         env.step(value)
         assert taken_as(env) == [0.5]
         assert af.backend_of(env.env.taken).name == library
-    for value in ([0.5, 0.5], [[0.5], [0.5, 1.0]], [], ["a"], [None]):
+    for value in ([[0.5], [0.5, 1.0]], [], ["a"], [None]):
         with pytest.raises(af.ConversionError, match=r"action .*Box\(-1"):
             env.step(value)
 
@@ -172,10 +361,9 @@ def test_the_place_in_a_nested_space(library):
         assert np.asarray(env.env.taken["move"][1]).dtype == np.float32
         for wrong, place in (
             (action(number=3), r"Discrete\(3\).*\['move'\]\[0\]"),
-            (action(box=(0.5, 0.5)), r"Box\(.*\['move'\]\[1\]"),
+            (action(box=()), r"Box\(.*\['move'\]\[1\]"),
             (action(look=(0, 4)), r"MultiDiscrete\(.*\['look'\]"),
             ({"move": action()["move"]}, r"keys \['\w+', '\w+'\]"),
-            ({**action(), "more": 1}, r"keys \['\w+', '\w+'\]"),
             ({**action(), "move": (torch.tensor(1),)}, r"tuple of 2, at \['move'\]"),
             ({**action(), "move": 1}, r"tuple of 2, at \['move'\]"),
             (torch.tensor(1), "dict with the keys"),
@@ -197,7 +385,7 @@ def test_parts_of_other_spaces():
     env.step([torch.tensor([1]), torch.tensor([0.5])])
     assert env.env.taken[0].dtype == np.float32
     with pytest.raises(af.ConversionError, match=r"\[1\]"):
-        env.step((torch.tensor([1]), torch.tensor([1, 2])))
+        env.step((torch.tensor([1]), torch.tensor([])))
     env = ArrayConversion(Takes(spaces.Text(4)), target_xp="torch")
     env.step("abc")
     with pytest.raises(af.ConversionError, match="text"):
@@ -212,7 +400,6 @@ NARROW = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 0.5], np.float32
 def test_bounds_are_checked_if_asked_for(library, agent):
     cases = [
         (NARROW, [[1.5, 0.2], [0.0, -0.1], [float("nan"), 0.0], [0.0, float("inf")]]),
-        (spaces.MultiBinary(2), [[0, 2], [-1, 0]]),
     ]
     for space, wrong in cases:
         unchecked = ArrayConversion(
@@ -241,7 +428,7 @@ def test_batches(agent):
     make = AGENTS[agent]
     envs = vector.ArrayConversion(gym.make_vec("CartPole-v1", num_envs=3), target_xp=agent)
     envs.reset(seed=1)
-    wrong = ([0, 1], [0, 1, 1, 0], [[0], [1], [1]], [0, 1, 2], [0, -1, 0], [0.5, 0.0, 1.0], 1)
+    wrong = ([0, 1], [0, 1, 1, 0], [[0, 1, 1]], [0, 1, 2], [0, -1, 0], [0.5, 0.0, 1.0], 1)
     for value in wrong * 2:
         envs.step(make([0, 1, 1]))
         with pytest.raises(af.ConversionError, match="MultiDiscrete"):
@@ -249,10 +436,20 @@ def test_batches(agent):
     envs.close()
     envs = vector.ArrayConversion(gym.make_vec("Pendulum-v1", num_envs=2), target_xp=agent)
     envs.reset(seed=1)
-    for value in ([[0.5]], [0.5, 0.5], [[0.5], [0.5], [0.5]], [[0.5, 0.5], [0.5, 0.5]]):
+    for value in (
+        [[0.5]],
+        [0.5],
+        0.5,
+        [[0.5, 0.5]],
+        [[0.5], [0.5], [0.5]],
+        [[0.5, 0.5], [0.5, 0.5]],
+    ):
         envs.step(make([[0.5], [1.5]]))
         with pytest.raises(af.ConversionError, match=r"Box\("):
             envs.step(make(value))
+    with pytest.warns(UserWarning, match=re.escape("the shape (2,) was changed to (2, 1)")):
+        envs.step(make([0.5, 0.5]))
+    envs.step(make([[[0.5]], [[0.5]]]))
     envs.close()
 
 
@@ -371,7 +568,7 @@ def test_sequences_and_graphs(library):
     assert np.asarray(numbers).tolist() == [1, 2]
     for wrong in (
         (torch.tensor([1, 3]), torch.zeros(2, 2)), (torch.tensor(1), torch.zeros(2)),
-        (torch.tensor([1]), torch.zeros(1, 3)), None, "text", torch.tensor([1]),
+        (torch.tensor([1]), torch.zeros(1, 3)), "text", torch.tensor([1]),
     ):  # fmt: skip
         with pytest.raises(af.ConversionError):
             stacked.step(wrong)
@@ -379,7 +576,7 @@ def test_sequences_and_graphs(library):
     plain.step([torch.tensor([1]), 2, 0.0])
     assert [int(x) for x in plain.env.taken] == [1, 2, 0]
     assert all(np.asarray(x).shape == () for x in plain.env.taken)
-    for wrong in ("text", None, torch.tensor([9, 9]), 1j, [3]):
+    for wrong in ("text", torch.tensor([9, 9]), 1j, [3]):
         with pytest.raises(af.ConversionError):
             plain.step(wrong)
     graphs = adapted(spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)))
@@ -394,7 +591,7 @@ def test_sequences_and_graphs(library):
     ):  # fmt: skip
         with pytest.raises(af.ConversionError, match=r"at \.(nodes|edges)"):
             graphs.step(spaces.GraphInstance(nodes, edges, links))
-    for wrong in (None, {}, "text", torch.zeros(2)):
+    for wrong in ({}, "text", torch.zeros(2)):
         with pytest.raises(af.ConversionError, match="GraphInstance"):
             graphs.step(wrong)
     one_of = adapted(spaces.OneOf([spaces.Discrete(3), BOX]))
@@ -429,13 +626,12 @@ def test_masks_and_units_are_not_lost():
 def test_whole_numbers_that_a_float_cannot_hold():
     space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
     env = ArrayConversion(Takes(space), target_xp="numpy")
-    env.step(np.array([2**53]))
-    for wrong in (2**53 + 1, 2**63 - 1):
-        with pytest.raises(af.ConversionError, match="is no float64"):
-            env.step(np.array([wrong]))
+    for number in (2**53, 2**53 + 1, 2**63 - 1, 3):
+        env.step(np.array([number]))
+        assert int(env.env.taken[0]) == number
     half = ArrayConversion(Takes(spaces.Box(-np.inf, np.inf, (1,), np.float16)), target_xp="numpy")
-    with pytest.raises(af.ConversionError, match="is no float16"):
-        half.step(np.array([-(2**31)], np.int32))  # infinite in float16
+    half.step(np.array([-(2**31)], np.int32))  # infinite in float16
+    assert half.env.taken == -(2**31)
 
 
 def test_the_order_of_keys_is_that_of_the_space():
@@ -480,11 +676,11 @@ def test_traced_actions_are_checked_for_what_is_known():
     nested = spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([BOX]))
     assert stepping(nested, {"a": one, "b": (zero,)}) == 0
     for space, action in (
-        (BOX, jnp.zeros(2)), (BOX, jnp.zeros((1, 1))), (BOX, jnp.zeros(1, jnp.complex64)), (BOX, {"a": zero}),
+        (BOX, jnp.zeros(0)), (BOX, jnp.zeros(1, jnp.complex64)), (BOX, {"a": zero}),
         (spaces.Discrete(3), jnp.array(1.0)), (spaces.Discrete(3), jnp.array([1, 2])),
         (spaces.MultiDiscrete([2, 2]), jnp.zeros(2)), (spaces.MultiDiscrete([2, 2]), jnp.zeros(3, int)),
         (nested, {"a": one}), (nested, jnp.zeros(2)), (nested, {"a": one, "b": zero}),
-        (nested, {"a": one, "b": (zero, zero)}), (nested, {"a": one, "b": (jnp.zeros(2),)}),
+        (nested, {"a": one, "b": (zero, zero)}), (nested, {"a": one, "b": (jnp.zeros(0),)}),
     ):  # fmt: skip
         with pytest.raises(
             af.ConversionError, match=r"an action (.|\n)* cannot be one of the space"

@@ -177,7 +177,7 @@ def test_mistakes(client):
         envs.step([0, 0, 0])
     envs.reset(seed=1)
     for actions in (np.zeros(2, int), [0, 1, 0, 1], 1, torch.zeros(4)):
-        with pytest.raises(af.ConversionError, match="3 environments need one action each"):
+        with pytest.raises(af.ConversionError, match="one action for each of the 3 environments"):
             envs.step(actions)
     for mask in (np.ones(3), np.zeros(2, bool), np.ones(2, bool), "all"):
         with pytest.raises(af.OptionError, match="reset_mask"):

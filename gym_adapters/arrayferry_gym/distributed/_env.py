@@ -15,6 +15,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._env_options import autoreset_mode_of
 from arrayferry_gym._libraries import Target
+from arrayferry_gym._misfits import Misfits, check_of
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
 from ._checks import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         Unclear,
     )
     from arrayferry_gym._types import (
+        CheckActions,
         Distributed,
         K,
         V,
@@ -97,6 +99,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         workers: the addresses or names of the workers that may run environments, None for all.
         min_workers: how many workers to wait for before environments are made, for `timeout` seconds at most.
         resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
+        check_actions: as for the adapters of this package; further keys of a dict are left out.
 
     Attributes:
         autoreset_mode: as given.
@@ -240,12 +243,14 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         workers: Sequence[str] | None = None,
         min_workers: int = 1,
         resources: Mapping[str, float] | None = None,
+        check_actions: CheckActions = "fit",
     ) -> None:
         factories = pickled(env_fns)
         self.num_envs = len(factories)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         check_numbers(groups, timeout, min_workers)
         check_workers(workers, resources)
+        self._check_actions, self._misfits = check_of(check_actions), Misfits()
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
         check_engine(engine, client, workers, resources, self._keep)
@@ -327,11 +332,13 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         Raises:
             NotReadyError: the environments have to be reset first.
             DistributedEnvError: an environment failed or did not answer, or there is no worker.
-            arrayferry.ConversionError: there is not one action for each environment.
+            arrayferry.ConversionError: an action is refused, or there is not one for each environment.
         """
         self._require_open()
         self._runner.require_steppable()
-        actions_of = split_actions(actions, self.action_space, self.num_envs)
+        actions_of = split_actions(
+            actions, self.action_space, self.num_envs, self._check_actions, self._misfits
+        )
         results: Any
         *results, infos = self._runner.step(actions_of)
         if self._convert is not None:

@@ -120,11 +120,11 @@ class Actions:
             arrayferry.ConversionError: one is not; its environment is named.
         """
         parts = split(self._space, af.convert(action, "numpy"))
-        fitter = Fitter("an action", bounds=True)
+        fitter = Fitter(self._space, strict=True, passes_on=False)
         for index in range(self._n):
             one = build(self._space, (part[index] for part in parts))
             try:
-                fitter.fit(one, self._space)
+                fitter.fit(one)
             except af.ConversionError as error:
                 raise af.ConversionError(
                     f"environment {index} of {self._n} of {self._name} got the action {one!r:.80}, which "

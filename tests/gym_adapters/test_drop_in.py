@@ -1,0 +1,362 @@
+"""What works with Gymnasium's own machinery goes on working: its vector environments, wrappers and checks."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import sys
+import types
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces, wrappers
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.wrappers.utils import create_zero_array
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, NumpyToTorch, vector
+
+LIBRARIES = {"torch": torch.Tensor, "jax": jax.Array, "numpy": np.ndarray}
+PARTS = spaces.Dict(
+    a=spaces.Box(-1, 1, (2,), np.float32),
+    b=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)]),
+    c=spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Text(4)]),
+)
+
+
+class Parts(gym.Env):
+    """Returns samples of a space with many parts, which a seed repeats."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space=PARTS):
+        self.observation_space = copy.deepcopy(space)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {"action": action}
+
+
+def in_numpy(tree):
+    return af.convert(tree, "numpy", scalars="convert")
+
+
+def assert_same(found, expected):
+    found, expected = (af.flatten(in_numpy(tree), everything=True)[0] for tree in (found, expected))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def kinds(tree):
+    return {type(x) for x in af.flatten(tree)[0]}
+
+
+long = pytest.mark.long
+PIPES = functools.partial(AsyncVectorEnv, shared_memory=False)
+# JAX may not be used after a fork.
+SPAWNED_PIPES = functools.partial(AsyncVectorEnv, shared_memory=False, context="spawn")
+SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")
+
+
+@pytest.mark.parametrize(
+    ("vectorise", "library"),
+    [
+        (SyncVectorEnv, "torch"), (SyncVectorEnv, "jax"), (SyncVectorEnv, "numpy"),
+        (functools.partial(SyncVectorEnv, copy=False), "torch"),
+        (AsyncVectorEnv, "torch"), (PIPES, "torch"),
+        pytest.param(SPAWNED, "jax", marks=long),
+        pytest.param(AsyncVectorEnv, "numpy", marks=long), pytest.param(SPAWNED_PIPES, "jax", marks=long),
+        pytest.param(PIPES, "numpy", marks=long), pytest.param(SPAWNED, "torch", marks=long),
+        pytest.param(SPAWNED, "numpy", marks=long),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_vector_environments_of_adapters(vectorise, library):
+    ours = vectorise([lambda: ArrayConversion(Parts(), target_xp=library)] * 2)
+    plain = vectorise([Parts] * 2)
+    # JAX has no arrays over memory that changes, so its agents get NumPy's
+    shared = isinstance(ours, AsyncVectorEnv) and ours.shared_memory
+    expected = np.ndarray if shared and library == "jax" else LIBRARIES[library]
+    try:
+        for act in (lambda envs: envs.reset(seed=3), lambda envs: envs.step(np.array([0, 1]))):
+            found = act(ours)[0]
+            assert_same(found, act(plain)[0])
+            assert all(issubclass(kind, expected) for kind in kinds(found))
+            assert ours.observation_space.contains(found)
+        sample = ours.observation_space.sample()
+        assert kinds(sample) == kinds(found)
+        assert all(
+            issubclass(kind, LIBRARIES[library]) for kind in kinds(ours.action_space.sample())
+        )
+    finally:
+        ours.close()
+        plain.close()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_tensors_over_shared_memory():
+    envs = AsyncVectorEnv([lambda: NumpyToTorch(Parts(PARTS["a"]))] * 2, copy=False)
+    try:
+        first, _ = envs.reset(seed=1)
+        before = first.clone()
+        second, *_ = envs.step(torch.tensor([0, 1]))
+        assert second.data_ptr() == first.data_ptr()
+        assert not torch.equal(first, before)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_observations_that_differ_in_bounds(library):
+    make = [
+        lambda bound=bound: ArrayConversion(
+            Parts(spaces.Box(-bound, bound, (2,))), target_xp=library
+        )
+        for bound in (2, 3)
+    ]
+    envs = SyncVectorEnv(make, observation_mode="different")
+    observations, _ = envs.reset(seed=1)
+    assert isinstance(observations, LIBRARIES[library])
+    assert envs.observation_space.high[:, 0].tolist() == [2, 3]
+    assert isinstance(envs.observation_space.sample(), LIBRARIES[library])
+    assert envs.observation_space.contains(observations)
+
+
+@pytest.mark.parametrize(
+    ("library", "mode"), [("torch", "sync"), ("jax", "sync"), ("torch", "async")]
+)
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_adapters_among_the_wrappers_of_make_vec(library, mode):
+    adapted = functools.partial(ArrayConversion, target_xp=library)
+    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, wrappers=[adapted])
+    plain = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    try:
+        assert_same(envs.reset(seed=1)[0], plain.reset(seed=1)[0])
+        for _ in range(30):
+            assert_same(envs.step(np.array([0, 1]))[:4], plain.step(np.array([0, 1]))[:4])
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "wrapper",
+    [functools.partial(wrappers.FrameStackObservation, stack_size=3),
+     functools.partial(wrappers.FrameStackObservation, stack_size=2, padding_type="zero"),
+     functools.partial(wrappers.DelayObservation, delay=2)],
+)  # fmt: skip
+def test_wrappers_that_keep_observations(wrapper, library):
+    space = spaces.Dict({key: PARTS[key] for key in "ab"})
+    ours = wrapper(ArrayConversion(Parts(space), target_xp=library))
+    plain = wrapper(Parts(space))
+    results = [(ours.reset(seed=5)[0], plain.reset(seed=5)[0])]
+    results += [(ours.step(1)[0], plain.step(1)[0]) for _ in range(4)]
+    for found, expected in results:
+        assert_same(found, expected)
+        assert all(issubclass(kind, LIBRARIES[library]) for kind in kinds(found))
+    assert ours.observation_space.contains(found)
+    assert all(issubclass(k, LIBRARIES[library]) for k in kinds(ours.observation_space.sample()))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Box(-1, 1, (2, 3), np.float32), spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3]),
+     spaces.MultiBinary((2, 2)), spaces.Text(5), PARTS, spaces.Dict(a=PARTS["a"], b=PARTS["b"]),
+     spaces.OneOf([spaces.Discrete(2), PARTS["a"]]), spaces.Sequence(PARTS["a"])],
+    ids=str,
+)  # fmt: skip
+def test_functions_of_spaces(space, library):
+    space.seed(0)
+    ours = ArrayConversion(Parts(space), target_xp=library).observation_space
+    numpy = [space.sample() for _ in range(3)]
+    values = [af.convert(x, library, scalars="convert") for x in numpy]
+    assert type(ours) is not type(space)
+
+    def check(found, expected):
+        assert_same(found, expected)
+        assert all(issubclass(kind, LIBRARIES[library]) for kind in kinds(found))
+
+    batched = batch_space(ours, 3)
+    assert batched == batch_space(space, 3)
+    batch = concatenate(ours, values, create_empty_array(ours, 3))
+    check(batch, concatenate(space, numpy, create_empty_array(space, 3)))
+    assert batched.contains(batch)
+    if type(space) in iterate.registry and not isinstance(space, spaces.Discrete):
+        for found, expected in zip(iterate(batched, batch), numpy, strict=True):
+            assert_same(found, expected)
+    check(create_empty_array(ours, 2), create_empty_array(space, 2))
+    check(create_zero_array(ours), create_zero_array(space))
+    assert flatten_space(ours) == flatten_space(space)
+    if getattr(space, "is_np_flattenable", True):
+        assert flatdim(ours) == flatdim(space)
+        check(flatten(ours, values[0]), flatten(space, numpy[0]))
+        if space is not PARTS:  # Gymnasium cannot read a text out of floats
+            assert_same(unflatten(ours, flatten(ours, values[0])), numpy[0])
+
+
+def test_the_library_is_unknown_before_the_first_action():
+    env = wrappers.FrameStackObservation(ArrayConversion(gym.make("CartPole-v1")), 2)
+    assert isinstance(env.reset()[0], np.ndarray)
+    env.step(torch.tensor(1))
+    observation, *_ = env.step(torch.tensor(1))
+    assert isinstance(observation, torch.Tensor)
+
+
+def test_spaces_for_numpy_are_pickled_as_gymnasiums_own():
+    env = ArrayConversion(gym.make("Pendulum-v1"), env_xp="numpy", target_xp="numpy")
+    for space in (env.observation_space, env.action_space, batch_space(env.action_space, 2)):
+        pickled = pickle.dumps(space)
+        assert b"arrayferry" not in pickled
+        loaded = pickle.loads(pickled)
+        assert type(loaded) is spaces.Box
+        assert loaded == space
+    env = pickle.loads(pickle.dumps(env))
+    assert type(env.observation_space) is not spaces.Box
+    tensors = NumpyToTorch(gym.make("Pendulum-v1")).observation_space
+    assert isinstance(pickle.loads(pickle.dumps(tensors)).sample(), torch.Tensor)
+
+
+@pytest.mark.long
+def test_a_model_of_stable_baselines_loads_without_arrayferry(run_python, tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3")
+    env = ArrayConversion(gym.make("phys2d/CartPole-v1"), env_xp="jax", target_xp="numpy")
+    model = sb3.PPO("MlpPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu")
+    model.learn(8)
+    model.save(tmp_path / "model")
+    out = run_python(
+        "import sys\n"
+        "for name in ('arrayferry', 'arrayferry_gym', 'arrayferry_plugins'):\n"
+        "    sys.modules[name] = None\n"
+        "import stable_baselines3 as sb3\n"
+        f"model = sb3.PPO.load({str(tmp_path / 'model')!r}, device='cpu')\n"
+        "print(type(model.observation_space).__module__, model.predict(model.observation_space.sample())[0])"
+    )
+    assert out.startswith("gymnasium.spaces.box")
+
+
+def test_our_adapters_are_gymnasiums():
+    if not hasattr(wrappers, "ArrayConversion"):
+        pytest.skip("this Gymnasium has no ArrayConversion")
+    assert isinstance(NumpyToTorch(gym.make("CartPole-v1")), wrappers.ArrayConversion)
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1"), device="cpu")
+    assert isinstance(envs, wrappers.vector.ArrayConversion)
+    assert envs.device == "cpu"
+    assert NumpyToTorch(gym.make("CartPole-v1")).device is None
+
+
+class Masked(gym.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    mask = np.ma.array([1.0, 2.0], mask=[0, 1])
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {"legal": {"mask": self.mask}, "x": np.ones(1)}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {"mask": self.mask, "x": np.ones(1)}
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+def test_masks_in_infos_are_left_as_they_are():
+    env = NumpyToTorch(Masked())
+    with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left as it is") as warned:
+        _, info = env.reset()
+    assert warned[0].filename == __file__
+    assert info["legal"]["mask"] is Masked.mask
+    assert isinstance(info["x"], torch.Tensor)
+    for _ in range(2):
+        *_, info = env.step(torch.tensor(1))
+        assert info["mask"] is Masked.mask
+        assert isinstance(info["x"], torch.Tensor)
+
+
+def test_frames_are_converted_if_asked_for():
+    assert isinstance(NumpyToTorch(Masked()).render(), np.ndarray)
+    assert isinstance(NumpyToTorch(Masked(), convert_render=True).render(), torch.Tensor)
+    with pytest.raises(af.OptionError, match="convert_render"):
+        NumpyToTorch(Masked(), convert_render=1)
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "several agents"),
+        ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
+        ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
+    ],
+)  # fmt: skip
+def test_environments_of_other_projects_get_an_answer(package, remedy):
+    other = type("Env", (), {"__module__": package})()
+    for adapter in (NumpyToTorch, vector.NumpyToTorch):
+        with pytest.raises(TypeError, match=f"an environment of Gymnasium.*{remedy}"):
+            adapter(other)
+
+
+class Unbatched(gym.vector.VectorEnv):
+    """Says of its actions what one environment takes, as EnvPool and SuperSuit do."""
+
+    num_envs = 3
+    observation_space = spaces.Box(-1, 1, (3, 2), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, single=False, space=None):
+        self.action_space = space or self.action_space
+        if single:
+            self.single_action_space = self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 2), np.float32), {}
+
+    def step(self, actions):
+        self.taken = actions
+        ended = np.zeros(3, bool)
+        return np.zeros((3, 2), np.float32), np.zeros(3), ended, ended, {}
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_spaces_of_one_environment_are_those_of_a_batch(single):
+    envs = vector.ArrayConversion(Unbatched(single), target_xp="torch")
+    envs.reset()
+    for _ in range(3):
+        envs.step(torch.tensor([1, 0, 3]))
+        assert envs.env.taken.tolist() == [1, 0, 3]
+        for wrong in ([1, 0], [1, 0, 4], 1, [[1, 0, 3]]):
+            with pytest.raises(af.ConversionError, match="action"):
+                envs.step(torch.tensor(wrong))
+    with pytest.warns(UserWarning, match="mended"):
+        envs.step(torch.tensor([[1], [0], [3]]))
+    assert envs.env.taken.shape == (3,)
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    envs = vector.ArrayConversion(Unbatched(single, box), target_xp="jax")
+    envs.step(jnp.ones((3, 2)))
+    assert envs.env.taken.shape == (3, 2)
+    with pytest.raises(af.ConversionError, match="one action for each of the 3"):
+        envs.step(jnp.ones((2, 2)))
+    with pytest.raises(af.ConversionError, match="logits or probabilities of 4"):
+        vector.ArrayConversion(Unbatched(single), target_xp="jax").step(jnp.ones((3, 4)))
+
+
+def test_gymnasiums_class_is_not_needed():
+    gone = types.ModuleType("gymnasium.wrappers.array_conversion")
+    from arrayferry_gym._adapter import gymnasium_class
+
+    sys.modules["gymnasium.gone"] = gone
+    try:
+        assert gymnasium_class("gymnasium.gone", gym.Wrapper) is gym.Wrapper
+    finally:
+        del sys.modules["gymnasium.gone"]
