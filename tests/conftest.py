@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 import hypothesis
 import numpy as np
 import pytest
@@ -22,6 +23,9 @@ _EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.
 hypothesis.settings.register_profile("test", max_examples=100, derandomize=True, **_EXAMPLES)
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
+
+# Workers of clusters, also those that take the place of killed ones, need not import everything anew.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
 # Collection imports all libraries. Their million objects stay, and are not searched for garbage again:
 # without this, each of the many `gc.collect()` of the tests takes half a second.
