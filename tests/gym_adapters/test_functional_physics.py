@@ -10,6 +10,7 @@ import pytest
 
 import arrayferry as af
 import arrayferry_gym  # noqa: F401
+from arrayferry_gym.functional import Acrobot, CartPole, Pendulum
 
 COUNT = 4
 STEPS = 1_000
@@ -148,3 +149,14 @@ def test_images(name):
     envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, render_mode="rgb_array", xp="torch")
     envs.reset(seed=0)
     assert [image.shape for image in envs.render()] == [image.shape] * 2
+
+
+def test_earlier_names_of_angular_velocities():
+    for env in (CartPole(), Pendulum()):
+        envs = env.make_vec(2)
+        envs.reset(seed=1)
+        assert np.array_equal(envs.state.spin, envs.state.angular_velocity)
+    envs = Acrobot().make_vec(2)
+    envs.reset(seed=1)
+    assert np.array_equal(envs.state.spin_1, envs.state.angular_velocity_1)
+    assert np.array_equal(envs.state.spin_2, envs.state.angular_velocity_2)

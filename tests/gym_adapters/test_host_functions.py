@@ -403,7 +403,7 @@ def test_spaces_without_a_fixed_shape(space, words):
 
 
 def test_what_is_no_ordinary_environment():
-    with pytest.raises(TypeError, match=r"no gymnasium\.Env"):
+    with pytest.raises(TypeError, match=r"not a gymnasium\.Env"):
         HostFunctions(CartPole())
     for env in (
         gym.make("phys2d/CartPole-v1"),

@@ -126,7 +126,7 @@ def _meant(env: Any) -> str:
             "of another library"
         )
     if type(env).__name__ == "HostFunctions":
-        return "HostFunctions has its own reset and step, and rollout() accepts it"
+        return "HostFunctions has reset and step of its own, and rollout() accepts it"
     return "Pass an object or a subclass of it, such as CartPole()"
 
 
