@@ -42,6 +42,7 @@ class Fitter:
         strict: whether shapes that could be mended, further keys, NaN, and what is out of the bounds of a
             Box are errors too.
         num_envs: for several environments, how many; the first axis is theirs. None for a single one.
+        of_one: whether the space is that of one environment though the values are for several.
         passes_on: whether an environment may be asked to take what does not fit a Box or is not in a Dict.
         noun: what messages call a value, "an action".
 
@@ -57,6 +58,7 @@ class Fitter:
         *,
         strict: bool = False,
         num_envs: int | None = None,
+        of_one: bool = False,
         passes_on: bool = True,
         noun: str = "an action",
     ) -> None:
@@ -64,6 +66,7 @@ class Fitter:
         self.strict = strict
         self.noun = noun
         self._num_envs = num_envs
+        self._batch = (num_envs,) if of_one and num_envs is not None else ()
         self._passes_on = passes_on
         self.mended: str | None = None
         self.passed_on: str | None = None
@@ -137,7 +140,7 @@ class Fitter:
         if host is not None:
             host = host if shape is None or host.shape == shape else host.reshape(shape)
             host = self._checked(host, space, where)
-        return self._formed(x, host, shape, space, number=not stacked)
+        return self._formed(x, host, shape, space, number=not stacked and not self._batch)
 
     def _array(self, value: Any, space: Any, where: Place) -> Any:
         """Return a value as an array of numbers."""
@@ -180,7 +183,7 @@ class Fitter:
         stacked: bool,
     ) -> tuple[int, ...] | None:
         """Return the shape that an array is to have, None to leave it as it is."""
-        wanted = tuple(space.shape)
+        wanted = (*self._batch, *space.shape)
         if stacked:
             if not shape or shape[1:] != wanted:
                 of = f"(n, {', '.join(map(str, wanted))})" if wanted else "(n,)"
@@ -189,7 +192,7 @@ class Fitter:
         if shape == wanted:
             return wanted
         size, fitting = math.prod(shape), math.prod(wanted)
-        if isinstance(space, spaces.Discrete):
+        if isinstance(space, spaces.Discrete) and not self._batch:
             if size != 1:
                 raise self._unfit(space, where, f"it takes one whole number, not the shape {shape}")
             return wanted

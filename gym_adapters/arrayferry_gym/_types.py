@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         params: Any
         render_mode: str | None
         validate: bool
+        check_actions: CheckActions
         differentiable: bool
 
     class VectorServed(Served, total=False):

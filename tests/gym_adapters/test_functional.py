@@ -223,10 +223,13 @@ def test_validated_actions(library):
     ("action", "why"),
     [
         (np.zeros(4, np.int64), r"shape \(3,\), not \(4,\)"),
-        (np.zeros((3, 1), np.int64), r"shape \(3,\), not \(3, 1\)"),
+        (np.zeros((3, 2), np.int64), r"shape \(3,\), not \(3, 2\)"),
+        (np.zeros((1, 3), np.int64), r"shape \(3,\), not \(1, 3\)"),
         (1, r"shape \(3,\), not \(\)"),
-        (np.zeros(3), "its dtype is float64"),
-        (["a", "b", "c"], "whole numbers"),
+        (np.full(3, 0.5), "0.5, at .0., is no whole number"),
+        (torch.zeros(3), "takes whole numbers"),
+        (np.full(3, np.nan), "nan, at .0., is no whole number"),
+        (["a", "b", "c"], "of another kind"),
         (None, "takes"),
         ({"a": np.zeros(3)}, "takes"),
         ([[1], [1, 2], [3]], "different shapes"),
@@ -239,6 +242,52 @@ def test_actions_that_cannot_be_meant(library, action, why):
         envs.step(action)
     assert "Count" in str(caught.value)
     assert host(envs.step([0, 0, 0])[0])[:, 0].tolist() == [1, 1, 1]  # nothing was lost
+
+
+@library
+def test_actions_that_are_mended(library):
+    envs = counts("Disabled", **LIBRARIES[library])
+    envs.reset(seed=1)
+    with pytest.warns(UserWarning, match=r"the shape \(3, 1\) was changed to \(3,\)") as warned:
+        envs.step(np.zeros((3, 1), np.int64))
+    assert warned[0].filename == __file__
+    envs.step(torch.zeros((3, 1), dtype=torch.int64))
+    envs.step(np.zeros(3))  # whole numbers all the same
+    strict = counts("Disabled", check_actions="strict", **LIBRARIES[library])
+    strict.reset(seed=1)
+    with pytest.raises(af.ConversionError, match="takes the shape"):
+        strict.step(np.zeros((3, 1), np.int64))
+    unchecked = counts("Disabled", check_actions="off", **LIBRARIES[library])
+    unchecked.reset(seed=1)
+    unchecked.step(np.zeros(3, np.int64))
+
+
+@library
+def test_one_environment_takes_one_action(library):
+    class Both(Count):
+        action_space = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,), np.float32))
+
+        def step(self, xp, rng, state, action, params):
+            assert action["a"].shape == (1,)
+            assert action["b"].shape == (1, 2)
+            return state, action["b"][:, 0] + xp.astype(action["a"], xp.float32), False
+
+    env = Both().make(**LIBRARIES[library])
+    env.reset(seed=0)
+    for a in (2, np.array(2), [2], torch.tensor([2]), 9):
+        for b in (np.array([0.5, 0.0]), [0.5, 0.0], torch.tensor([0.5, 0.0])):
+            assert env.step({"a": a, "b": b})[1] == 2.5
+    with pytest.warns(UserWarning, match="mended"):
+        assert env.step({"a": 2, "b": np.array([[0.5, 0.0]]), "more": 1})[1] == 2.5
+    for wrong in (
+        {"a": 2},
+        {"a": [1, 2], "b": [0, 0]},
+        {"a": 0.5, "b": [0, 0]},
+        {"a": 1, "b": [0, 0, 0]},
+        None,
+    ):
+        with pytest.raises(af.ConversionError, match="an action for Both"):
+            env.step(wrong)
 
 
 @library

@@ -250,7 +250,7 @@ def test_errors_of_others_are_not_taken_for_its_own():
     def run():
         state = functions.reset(seed=0)[0]
         with pytest.raises(jax.errors.JaxRuntimeError, match="ConversionError"):
-            jax.block_until_ready(functions.step(state, 7))
+            jax.block_until_ready(functions.step(state, jnp.array(7)))
         functions.step(state, 0)
         jax.block_until_ready(broken(jnp.ones(2)))
 
@@ -336,15 +336,17 @@ def test_wrong_actions():
     state = functions.reset()[0]
     good = {"move": jnp.zeros(2), "jump": 0}
     for action, words in (
-        ({"move": jnp.zeros(2)}, "not of the structure of the action space"),
-        ([1, 2], "not of the structure of the action space"),
-        ({**good, "move": jnp.zeros(3)}, r"shape \(3,\), where .* has \(2,\), at \['move'\]"),
+        ({"move": jnp.zeros(2)}, "'jump' is missing"),
+        ([1, 2], "it takes a dict with the keys"),
+        ({**good, "move": jnp.zeros(3)}, r"the shape \(2,\), not \(3,\), at \['move'\]"),
+        ({**good, "jump": 0.5}, r"it takes whole numbers|is no int64"),
     ):
         with pytest.raises(af.ConversionError, match=words):
             jax.jit(functions.step)(state, action)
     with pytest.raises(af.ConversionError, match=r"Discrete\(3\)"), functions.errors():
         functions.step(state, {**good, "jump": 3})
-    functions.step(state, good)
+    with pytest.warns(UserWarning, match="mended"):
+        functions.step(state, {**good, "move": jnp.zeros((1, 2))})
 
 
 def test_vmap_and_grad_are_refused_in_words():

@@ -8,9 +8,10 @@ import numpy as np
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._actions import Fitter
-from arrayferry_gym._dtypes import held_dtype, plain_name
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._actions import Fitter, LibraryFitter
+from arrayferry_gym._dtypes import culprit, held_dtype, plain_name
+from arrayferry_gym._misfits import Misfits, Place
+from arrayferry_gym._space_trees import build, split
 
 from ._clipping import lowest_and_highest
 from ._xp import namespace, portable
@@ -19,31 +20,34 @@ __all__ = ["Actions"]
 
 
 class Actions:
-    """Brings a batch of actions into the arrays of a library, of the dtypes of their space.
+    """Brings actions into a batch of arrays of a library, of the dtypes of their space.
 
     Args:
         name: the name of the environment in messages.
         space: the space of the actions of one environment.
-        n: how many environments.
+        n: how many environments; None for one whose actions have no axis for it.
         backend: the library.
         device: the device of the arrays.
-        validate: whether actions outside the space are errors. If not, they are clipped later.
+        check: "fit", where actions outside the space are clipped later, "strict" or "off".
+        misfits: warns of what is mended.
     """
 
     def __init__(
         self,
         name: str,
         space: Space[Any],
-        n: int,
+        n: int | None,
         backend: af.Backend,
         device: Any,
         *,
-        validate: bool,
+        check: str = "fit",
+        misfits: Misfits,
     ) -> None:
         self._name = name
         self._space = space
         self._n = n
-        self._validate = validate
+        self._check = check
+        self._misfits = misfits
         self._xp = namespace(backend)
         self._backend = backend
         self._convert = af.converter(backend, device=device)
@@ -53,100 +57,72 @@ class Actions:
         self._own = True
 
     def __call__(self, action: Any) -> Any:
-        """Return an action in the form that the methods of the environment get.
+        """Return actions in the form that the methods of the environment get.
 
         Raises:
-            arrayferry.ConversionError: its structure, shape or kind is wrong; or with `validate`, an action is
-                not in the space.
+            arrayferry.ConversionError: the action is refused.
         """
+        if self._n is None and isinstance(action, (int, np.integer)):
+            action = np.asarray(action)  # which is quick the next time
         if (
             type(action) is self._type
             and action.dtype == self._dtype
             and action.shape == self._shape
         ):
             try:
-                return action if self._own else self._convert(action)
+                found = action if self._own else self._convert(action)
+                return found if self._n is not None else found[None, ...]
             except af.NarrowingError:  # a number that has to be clipped first
                 pass
-        parts = split(self._space, action, self.wrong_structure)
-        places = zip(leaves(self._space), parts, strict=True)
-        found = build(self._space, (self._leaf(x, space, path) for (space, path), x in places))
-        if self._validate:
-            self._check(action)
+        if self._check == "off":
+            found = self._convert(action)
         else:
-            self._remember(action, found)
-        return found
+            fitter = _ClippingFitter(
+                self._backend, self._convert, self._space, strict=self._check == "strict",
+                num_envs=self._n, of_one=True, passes_on=False, noun=f"an action for {self._name}",
+            )  # fmt: skip
+            found = fitter.fit(action)
+            if self._check == "strict":
+                self._check_values(action)
+            self._misfits.tell(self._space, fitter.mended, fitter.passed_on)
+            if fitter.mended is None and self._check == "fit":
+                self._remember(action, found)
+        if self._n is not None:
+            return found
+        return build(self._space, (part[None, ...] for part in split(self._space, found)))
 
     def _remember(self, action: Any, found: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
         if af.registry.kind(action).what not in ("array", "objects"):
             return
         try:
-            enough = found.dtype == self._convert(action).dtype
+            converted = self._convert(action)
+            enough = found.dtype == converted.dtype and found.shape == converted.shape
         except af.NarrowingError:
             return
         if enough:
             self._own = found is action
             self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
 
-    def _leaf(self, action: Any, space: Any, path: str) -> Any:
-        x = action
-        if isinstance(x, (bool, int, float, list, tuple)):
-            try:
-                x = np.asarray(x)
-            except ValueError:
-                raise self._wrong(action, path, "its parts have different shapes") from None
-        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise self._wrong(action, path, "it takes an array of numbers")
-        wanted = (self._n, *space.shape)
-        if tuple(x.shape) != wanted:
-            raise self._wrong(action, path, f"it takes the shape {wanted}, not {tuple(x.shape)}")
-        kind = plain_name(x.dtype)
-        whole = kind.startswith(("bool", "int", "uint"))
-        if not whole and not (space.dtype.kind == "f" and "float" in kind):
-            numbers = "numbers" if space.dtype.kind == "f" else "whole numbers"
-            raise self._wrong(action, path, f"it takes {numbers}, but its dtype is {kind}")
-        name = held_dtype(space.dtype, self._backend)
-        if kind != name:
-            x = _clipped(x, kind, *lowest_and_highest(space, name))
-        x = self._convert(x)
-        dtype = getattr(self._xp, name)
-        return x if x.dtype == dtype else self._xp.astype(x, dtype)
-
-    def _check(self, action: Any) -> None:
+    def _check_values(self, action: Any) -> None:
         """Check that each action is in the space.
 
         Raises:
             arrayferry.ConversionError: one is not; its environment is named.
         """
-        parts = split(self._space, af.convert(action, "numpy"))
-        fitter = Fitter(self._space, strict=True, passes_on=False)
-        for index in range(self._n):
-            one = build(self._space, (part[index] for part in parts))
+        parts = split(self._space, af.convert(action, "numpy", scalars="convert"))
+        fitter, n = Fitter(self._space, strict=True, passes_on=False), self._n or 1
+        for index in range(n):
+            rows = parts if self._n is None else [part[index] for part in parts]
+            one = build(self._space, rows)
             try:
                 fitter.fit(one)
             except af.ConversionError as error:
                 raise af.ConversionError(
-                    f"environment {index} of {self._n} of {self._name} got the action {one!r:.80}, which "
+                    f"environment {index} of {n} of {self._name} got the action {one!r:.80}, which "
                     f"cannot be one of the space {self._space} ({error.reason.rpartition(': ')[2]})",
-                    remedy="Without validate=True, actions are clipped to the space.",
+                    remedy='With check_actions="fit", actions are clipped to the space.',
                 ) from None
-
-    def wrong_structure(self, action: Any, path: str, needed: str) -> af.ConversionError:
-        """Return the error for an action whose dicts or tuples do not match those of the space."""
-        return self._wrong(action, path, f"it takes {needed}")
-
-    def _wrong(self, action: Any, path: str, why: str) -> af.ConversionError:
-        what = (
-            f"an array of shape {tuple(action.shape)}"
-            if hasattr(action, "shape")
-            else f"{action!r:.80}"
-        )
-        return af.ConversionError(
-            f"{what}{f' at {path}' if path else ''} cannot be the actions of {self._n} environments of "
-            f"{self._name}, with the space {self._space} each: {why}",
-            remedy="Pass one action for each environment, along the first axis.",
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_xp": None, "_type": None, "_backend": portable(self._backend)}
@@ -155,6 +131,43 @@ class Actions:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
         self._xp = namespace(self._backend)
+
+
+class _ClippingFitter(LibraryFitter):
+    """Clips numbers outside the space instead of refusing them. It reads only NumPy's arrays and Python's numbers.
+
+    Args:
+        backend: the library of the results.
+        convert: converts to it.
+        space: as in `Fitter`.
+        **options: as in `Fitter`.
+    """
+
+    def __init__(
+        self, backend: af.Backend, convert: af.Conversion, space: Space[Any], **options: Any
+    ) -> None:
+        super().__init__(backend, space, reads=False, **options)
+        self._convert = convert
+
+    def _checked(self, x: Any, space: Any, where: Place) -> Any:
+        if x.dtype.kind == "f" and space.dtype.kind != "f":
+            broken = np.floor(x) != x  # true for NaN
+            if broken.any():
+                raise self._unfit(space, where, f"{culprit(x, broken)} is no whole number")
+        return x
+
+    def _formed(
+        self, x: Any, host: Any, shape: tuple[int, ...] | None, space: Any, *, number: bool
+    ) -> Any:
+        if shape is not None and tuple(x.shape) != shape:
+            x = af.namespace_of(x).reshape(x, shape)
+        kind, name = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
+        if kind != name:
+            x = _clipped(x, kind, *lowest_and_highest(space, name))
+        x = self._convert(x)
+        xp = namespace(self.backend)
+        dtype = getattr(xp, name)
+        return x if x.dtype == dtype else xp.astype(x, dtype)
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:

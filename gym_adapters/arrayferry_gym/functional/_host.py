@@ -16,7 +16,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry_gym._actions import LibraryFitter
 from arrayferry_gym._env import ArrayConversion
+from arrayferry_gym._misfits import Misfits
 from arrayferry_gym.vector import ArrayConversion as VectorConversion
 
 from ._dynamics import Dynamics
@@ -119,6 +121,7 @@ class HostFunctions:
         self._flag: Shape = batch, np.dtype(bool)
         self._reward_name = f"the reward of {self.name}"
         self._flag_name = f"the end of an episode of {self.name}"
+        self._misfits = Misfits()
         self._infos = InfoArrays(info_like or {})
         self._likes = reward_like, info_like
         self._lock = threading.Lock()
@@ -173,7 +176,12 @@ class HostFunctions:
             )
         observations = self._observations
         final = observations.shapes if self.resets_in_same_step else []
-        given = self._actions.take(action, "an action")
+        fitter = LibraryFitter(
+            af.registry.backend("jax"), self.env.action_space, num_envs=self.num_envs, reads=False,
+            passes_on=False,
+        )  # fmt: skip
+        given = self._actions.take(fitter.fit(action))
+        self._misfits.tell(fitter.space, fitter.mended, fitter.passed_on)
         results = self._call(
             _Callback(self, "_step"),
             [state, *given],
@@ -282,7 +290,7 @@ class HostFunctions:
             >>> env = HostFunctions(gym.make("CartPole-v1"))
             >>> with env.errors():
             ...     state, observation, info = env.reset(seed=0)
-            ...     env.step(state, 7)
+            ...     env.step(state, jax.numpy.array(7))
             Traceback (most recent call last):
             ...
             arrayferry.ConversionError: an action of shape () and dtype int32 with the values [7] cannot be one of the space Discrete(2), since it takes 0 to 1. Pass an action as the space samples it.

@@ -53,31 +53,9 @@ class SpaceArrays:
         """Put a value of the space together from its arrays."""
         return build(self._space, arrays)
 
-    def take(self, value: Any, noun: str) -> list[Any]:
-        """Return the arrays of a value, and check their shapes, which may be traced.
-
-        Raises:
-            arrayferry.ConversionError: it is not of the structure or shape of the space.
-        """
-
-        def mismatch(part: Any, path: str, needed: str) -> af.ConversionError:
-            return af.ConversionError(
-                f"{noun} {value!r:.80} is not of the structure of {self._what}, {self._space}: it takes {needed}",
-                remedy=f"Pass {noun} as the space samples it.",
-                path=path,
-            )
-
-        parts = split(self._space, value, mismatch)
-        for part, (shape, _), (_, path) in zip(
-            parts, self.shapes, leaves(self._space), strict=True
-        ):
-            if np.shape(part) != shape:
-                raise af.ConversionError(
-                    f"{noun} has the shape {np.shape(part)}, where {self._what} has {shape}",
-                    remedy=f"Pass {noun} as the space samples it.",
-                    path=path,
-                )
-        return parts
+    def take(self, value: Any) -> list[Any]:
+        """Return the arrays of a value of the space."""
+        return split(self._space, value)
 
     def arrays(self, value: Any) -> list[Any]:
         """Return the arrays of a value of NumPy, of the shapes and dtypes of the space."""

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._misfits import Misfits
 
 from ._actions import Actions
 from ._checked import CheckedEnv
@@ -114,6 +115,7 @@ class Functions:
         self.env: Dynamics = checked_dynamics(env)
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
+        self._misfits = Misfits()
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
         env = CheckedEnv(self.env, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -165,9 +167,8 @@ class Functions:
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
-        action = Actions(env.name, self.env.action_space, n, env.backend, None, validate=False)(
-            action
-        )
+        read = Actions(env.name, self.env.action_space, n, env.backend, None, misfits=self._misfits)
+        action = read(action)
         running, outcome = advance(
             env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
             tree, Renewal(env, fresh, tree, prepared.any_batched),

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry_gym._env_options import (
@@ -19,6 +19,7 @@ from arrayferry_gym._env_options import (
     seed_of,
 )
 from arrayferry_gym._libraries import Libraries, Target
+from arrayferry_gym._misfits import Misfits, check_of
 from arrayferry_gym._spaces import converted_space
 
 from ._actions import Actions
@@ -66,6 +67,7 @@ class Served:
         params: Any,
         render_mode: str | None,
         validate: bool,
+        check_actions: Any,
         differentiable: bool,
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
@@ -79,7 +81,9 @@ class Served:
         self._mode = mode
         self._limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._given_params = params
-        self._validate = validate
+        self._check_actions = check_of("strict" if validate else check_actions)
+        self._misfits = Misfits()
+        self._rows = n if isinstance(self, VectorEnv) else None
         self._differentiable = differentiable
         self._use(af.registry.backend(xp), device)
 
@@ -98,8 +102,9 @@ class Served:
         self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
         self._device = device
         self._actions = Actions(
-            env.name, dynamics.action_space, n, computing, device, validate=self._validate
-        )
+            env.name, dynamics.action_space, self._rows, computing, device,
+            check=self._check_actions, misfits=self._misfits,
+        )  # fmt: skip
         self._simulator = _simulator(env, self._mode)
         self._to_agent = af.converter(backend, device=place) if by_numpy else None
         self._seeded = False

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._env_options import UNSET, seed_of
 from arrayferry_gym._libraries import Libraries, Target
-from arrayferry_gym._space_trees import branches, build, split
 from arrayferry_gym._types import ActT, ObsT
 
 from ._dynamics import Dynamics
 from ._serving import Served, agent_space
+
+if TYPE_CHECKING:
+    from arrayferry_gym._types import CheckActions
 
 __all__ = ["FunctionalSingleEnv"]
 
@@ -32,7 +33,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             that of the environment.
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" if images are wanted.
-        validate: whether `step` raises for an action that is not in the space. If not, it is clipped to it.
+        validate: the same as `check_actions="strict"`.
+        check_actions: as for the adapters of this package, but what is outside the space is clipped to it unless
+            the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
 
     Attributes:
@@ -63,14 +66,14 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         params: Any = None,
         render_mode: str | None = None,
         validate: bool = False,
+        check_actions: CheckActions = "fit",
         differentiable: bool = False,
     ) -> None:
         self._set_up(
             env, 1, AutoresetMode.DISABLED, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            validate=validate, differentiable=differentiable,
+            validate=validate, check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
-        self._nested = branches(self.functional.action_space) is not None
         self._to_numpy = af.converter("numpy")
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
@@ -94,11 +97,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        if self._nested:
-            parts = split(self.functional.action_space, action, self._actions.wrong_structure)
-            action = build(self.functional.action_space, map(_batch_of, parts))
-        else:
-            action = _batch_of(action)
         observation, reward, terminated, truncated, infos = self._step_batch(action)
         first, to_numpy = self._simulator.first, self._to_numpy
         is_array = reward.ndim > 1 or self._differentiable
@@ -127,10 +125,3 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     @never_raises
     def __repr__(self) -> str:
         return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"
-
-
-def _batch_of(action: Any) -> Any:
-    """Return the action of one environment as a batch."""
-    if isinstance(action, (int, np.integer)):  # as an array, which is quick the next time
-        return np.asarray([action])
-    return action[None, ...] if hasattr(action, "dtype") and hasattr(action, "ndim") else [action]

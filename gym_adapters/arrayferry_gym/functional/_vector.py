@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
     )
-    from arrayferry_gym._types import VectorServed
+    from arrayferry_gym._types import CheckActions, VectorServed
 
 __all__ = ["FunctionalVectorEnv"]
 
@@ -53,7 +53,9 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             that of the environment.
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" if images are wanted.
-        validate: whether `step` raises for actions that are not in the space. If not, they are clipped to it.
+        validate: the same as `check_actions="strict"`.
+        check_actions: as for the adapters of this package, but what is outside the space is clipped to it unless
+            the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
 
@@ -150,6 +152,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         params: Any = None,
         render_mode: str | None = None,
         validate: bool = False,
+        check_actions: CheckActions = "fit",
         differentiable: bool = False,
     ) -> None:
         self.num_envs = count_of("num_envs", num_envs)
@@ -157,7 +160,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self._set_up(
             env, self.num_envs, self.autoreset_mode, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            validate=validate, differentiable=differentiable,
+            validate=validate, check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
