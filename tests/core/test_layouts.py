@@ -232,6 +232,12 @@ def test_other_pairs_that_differ(some, others):
     assert af.flatten(again)[1] == first
 
 
+def test_a_layout_is_equal_to_layouts_only():
+    layout = af.flatten([X])[1]
+    assert layout != "a layout"
+    assert layout not in (None, 3)
+
+
 def test_an_object_that_changed_is_another_one():
     settings = types.SimpleNamespace(scale=1, inner=[types.SimpleNamespace(x=2)])
     before = af.flatten((X, settings))[1]
