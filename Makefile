@@ -14,8 +14,8 @@ VALUES := .venv-values/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
-# The tests of a group run in one process, so that their cluster or environment is made once.
-PARALLEL := -n $(JOBS) --dist loadgroup
+# The tests of a file run in one process, so that their cluster or environment is made once.
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all downstream matrix floor fuzz mutants bench bench-dask lint format clean
 

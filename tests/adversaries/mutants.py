@@ -208,7 +208,7 @@ class Reach:
             "pytest",
             "-n",
             str(jobs),
-            "--dist=loadgroup",
+            "--dist=loadfile",
             "-q",
             "--durations=0",
             "-vv",
@@ -219,12 +219,10 @@ class Reach:
         environment = {**os.environ, "COVERAGE_FILE": str(MAP / "coverage")}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         (MAP / "log").write_text(done.stdout + done.stderr)
-        lines = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        failed = {_name(line) for line in lines}
+        failed = set(re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE))
         print(f"{len(failed)} tests fail under coverage and are left out", *failed, flush=True)
         seconds: dict[str, float] = {}
-        for took, line in re.findall(r"^([\d.]+)s \w+ +(\S.*)$", done.stdout, re.MULTILINE):
-            test = _name(line)
+        for took, test in re.findall(r"^([\d.]+)s \w+ +(\S.*)$", done.stdout, re.MULTILINE):
             if test not in failed:
                 seconds[test] = seconds.get(test, 0.0) + float(took)
         (MAP / "seconds.json").write_text(json.dumps(seconds))
@@ -243,7 +241,7 @@ class Reach:
 
     def _quickest(self, found: dict[int, list[str]], lines: Iterable[int]) -> list[str]:
         contexts = {context for line in lines for context in found.get(line, ())}
-        tests = {_name(context.partition("|")[0]) for context in contexts} & set(self._seconds)
+        tests = {context.partition("|")[0] for context in contexts} & set(self._seconds)
         chosen, total = [], 0.0
         for test in sorted(tests, key=lambda test: (self._seconds[test], test)):
             total += self._seconds[test]
@@ -251,11 +249,6 @@ class Reach:
                 break
             chosen.append(test)
         return chosen
-
-
-def _name(test: str) -> str:
-    """Return the name of a test without the group that pytest-xdist adds."""
-    return re.sub(r"@\w+$", "", test)
 
 
 def survives(mutation: Mutation, tests: list[str], folder: Path) -> tuple[bool, str]:

@@ -17,8 +17,6 @@ import torch
 
 import arrayferry as af
 
-pytestmark = pytest.mark.xdist_group("conversion")  # its cluster is made once
-
 X = np.arange(3, dtype=np.float32)
 
 

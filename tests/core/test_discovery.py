@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("environments")  # its two environments are made once
-
 PYPROJECT = """
 [build-system]
 requires = ["hatchling"]

@@ -21,8 +21,6 @@ import arrayferry as af
 from arrayferry_plugins import dask_
 from arrayferry_plugins.dask_ import to_dask
 
-pytestmark = pytest.mark.xdist_group("lazy")  # its cluster is made once
-
 X = np.arange(12.0).reshape(6, 2)
 SINGLE = "ignore:Running on a single-machine scheduler:UserWarning"
 

@@ -28,8 +28,6 @@ from chunks import CHUNK, ROWS
 
 import arrayferry as af
 
-pytestmark = pytest.mark.xdist_group("stream")  # its cluster is made once
-
 
 @pytest.fixture(autouse=True)
 def no_threads_left():

@@ -36,7 +36,6 @@ from arrayferry_gym.distributed import (
 )
 
 pytestmark = [
-    pytest.mark.xdist_group("cluster-that-loses-workers"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning"),
 ]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests

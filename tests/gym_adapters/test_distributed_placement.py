@@ -31,7 +31,6 @@ from arrayferry_gym.distributed import (
     SchedulerLostError,
 )
 
-pytestmark = pytest.mark.xdist_group("cluster-of-threads")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
 
 CARTPOLE = functools.partial(gym.make, "CartPole-v1")
