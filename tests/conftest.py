@@ -27,15 +27,22 @@ hypothesis.settings.load_profile("test")
 # Workers of clusters, also those that take the place of killed ones, need not import everything anew.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
-# Collection imports all libraries. Their million objects stay, and are not searched for garbage again:
-# without this, each of the many `gc.collect()` of the tests takes half a second.
+# Collection imports all libraries, and need not search them for garbage.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def old_objects_are_not_searched() -> None:
+    """Search only what a module makes for garbage, and not the million objects of all libraries.
+
+    Each of the many `gc.collect()` of the tests takes half a second otherwise.
+    """
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture(autouse=True)
