@@ -5,6 +5,8 @@
 - `map_arrays` calls a function with every array of a tree.
 - `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
 - `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
+- `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
+  `difference` says where two keys differ.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -22,14 +24,20 @@ from ._observers import observers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import never_raises, printable
+from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
 
 if TYPE_CHECKING:
     from ._types import K, Unclear, V, W, X
 
 __all__ = [
+    "Keys",
+    "Same",
     "Threads",
+    "attributes",
+    "compares",
     "describe_error",
+    "difference",
     "map_arrays",
     "never_raises",
     "observed_read",

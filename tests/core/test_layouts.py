@@ -14,12 +14,15 @@ import typing
 import weakref
 
 import attrs
+import gymnasium
 import jax
 import numpy as np
 import pytest
 import torch
 
 import arrayferry as af
+from arrayferry import adapting
+from arrayferry._tree.keys import exact_key
 
 X = np.arange(3.0)
 
@@ -491,3 +494,58 @@ def test_weak_values():
     keys[key] = X
     assert torch.is_tensor(af.convert(keys, "torch")[key])
     del other
+
+
+# Keys.
+
+
+def closing_over(number, default=1):
+    return lambda x, d=default: x * number + d
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, lambda f: functools.partial(f, 1)])
+def test_functions_are_the_same_if_code_and_all_it_holds_are(wrap):
+    def layout(*args):
+        return af.flatten((X, wrap(closing_over(*args))))[1]
+
+    assert layout(2) == layout(2)
+    assert hash(layout(2)) == hash(layout(2))
+    assert layout(2) != layout(2.0)
+    assert layout(2) != layout(2, 2)
+    assert layout([1, {"a": 2}]) == layout([1, {"a": 2}])
+    assert layout([1, {"a": 2}]) != layout([1, {"a": 3}])
+
+
+def test_methods_are_the_same_if_their_objects_are():
+    def layout(scale):
+        return af.flatten((X, Config(scale).__hash__))[1]
+
+    assert layout(1) == layout(1)
+    assert layout(1) != layout(True)
+
+
+def test_what_has_a_shape_but_no_values_is_not_taken_for_an_array():
+    def layout(n):
+        space = gymnasium.spaces.MultiDiscrete([n, 2])
+        return af.flatten((X, space))[1], af.flatten((X, jax.ShapeDtypeStruct((n,), "int32")))[1]
+
+    assert layout(2)[1] == layout(2)[1]
+    assert layout(2)[1] != layout(3)[1]
+    assert layout(2)[0] != layout(3)[0]
+
+
+@pytest.mark.parametrize(
+    ("some", "other", "where"),
+    [
+        ({"size": [3, 4]}, {"size": [3, 4.0]}, "['size'][1]"),
+        (Point(1, 2), Point(1, 3), ".scale"),
+        (Data({"a": 1}), Data({"a": True}), ".x['a']"),
+        ([closing_over(1)], [closing_over(2)], "[0] number"),
+        (slice(1), slice(2), ".stop"),
+        (1, 2, ""),
+        ([1], (1,), ""),
+        ([1], [1], ""),
+    ],
+)
+def test_the_difference_of_two_keys_is_named(some, other, where):
+    assert adapting.difference(exact_key(some), exact_key(other)) == where

@@ -1,14 +1,20 @@
-"""`exact_key`: a key for a value that two values share only if they are the same in type and content."""
+"""Keys: two values have the same one only if code that was made for one of them is right for the other.
+
+Unlike Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, classes that are derived from others, and
+objects whose attributes differ, however they are compared. Functions are the same if their code is, and all that it
+closes over.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
+    CodeType,
     FunctionType,
     MappingProxyType,
     MemberDescriptorType,
@@ -17,37 +23,41 @@ from types import (
 )
 from typing import Any
 
+from arrayferry._repr import shown
+
 from .state import class_attribute
 
-__all__ = ["attributes", "exact_key"]
+__all__ = ["Keys", "Same", "attributes", "compares", "difference", "exact_key"]
 
 MAX_DEPTH = 50
-MAX_OBJECTS = 10_000
-"""Objects that are looked at for one key at most. A value that is larger is like no other."""
 SMALL = 4_096
 """Bytes of a NumPy array that are part of a key. A larger array is like no other."""
 
-_PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented))
-_BY_IDENTITY = (type, FunctionType, BuiltinFunctionType, ModuleType)
+_PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType)
+_BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
+_NUMBERS = (int, float, complex, str, bytes)
+
+Parts = Iterable[tuple[str, Any]]
+"""What a value is made of: labels, as Python writes the way to a part, and the parts."""
 
 
-class _Same:
-    """Equal only for the very same object, which it keeps alive."""
+class Same:
+    """The key of an object that is like no other. It keeps the object alive."""
 
-    __slots__ = ("thing",)
+    __slots__ = ("value",)
 
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.thing is other.thing
+        return isinstance(other, Same) and self.value is other.value
 
     def __hash__(self) -> int:
-        return id(self.thing)
+        return id(self.value)
 
 
 class _Unlike:
-    """Equal to itself alone."""
+    """The key of a value that may change at any time. It equals itself alone."""
 
     __slots__ = ()
 
@@ -55,28 +65,63 @@ class _Unlike:
 def exact_key(value: Any) -> Hashable:
     """Return a key for what code that was made for a value relies on.
 
-    Unlike Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, classes that are derived from
-    others, and objects whose attributes differ, however they are compared. What may change without notice, such as
-    an array that can be written to, and what is too large, has a key that no other value has.
+    What may change without notice, such as an array that can be written to, and what is too large, has a key that no
+    other value has.
     """
     if type(value) is str:
         return str, value
     try:
-        return _Keys().of(value, 0)
+        return Keys().of(value)
     except MemoryError:
         raise
     except Exception:  # an odd object
         return _Unlike()
 
 
-class _Keys:
-    """Makes one key."""
+def difference(one: Hashable, other: Hashable) -> str:
+    """Return where two keys differ first, as Python writes the way to it: ".size", "['a'][0]", "" at the top."""
+    for (label, mine), (found, its) in zip(_parts_of(one), _parts_of(other), strict=False):
+        if label == found and mine != its:
+            return str(label) + difference(mine, its)
+    return ""
+
+
+def _parts_of(key: Any) -> Any:
+    """Return the parts of a key with their labels, none for a leaf."""
+    parts = key[1] if isinstance(key, tuple) and len(key) == 2 else None
+    whole = isinstance(parts, tuple) and all(
+        type(part) is tuple and len(part) == 2 for part in parts
+    )
+    return parts if whole else ()
+
+
+class Keys:
+    """Makes the key of one value: a leaf, or `(type, ((label, key), ...))` for what has parts.
+
+    Override the methods below to leave something out, or to tell some objects apart in another way.
+
+    Attributes:
+        max_objects: how many objects are looked at. A value that holds more is like no other.
+        attributes_of_all: whether objects without a comparison of their own, which are told by which they are, have
+            another key when their attributes change.
+
+    Example:
+        >>> from arrayferry.adapting import Keys, difference
+        >>> a, b = Keys().of({"size": [3, 4]}), Keys().of({"size": [3, 4.0]})
+        >>> a == b, difference(a, b)
+        (False, "['size'][1]")
+    """
+
+    max_objects: float = 10_000
+    attributes_of_all = True
 
     def __init__(self) -> None:
         self._count = 0
         self._open: dict[int, int] = {}
+        self._known: dict[int, tuple[int, Any]] = {}
 
-    def of(self, value: Any, depth: int) -> Hashable:
+    def of(self, value: Any) -> Hashable:
+        """Return the key of a value."""
         cls = type(value)
         if cls in _PLAIN:
             return cls, value
@@ -84,57 +129,157 @@ class _Keys:
             return cls, value.hex()
         if cls is complex:
             return cls, value.real.hex(), value.imag.hex()
+        if isinstance(value, Same):
+            return value
         if issubclass(cls, _BY_IDENTITY):
-            return _Same(value)
+            return Same(value)
         self._count += 1
-        if depth > MAX_DEPTH or self._count > MAX_OBJECTS:
+        if len(self._open) > MAX_DEPTH or self._count > self.max_objects:
             return _Unlike()
         if id(value) in self._open:
             return "inside", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         try:
-            return self._compound(value, cls, depth + 1)
+            return self.compound(value, cls)
         finally:
             del self._open[id(value)]
 
-    def _compound(self, value: Any, cls: type, depth: int) -> Hashable:
-        of = self.of
-        state = tuple((name, of(held, depth)) for name, held in attributes(value))
-        content: Hashable = None
-        if issubclass(cls, dict):
-            factory = of(getattr(value, "default_factory", None), depth)
-            content = factory, tuple((of(k, depth), of(v, depth)) for k, v in dict.items(value))
-        elif cls is MappingProxyType:
-            content = of(value.copy(), depth)
-        elif issubclass(cls, (list, tuple)):
-            items = list.__iter__(value) if issubclass(cls, list) else tuple.__iter__(value)
-            content = tuple(of(each, depth) for each in items)
-            if hasattr(cls, "n_sequence_fields"):  # it has fields that are no elements
-                content = content, of(value.__reduce__()[1][1], depth)
-        elif issubclass(cls, deque):
-            content = value.maxlen, tuple(of(each, depth) for each in deque.__iter__(value))
-        elif issubclass(cls, (set, frozenset)):
-            content = frozenset(of(each, depth) for each in value)
-        elif issubclass(cls, (int, float, complex, str, bytes)):
-            base = next(b for b in cls.__mro__ if b in (int, float, complex, str, bytes))
-            content = of(base(value), depth)
-        elif cls is partial:
-            content = tuple(of(x, depth) for x in (value.func, value.args, value.keywords))
-        elif cls is MethodType:
-            content = of(value.__self__, depth), _Same(value.__func__)
-        elif issubclass(cls, PurePath):
-            return cls, str(value)  # its attributes are caches
-        elif cls is slice:
-            content = tuple(of(x, depth) for x in (value.start, value.stop, value.step))
-        elif _is_array(value):
-            content = _array_key(value)
-            if content is None:  # it holds objects
-                content = value.shape, tuple(of(each, depth) for each in value.flat)
-        elif not state:
-            content = _opaque_key(value)
-        elif cls.__eq__ is object.__eq__:  # it may hold more than can be seen
-            content = _Same(value)
-        return cls, content, state
+    def compound(self, value: Any, cls: type) -> Hashable:
+        """Return the key of a value that may have parts."""
+        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as text of NumPy is
+            return cls, self.array(value)
+        if cls is FunctionType or not compares(cls):
+            inner = _without_jax(value, cls)
+            if inner is not value:
+                return inner if type(inner) is Same else (cls, (("", self.of(inner)),))
+            known = self._known.get(id(value))
+            if known is not None:  # many functions refer to each other
+                return "again", known[0]
+            self._known[id(value)] = len(self._known), value
+        parts = self.parts(value, cls)
+        if parts is None:
+            return cls, self.opaque(value)
+        found = [(label, self.part(label, part)) for label, part in parts]
+        return cls, frozenset(found) if issubclass(cls, (set, frozenset)) else tuple(found)
+
+    def part(self, label: str, part: Any) -> Hashable:
+        """Return the key of a part."""
+        return self.of(part)
+
+    def ignored(self, cls: type) -> Container[str]:
+        """Return the names of attributes that are left out."""
+        return ()
+
+    def array(self, x: Any) -> Hashable:
+        """Return the key of an array, of any library."""
+        if isinstance(x, _class_of("numpy", "ndarray")):
+            if x.dtype.kind == "O":
+                return "O", x.shape, tuple(map(self.of, x.flat))
+            if not x.dtype.hasobject and x.nbytes <= SMALL:
+                return x.dtype.str, x.shape, x.tobytes()
+            return _Unlike()
+        if isinstance(x, _class_of("jax", "Array")):
+            return Same(x)  # it never changes
+        return _Unlike()
+
+    def opaque(self, value: Any) -> Hashable:
+        """Return the key of an object without parts."""
+        cls: Any = type(value)
+        if not compares(cls) or cls.__hash__ is object.__hash__:
+            return Same(value)
+        if isinstance(value, _class_of("numpy", "generic")):
+            return str(value.dtype), value.tobytes()
+        hash(value)
+        return value, repr(value)  # Decimal("1.0") equals Decimal("1")
+
+    def parts(self, value: Any, cls: type) -> Parts | None:
+        """Return what a value is made of, None if that is hidden in C."""
+        if issubclass(cls, PurePath):  # its attributes are caches
+            return [("", str(value))]
+        content = _content(value, cls)
+        if content is None and not (compares(cls) or self.attributes_of_all):
+            return None
+        ignored = self.ignored(cls)
+        own = [(f".{name}", held) for name, held in attributes(value) if name not in ignored]
+        if content is not None:
+            return [*content, *own]
+        if not compares(cls):  # it may hold more than can be seen
+            return [("", Same(value)), *own] if own else None
+        return own if own or not any(map(_is_of_c, cls.__mro__[:-1])) else None
+
+
+def compares(cls: Any) -> bool:
+    """Tell whether objects of a class are compared by something else than which they are."""
+    return cls.__eq__ is not object.__eq__
+
+
+def _content(value: Any, cls: Any) -> Parts | None:
+    """Return what a value of one of Python's own types holds besides attributes; None for other values."""
+    if issubclass(cls, dict):
+        found = []
+        if hasattr(cls, "default_factory"):
+            found.append((".default_factory", value.default_factory))
+        for key, held in dict.items(value):
+            label = f"[{shown(key)}]"
+            found += [(f"key {label}", key), (label, held)]
+        return found
+    if cls is MappingProxyType:
+        return [("", value.copy())]
+    if issubclass(cls, (list, tuple)):
+        items = list.__iter__(value) if issubclass(cls, list) else tuple.__iter__(value)
+        names = getattr(cls, "_fields", ())
+        found = [
+            (f".{names[index]}" if index < len(names) else f"[{index}]", held)
+            for index, held in enumerate(items)
+        ]
+        if hasattr(cls, "n_sequence_fields"):  # it has fields that are no elements
+            found.append(("", value.__reduce__()[1][1]))
+        return found
+    if issubclass(cls, deque):
+        items = deque.__iter__(value)
+        return [
+            (".maxlen", value.maxlen),
+            *((f"[{index}]", held) for index, held in enumerate(items)),
+        ]
+    if issubclass(cls, (set, frozenset)):
+        return [("{}", held) for held in value]
+    if issubclass(cls, _NUMBERS):
+        return [("", next(base for base in cls.__mro__ if base in _NUMBERS)(value))]
+    if cls is FunctionType:
+        return _of_function(value)
+    if cls is MethodType:
+        return [("", value.__func__), ("", value.__self__)]
+    if issubclass(cls, partial):
+        return [("", value.func), (".args", value.args), (".keywords", value.keywords)]
+    if cls is slice:
+        return [(".start", value.start), (".stop", value.stop), (".step", value.step)]
+    return None
+
+
+def _of_function(function: Any) -> Parts:
+    """Return what makes a function besides its attributes: its code, and the values that it holds."""
+    parts = [(" code", function.__code__), (" module", Same(function.__globals__))]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            parts.append((f" {name}", cell.cell_contents))
+        except ValueError:  # it is not filled yet
+            pass
+    parts.append((" defaults", function.__defaults__))
+    parts.append((" keyword defaults", function.__kwdefaults__))
+    return parts
+
+
+def _without_jax(value: Any, cls: type) -> Any:
+    """Return what a function or an object of JAX wraps, or which it is: it holds nothing of the user's, but much else."""
+    function = cls is FunctionType
+    if not _is_of_jax(value if function else cls):
+        return value
+    inner = None if function else getattr(value, "__wrapped__", None)  # of jax.jit, for instance
+    return Same(value) if inner is None or _is_of_jax(inner) else inner
+
+
+def _is_of_jax(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).partition(".")[0] in ("jax", "jaxlib")
 
 
 def attributes(value: Any) -> Iterator[tuple[str, Any]]:
@@ -158,33 +303,16 @@ def _is_of_c(base: type) -> bool:
     return not base.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
 
 
-def _opaque_key(value: Any) -> Hashable:
-    """Return a key for an object without attributes of its own."""
-    cls: Any = type(value)
-    if cls.__eq__ is object.__eq__ or cls.__hash__ is object.__hash__:
-        return _Same(value)
-    if isinstance(value, _class_of("numpy", "generic")):
-        return str(value.dtype), value.tobytes()
-    hash(value)
-    return value, repr(value)  # Decimal("1.0") equals Decimal("1")
+_WAYS_OUT = ("__array__", "__dlpack__", "__array_namespace__", "__array_interface__")
 
 
-def _is_array(value: Any) -> bool:
-    cls = type(value)
-    return hasattr(cls, "shape") and hasattr(cls, "dtype") and hasattr(cls, "__len__")
-
-
-def _array_key(value: Any) -> Hashable:
-    if isinstance(value, _class_of("numpy", "ndarray")):
-        dtype = value.dtype
-        if dtype.kind == "O":
-            return None
-        if not dtype.hasobject and value.nbytes <= SMALL:
-            return str(dtype), value.shape, value.tobytes()
-        return _Unlike()
-    if isinstance(value, _class_of("jax", "Array")):
-        return _Same(value)  # it never changes
-    return _Unlike()
+def _is_array(cls: type) -> bool:
+    return (
+        hasattr(cls, "shape")
+        and hasattr(cls, "dtype")
+        and hasattr(cls, "__len__")
+        and any(hasattr(cls, name) for name in _WAYS_OUT)
+    )
 
 
 def _class_of(module: str, name: str) -> Any:
