@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
+from ._cache import Cache
 from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._crossing import Call, Expected, entered, entry_by_numpy, name_of, not_expected
@@ -15,7 +16,7 @@ from ._errors import OptionError, PluginWarning, TracedValueError, describe_erro
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
-from ._plugin.call import call_backend, raise_named
+from ._plugin.call import call_backend, overrides, raise_named
 from ._registry.registry import default_registry
 from ._tree.layout import Layout
 
@@ -245,7 +246,7 @@ def _from_traced(
         for backend, array in zip(kinds, arrays, strict=True)
         if backend is not None and call_backend(backend, "is_traced", array)
     )
-    if type(caller).callback is Backend.callback:
+    if not overrides(caller, Backend.callback):
         raise error
     expected = _expected(result_like, args, kwargs, name, caller, error)
 
@@ -297,7 +298,7 @@ def _differentiable(
     """
     registry = default_registry()
     by_numpy = entry_by_numpy(inside)
-    kept: dict[Any, Differentiable] = {}
+    kept: Cache[Any, Differentiable] = Cache(MAX_KEPT)
 
     @functools.lru_cache(4)
     def compiles(own: Backend) -> bool:
@@ -318,8 +319,6 @@ def _differentiable(
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))
         if key is not None:
-            if len(kept) >= MAX_KEPT:
-                kept.clear()
             kept[key] = made
         return made
 

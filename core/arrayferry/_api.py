@@ -7,6 +7,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
+from ._cache import Cache
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
@@ -66,8 +67,8 @@ __all__ = [
 MAX_KEPT = 256
 """Conversions that are kept for `convert`, by their target and options."""
 
-_plain: dict[str, Conversion] = {}
-_kept: dict[Any, Conversion] = {}
+_plain: Cache[str, Conversion] = Cache(MAX_KEPT)
+_kept: Cache[Any, Conversion] = Cache(MAX_KEPT)
 
 
 if TYPE_CHECKING:  # what is known of the result; read by type checkers only
@@ -392,8 +393,6 @@ def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload
         conversion = _plain.get(to)
         if conversion is None:
             conversion = make_conversion(to, Options(), default_registry())
-            if len(_plain) >= MAX_KEPT:
-                _plain.clear()
             _plain[to] = conversion
         return conversion(value)
     if like is not None:
@@ -421,8 +420,6 @@ def kept_conversion(
         return _make(to, Options(*options))
     if conversion is None:
         conversion = _make(to, Options(*options))
-        if len(_kept) >= MAX_KEPT:
-            _kept.clear()
         _kept[key] = conversion
     return conversion
 

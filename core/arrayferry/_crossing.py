@@ -12,6 +12,7 @@ from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
+from ._plugin.types import dtype_name
 from ._repr import shown
 from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
 from ._tree.keys import exact_key
@@ -130,7 +131,7 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
         return None
-    name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    name = dtype_name(dtype)
     found = dtype_named(name)
     if found is None:
         raise OptionError(f"result_like names the dtype {dtype}, which is not known")

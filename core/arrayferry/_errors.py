@@ -5,6 +5,7 @@
     |-- UnknownBackendError (LookupError)       no backend has that name
     |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
     |-- PluginError (TypeError)                 a plugin is wrong
+    |   `-- ContractError                       it broke its contract in a conversion; a ConversionError, too
     `-- ConversionError (ValueError)            a value cannot be converted
         |-- BlockError (RuntimeError)           a block of a stream cannot be read or computed
         |   `-- BlockTimeoutError (TimeoutError)    a block does not arrive in time
@@ -31,6 +32,7 @@ __all__ = [
     "BackendUnavailableError",
     "BlockError",
     "BlockTimeoutError",
+    "ContractError",
     "ConversionError",
     "CopyRequiredError",
     "DeviceError",
@@ -115,7 +117,7 @@ class BackendUnavailableError(ArrayFerryError, ImportError):
 
 
 class PluginError(ArrayFerryError, TypeError):
-    """A plugin is wrong: it cannot be registered, or it broke its contract in a conversion."""
+    """A plugin is wrong: it cannot be registered, or it broke its contract in a conversion (`ContractError`)."""
 
 
 class ConversionError(ArrayFerryError, ValueError):
@@ -151,6 +153,26 @@ class ConversionError(ArrayFerryError, ValueError):
         elif self.target:
             text += f", to {self.target}"
         return f"{text}. {self.remedy}" if self.remedy else text
+
+
+class ContractError(ConversionError, PluginError):
+    """A plugin broke its contract in a conversion: a method raised, or returned something wrong.
+
+    Args:
+        duty: what the method must do, as one or more sentences.
+
+    Attributes:
+        duty: as given.
+        method: the name of the method, as far as it is known.
+    """
+
+    def __init__(
+        self, reason: str, *, remedy: str = "", duty: str = "", method: str = "", **place: str
+    ) -> None:
+        remedy = remedy or f"{duty} Report this to the author of the plugin.".lstrip()
+        super().__init__(reason, remedy=remedy, **place)
+        self.duty = duty
+        self.method = method
 
 
 class BlockError(ConversionError, RuntimeError):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
+from ._cache import Cache
 from ._errors import describe_error
 
 __all__ = [
@@ -135,7 +136,7 @@ CALLED = (
 """Modules of what users call, and of what is between it and a conversion."""
 
 _YOURS, _BETWEEN, _OURS = range(3)
-_known: dict[str, int] = {}
+_known: Cache[str, int] = Cache(10_000)
 
 
 def place_of_user(frame: FrameType | None) -> Place:
@@ -149,8 +150,6 @@ def place_of_user(frame: FrameType | None) -> Place:
         file = frame.f_code.co_filename
         whose = _known.get(file)
         if whose is None:
-            if len(_known) >= 10_000:
-                _known.clear()
             whose = _known[file] = _whose(frame)
         if whose == _YOURS:
             break

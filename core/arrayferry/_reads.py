@@ -17,6 +17,7 @@ from ._api import backend_of
 from ._errors import (
     ArrayFerryError,
     BlockTimeoutError,
+    ContractError,
     ConversionError,
     NotAnArrayError,
     OptionError,
@@ -239,9 +240,9 @@ class Reads:
             self.close()
             if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
                 raise
-            raise ConversionError(
+            raise ContractError(
                 f"{type(groups[len(self._readers)]).__name__}.open() raised {describe_error(error)}",
-                remedy="Report this to the author of the plugin.",
+                method="open",
             ) from error
         if reads and (prefetch or timeout is not None):
             self._pool = Threads(max(prefetch, 1), "arrayferry-stream")

@@ -12,6 +12,7 @@ from ._conversion.conversion import Conversion
 from ._errors import (
     BlockError,
     BlockTimeoutError,
+    ContractError,
     ConversionError,
     CopyRequiredError,
     NotAnArrayError,
@@ -384,9 +385,9 @@ class Stream(Generic[B]):
                     path=leaf.path,
                 )
             if leaf.group is not None and (leaf.ends[-1] if leaf.ends else 0) != length:
-                raise ConversionError(
+                raise ContractError(
                     f"its blocks have the length {leaf.ends[-1] if leaf.ends else 0} together instead of {length}",
-                    remedy="Report this to the author of the plugin.",
+                    method="blocks",
                     path=leaf.path,
                 )
         return length

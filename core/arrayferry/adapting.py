@@ -7,6 +7,8 @@
 - `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
+- `refuse_more_than_values` raises for arrays with units or a mask.
+- `Cache` is a dict of limited size.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -18,12 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
+from ._cache import Cache
 from ._conversion.observed import observed_read
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import never_raises, printable
+from ._tree.foreign import refuse_more_than_values
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from ._types import K, Unclear, V, W, X
 
 __all__ = [
+    "Cache",
     "Keys",
     "Same",
     "Threads",
@@ -43,6 +48,7 @@ __all__ = [
     "observed_read",
     "observers",
     "printable",
+    "refuse_more_than_values",
 ]
 
 

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
+from arrayferry.adapting import Cache
 
 __all__ = ["JaxAutodiff", "call_host"]
 
@@ -177,15 +178,13 @@ class JaxFunction(Differentiable):
     def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
         self._function = function
         self._compiled = self.takes_numpy = compiled
-        self._made: dict[Any, Any] = {}
+        self._made: Cache[Any, Any] = Cache(MAX_MADE)
 
     def _make(self, make: Callable[..., Any], *args: Any) -> Any:
         """Return what a function makes of this one, the same for the same arguments."""
         key = make, args
         found = self._made.get(key)
         if found is None:
-            if len(self._made) >= MAX_MADE:
-                self._made.clear()
             found = self._made[key] = make(*args)
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, hookimpl
+from arrayferry.adapting import refuse_more_than_values
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -27,16 +28,8 @@ class NumpyBackend(Backend):
     def to_numpy(self, x: Any) -> Any:
         import numpy as np
 
-        from arrayferry import ConversionError
-
-        mask = getattr(x, "mask", None) if type(x) is not np.ndarray else None
-        if isinstance(mask, (np.ndarray, np.bool_)) and np.any(mask):
-            raise ConversionError(
-                "a masked array cannot be converted: its mask would be lost",
-                remedy="Call x.filled(value) first, or convert x.data and x.mask.",
-            )
         if type(x) is not np.ndarray:
-            _refuse_units(x)
+            refuse_more_than_values(x)
         return np.asarray(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -50,18 +43,6 @@ class NumpyBackend(Backend):
 
     def dtypes(self) -> None:
         return None
-
-
-def _refuse_units(x: Any) -> None:
-    """Raise for subclasses with units, such as those of astropy and unyt."""
-    from arrayferry import ConversionError
-
-    for name in ("unit", "units"):
-        if getattr(x, name, None) is not None:
-            raise ConversionError(
-                f"a {type(x).__qualname__} with units cannot be converted: its units would be lost",
-                remedy="Convert it to the units that you want first, then pass x.value.",
-            )
 
 
 @hookimpl

@@ -6,6 +6,7 @@ import copy
 import pickle
 import re
 import time
+import types
 from pathlib import Path
 
 import dask.array as da
@@ -34,6 +35,21 @@ def streamed(block, **options):
     list(af.stream({"x": x}, "torch", **options))
 
 
+def failing():
+    class Failing(Absent):
+        name, package, array_types = "failing", "types", ("types.SimpleNamespace",)
+
+        def to_numpy(self, x):
+            return []
+
+    part = Failing()
+    af.registry.register(part)
+    try:
+        af.convert([types.SimpleNamespace()], "torch")
+    finally:
+        af.registry.unregister(part)
+
+
 CAUSES = {
     af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed. Run: pip install absent-lib"),
     af.BlockError: (
@@ -45,6 +61,12 @@ CAUSES = {
         lambda: streamed(lambda b: time.sleep(0.3), timeout=0.1),
         "TimeoutError",
         "block 0 (0:2 along the axis of the stream) did not arrive within 0.1 seconds, to torch. Pass a longer timeout",
+    ),
+    af.ContractError: (
+        failing,
+        "TypeError",
+        "to_numpy() of the backend 'failing' returned a list, at [0], from failing to torch. It must return a "
+        "numpy.ndarray. Report this to the author of the plugin.",
     ),
     af.ConversionError: (
         lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),

@@ -58,6 +58,7 @@ def test_no_module_imports_a_library_at_its_top(root):
 
 
 WINGS = (
+    "_cache",
     "_errors",
     "_repr",
     "_options",

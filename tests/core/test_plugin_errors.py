@@ -106,6 +106,14 @@ def test_check(register):
     assert not part.usable
 
 
+def test_the_method_that_broke_the_contract_is_an_attribute(register):
+    register(backend(to_numpy=lambda self, x: 1 / 0))
+    with pytest.raises(af.ContractError) as caught:
+        af.convert(af.convert(X, "boxes"), "torch")
+    assert caught.value.method == "to_numpy"
+    assert isinstance(caught.value, af.PluginError)
+
+
 def test_no_devices(register):
     register(backend(devices=lambda self: ()))
     with pytest.raises(af.DeviceError, match=r"devices\(\) of the backend 'boxes' named none"):
@@ -768,7 +776,7 @@ def test_quantities_are_refused():
             for _ in range(3):
                 with pytest.raises(
                     af.ConversionError,
-                    match=r"with units cannot be converted.*at \['v'\].*x\.value",
+                    match=r"has units, which would be lost.*at \['v'\].*x\.value",
                 ):
                     af.convert({"v": x}, target)
         assert af.convert(x, "numpy") is x

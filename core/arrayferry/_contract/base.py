@@ -11,7 +11,7 @@ import pytest
 
 from arrayferry import _api
 from arrayferry._api import backend_of
-from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
+from arrayferry._errors import ContractError, ConversionError, NotAnArrayError, describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
@@ -86,10 +86,9 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
     except ConversionError as error:
         if isinstance(error.__cause__, Exception):
             skip_if_lacking(error)
-        if error.remedy.endswith("to the author of the plugin."):  # who is the reader here
-            fix = FIX_DEVICE if " put an array on " in error.reason else FIX_METHOD
-            head, stop, _ = error.remedy.rpartition(". ")
-            error.remedy = f"{head}{stop}{fix}"
+        if isinstance(error, ContractError):  # the reader is the author of the plugin
+            fix = FIX_METHOD if error.method else FIX_DEVICE
+            error.remedy = f"{error.duty} {fix}".lstrip()
         raise
     if to == ("numpy",) and not isinstance(found, np.ndarray):
         name = describe_type(found)

@@ -11,6 +11,7 @@ import pytest
 from arrayferry._errors import ConversionError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.call import overrides
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
 from arrayferry._route.dtypes import dtype_named, fit_dtype
@@ -196,7 +197,7 @@ class _Check:
         direct = self.direct
         yield "convert", lambda xs: [direct.convert(x, None, options.copy) for x in xs]
         one = self._bound("bind", options)
-        if one is not None and type(direct).bind is not Converter.bind:
+        if one is not None and overrides(direct, Converter.bind):
             yield "bind", lambda xs: list(map(one, xs))
         inline = self._bound("inline", options)
         if inline is not None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
+from arrayferry._plugin.types import dtype_name
 from arrayferry._route.devices import device_if_known, memory_of
 from arrayferry._route.dtypes import dtype_named
-from arrayferry._route.memory import share_memory
+from arrayferry._route.memory import addresses, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Branch, Leaf, Tree, holds_objects
@@ -83,7 +85,7 @@ class ArrayCrossing:
         else:
             self.how = "copied"
         if not several and not on_host and not lazy and target.memory != "lazy":
-            self.addresses = address_of(x, origin), address_of(y, target)
+            self.addresses = addresses(x, origin, y, target)
             if self.how == "copied" and self._shares(x, y, origin, target):
                 self.how = "shared"
             elif self.how == "copied" and self.source != self.target:
@@ -110,7 +112,7 @@ class ArrayCrossing:
             return before == after or self.nbytes == 0
         if self.here != "cpu" or self.there != "cpu" or self.nbytes > SMALL:
             return self._learnt.options.copy is not True and not self._route().copies
-        sparse = type(origin).is_sparse is not Origin.is_sparse and origin.is_sparse(x)
+        sparse = overrides(origin, Origin.is_sparse) and origin.is_sparse(x)
         if sparse or origin.is_traced(x) or target.is_traced(y):
             return False
         if share_memory(x, origin, y, target):
@@ -244,14 +246,6 @@ def nbytes_of(x: Any) -> int:
         return 0
 
 
-def address_of(x: Any, origin: Origin) -> int:
-    """Return where the first element of an array is, 0 if that cannot be told."""
-    try:
-        return origin.address(x) or 0
-    except Exception:
-        return 0
-
-
 def _overlap(x: Any, origin: Origin, y: Any, target: Backend) -> bool:
     """Compare the memory of the values where a library does not promise to show its own."""
     try:
@@ -264,7 +258,7 @@ def _overlap(x: Any, origin: Origin, y: Any, target: Backend) -> bool:
 
 def _dtype_name(x: Any) -> str:
     dtype = getattr(x, "dtype", None)
-    return "" if dtype is None else str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    return "" if dtype is None else dtype_name(dtype)
 
 
 def _names(route: Route) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from arrayferry._cache import Cache
 from arrayferry._errors import ArrayFerryError, ConversionError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
@@ -63,9 +64,9 @@ class Learnt:
         self.run: Callable[[Any], Any] = self.miss
         self._kind_of = kind_of
         self._pairs: dict[Origin, Pair] = {}
-        self._plans: dict[type, list[Plan]] = {}
+        self._plans: Cache[type, list[Plan]] = Cache(MAX_TYPES)
         self._computed: Learnt | None = None
-        self._counts: dict[int, int] = {}
+        self._counts: Cache[int, int] = Cache(MAX_STRUCTURES)
         self._hits = 0
 
     @property
@@ -198,8 +199,6 @@ class Learnt:
         enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
         if times > enough + 1:
             return
-        if len(self._counts) >= MAX_STRUCTURES:
-            self._counts.clear()
         self._counts[structure] = times
         if times < enough:
             return
@@ -219,8 +218,6 @@ class Learnt:
             self._keep(plan, type(value))
 
     def _keep(self, plan: Plan, cls: type) -> None:
-        if cls not in self._plans and len(self._plans) >= MAX_TYPES:
-            self._plans.clear()
         others = [other for other in self._plans.get(cls, ()) if other.structure != plan.structure]
         self._plans[cls] = [plan, *others][:MAX_PLANS]
         self.run = plan.run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import (
     ArrayFerryError,
+    ContractError,
     ConversionError,
     CopyRequiredError,
     UnsupportedDtypeError,
@@ -19,7 +20,7 @@ from arrayferry._errors import (
 from arrayferry._observers import note, observers, open_call
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import ask_backend, call_backend, describe_array
+from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
 from arrayferry._plugin.converter import Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
@@ -94,9 +95,9 @@ class Pair:
         self.target = target
         self.options = options
         self._same = source.name == target.name and isinstance(source, Backend)
-        self._has_sparse = not self._same and type(source).is_sparse is not Origin.is_sparse
+        self._has_sparse = not self._same and overrides(source, Origin.is_sparse)
         self.lazy = source.memory == "lazy" and not self._same
-        self._computes = isinstance(source, Backend) and type(source).compute is not Backend.compute
+        self._computes = isinstance(source, Backend) and overrides(source, Backend.compute)
         self._direct = self._find_direct()
         self._together = self._all  # one object, so that code calls it once for all arrays
         self._without = frozenset((self._direct.converter,)) if self._direct else frozenset()
@@ -239,7 +240,7 @@ class Pair:
         if (
             self.options.unsupported == "keep"
             and not self._computes
-            and type(self.source).to_numpy_many is Origin.to_numpy_many
+            and not overrides(self.source, Origin.to_numpy_many)
         ):  # one that is refused must not stop the others
             found = [self._read([xs[index]], [index], path_of)[0] for index in once]
         else:
@@ -273,11 +274,11 @@ class Pair:
             count = len(values) if self._computes else sum(n is not None for n in values)
         if count != len(indices) or len(values) != count:
             what = "value" if self._computes else "NumPy array"
-            raise ConversionError(
+            raise ContractError(
                 f"{method}() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
                 f"{len(indices)} arrays",
-                remedy=f"It must return a list with one {what} for each. Report this to the author "
-                "of the plugin.",
+                duty=f"It must return a list with one {what} for each.",
+                method=method,
                 source=self.source.name,
                 target=self.target.name,
             )
@@ -337,10 +338,10 @@ class Pair:
             return self.fallback(x, dense)
         if self._kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
-        raise ConversionError(
+        raise ContractError(
             f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
-            remedy="It must return a dense array of the same library, or a numpy.ndarray. Report this to the "
-            "author of the plugin.",
+            duty="It must return a dense array of the same library, or a numpy.ndarray.",
+            method="to_dense",
         )
 
     def _is_of_target(self, y: Any) -> bool:
@@ -353,15 +354,17 @@ class Pair:
         target, method = self.target, self._last_method()
         backend = self._kind_of(y).backend
         if backend is not None:
-            raise ConversionError(
+            raise ContractError(
                 f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
                 f"{backend.name}",
-                remedy=f"{method} is wrong. Report this to the author of the plugin.",
+                duty=f"{method} is wrong.",
+                method=method,
             )
-        raise ConversionError(
+        raise ContractError(
             f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
             f"array_types {target.array_types}",
-            remedy=f"{method} is wrong, or they are misspelt. Report this to the author of the plugin.",
+            duty=f"{method} is wrong, or they are misspelt.",
+            method=method,
         )
 
     def _last_method(self) -> str:

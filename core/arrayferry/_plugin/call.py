@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from arrayferry._errors import ArrayFerryError, ConversionError, describe_error
+from arrayferry._errors import ArrayFerryError, ContractError, describe_error
 
 from .origin import Origin
 
-__all__ = ["ask_backend", "call_backend", "describe_array", "raise_named"]
+__all__ = ["ask_backend", "call_backend", "describe_array", "overrides", "raise_named"]
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     """Call a method of a backend.
 
     Raises:
-        ConversionError: it raised an error other than those of arrayferry. The text names the backend,
+        ContractError: it raised an error other than those of arrayferry. The text names the backend,
             the method, and the array that it was called with.
         Exception: memory ran out; the library's own error.
     """
@@ -38,10 +39,16 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     if isinstance(error, (ArrayFerryError, MemoryError)) or backend.is_out_of_memory(error):
         raise error
     given = f" for {describe_array(args[0])}" if args else ""
-    raise ConversionError(
+    raise ContractError(
         f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
         remedy="If the array is valid, report this to the author of the plugin.",
+        method=method,
     ) from error
+
+
+def overrides(part: object, default: Callable[..., Any]) -> bool:
+    """Tell whether the class of a part of a plugin has a method of its own, instead of the default."""
+    return getattr(type(part), default.__name__) is not default
 
 
 def describe_array(x: Any) -> str:

@@ -14,8 +14,10 @@ from enum import Enum
 from types import ModuleType, NoneType
 from typing import Any
 
+from arrayferry._cache import Cache
 from arrayferry._errors import PluginWarning, UnknownBackendError, describe_error
 from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.call import overrides
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin, Source
@@ -89,7 +91,7 @@ class Catalog:
         self._types: _Types | None = None
         self._told: set[tuple[int, str]] = set()
         self.left_out: list[LeftOut] = []
-        self.kinds: dict[type, Kind] = {}
+        self.kinds: Cache[type, Kind] = Cache(MAX_TYPES)
         self.routes: dict[Any, Any] = {}
 
     def copy(self) -> Catalog:
@@ -293,8 +295,6 @@ class Catalog:
                 return _OTHER
             if kind is _OTHER and _importing(types.missing):
                 return _OTHER_SO_FAR
-            if len(self.kinds) >= MAX_TYPES:
-                self.kinds.clear()
             self.kinds[cls] = kind
         return kind
 
@@ -359,7 +359,7 @@ class Catalog:
     def _taker(self, cls: type) -> Container | None:
         """Find a registered container that takes a class that is derived from none of its types."""
         for container in self._containers:
-            if type(container).takes is Container.takes:
+            if not overrides(container, Container.takes):
                 continue
             try:
                 if container.takes(cls):

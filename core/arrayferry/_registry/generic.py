@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.types import dtype_name
 from arrayferry._tree.foreign import read_values
 
 __all__ = ["GenericBackend", "is_namespace"]
@@ -94,7 +95,7 @@ class GenericBackend(Backend):
             dtype = defaults[wanted or "complex floating"]
         except Exception:
             return super().number_dtype(kind)
-        return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+        return dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
         try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry._errors import ConversionError, DeviceError
+from arrayferry._errors import ContractError, DeviceError
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 
 __all__ = [
@@ -48,9 +48,10 @@ def device_of(origin: Origin, x: Any) -> str:
     """
     name = call_backend(origin, "device_of", x)
     if not isinstance(name, str):
-        raise ConversionError(
+        raise ContractError(
             f"device_of() of the {origin.role.lower()} {origin.name!r} returned {name!r}",
-            remedy="It must return the name of a device. Report this to the author of the plugin.",
+            duty="It must return the name of a device.",
+            method="device_of",
         )
     return name
 
@@ -140,6 +141,6 @@ def _devices(target: Backend) -> list[str]:
 
 
 def _default(target: Backend) -> str:
-    if type(target).default_device is Backend.default_device:
+    if not overrides(target, Backend.default_device):
         return _devices(target)[0]
     return str(call_backend(target, "default_device"))

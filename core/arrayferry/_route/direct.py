@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from arrayferry._cache import Cache
 from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._observers import note, observers, open_call
 from arrayferry._options import Options
@@ -77,7 +78,7 @@ class Direct:
         self._is_result = is_result
         self._forget = forget
         self._right: set[type] = set()
-        self._taken: dict[type, bool] = {}
+        self._taken: Cache[type, bool] = Cache(MAX_TYPES)
         if not self.trusted:
             self._check_results()
 
@@ -116,8 +117,6 @@ class Direct:
             return False
         taken = self._taken.get(cls)
         if taken is None:
-            if len(self._taken) >= MAX_TYPES:
-                self._taken.clear()
             taken = self._taken[cls] = self.one is not None and self._asked(cls)
         return taken
 

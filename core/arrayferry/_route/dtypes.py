@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import (
-    ConversionError,
+    ContractError,
     NarrowingError,
     PluginWarning,
     UnsupportedDtypeError,
@@ -174,19 +174,27 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
     dtype, whole = target_dtype(x.dtype, target, narrowing)
     if dtype is x.dtype or dtype == x.dtype:
         return x
+    narrowed, lost = _cast(x, dtype, check=not whole and narrowing != "allow")
+    if lost is not None:
+        raise _does_not_fit(lost, x.dtype.name, dtype.name, target)
+    return narrowed
+
+
+def _cast(
+    x: np.ndarray[Any, Any], dtype: np.dtype[Any], *, check: bool = True
+) -> tuple[np.ndarray[Any, Any], str | None]:
+    """Cast an array to a dtype of the same kind, and return a number that the dtype does not hold, if there is one."""
+    if x.dtype.kind in "iu" and dtype.kind in "iu":
+        cast = x.astype(dtype)
+        return cast, _changed(x, cast) if check else None
     import numpy as np
 
-    culprit: str | None
-    if x.dtype.kind in "iu" and dtype.kind in "iu":
-        narrowed = x.astype(dtype)
-        culprit = None if whole or narrowing == "allow" else _changed(x, narrowed)
-    else:
-        with np.errstate(all="ignore"):
-            narrowed = x.astype(dtype)
-            culprit = None if whole or narrowing == "allow" else _overflowed(x, narrowed)
-    if culprit is not None:
-        raise _does_not_fit(culprit, x.dtype.name, dtype.name, target)
-    return narrowed
+    with np.errstate(all="ignore"):
+        cast = x.astype(dtype)
+        if not check:
+            return cast, None
+        whole = kind_of(dtype) in ("int", "uint")
+        return cast, _changed(x, cast) if whole else _overflowed(x, cast)
 
 
 def narrow_on_device(
@@ -260,11 +268,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], what: str) -> An
     Raises:
         NarrowingError: a number does not fit.
     """
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        cast = x.astype(dtype)
-    lost = _changed(x, cast) if kind_of(dtype) in ("int", "uint") else _overflowed(x, cast)
+    cast, lost = _cast(x, dtype)
     if lost is not None:
         raise NarrowingError(
             f"{what} holds {lost}, which does not fit {dtype.name}",
@@ -294,11 +298,9 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
             remedy='Pass scalars="keep" to leave Python numbers unchanged.',
             dtype="int",
         )
-    with np.errstate(all="ignore"):
-        narrowed = array.astype(dtype)
+    narrowed, lost = _cast(array, dtype)
     if dtype.kind in "iu":  # an integer beyond it has a dtype of its own, as in NumPy
-        return narrowed if _changed(array, narrowed) is None else array
-    lost = _overflowed(array, narrowed)
+        return narrowed if lost is None else array
     if lost is not None and narrowing != "allow":
         raise NarrowingError(
             f"the Python number {lost} does not fit {dtype.name}, which is the default of {target.name}",
@@ -348,10 +350,10 @@ def _names(held: Any, target: Backend) -> frozenset[str]:
     try:
         return frozenset((held,) if isinstance(held, str) else held)
     except TypeError as error:
-        raise ConversionError(
+        raise ContractError(
             f"dtypes() of the backend {target.name!r} returned a {type(held).__name__}",
-            remedy='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s. Report this to the '
-            "author of the plugin.",
+            duty='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.',
+            method="dtypes",
         ) from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from arrayferry._errors import (
     ArrayFerryError,
-    ConversionError,
+    ContractError,
     CopyRequiredError,
     PluginWarning,
     TracedValueError,
@@ -19,9 +19,10 @@ from arrayferry._errors import (
 from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import ask_backend, call_backend
+from arrayferry._plugin.call import ask_backend, call_backend, overrides
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin
+from arrayferry._plugin.types import dtype_name
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_of, resolve_device
@@ -169,7 +170,7 @@ def _keep(backend: Any, source: Any, copy: Any) -> bool:
     Returns:
         Whether the library tells when that is.
     """
-    if type(backend).fence is Backend.fence:
+    if not overrides(backend, Backend.fence):
         return False
     try:
         done = backend.fence(copy)
@@ -190,9 +191,8 @@ def _keep(backend: Any, source: Any, copy: Any) -> bool:
 def _check_device(y: Any, target: Backend, there: str) -> None:
     arrived = call_backend(target, "device_of", y)
     if arrived != there:
-        raise ConversionError(
-            f"the backend {target.name!r} put an array on {arrived} instead of {there}",
-            remedy="Report this to the author of the plugin.",
+        raise ContractError(
+            f"the backend {target.name!r} put an array on {arrived} instead of {there}"
         )
 
 
@@ -416,7 +416,7 @@ class _Run:
             if after.memory != "writable":
                 return None
             return after.copy(after.from_dlpack(before.to_dlpack(x), device))
-        tells = type(after).fence is not Backend.fence
+        tells = overrides(after, Backend.fence)
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
         shown = self._handed_over(x, before, after, device, False)
@@ -429,7 +429,7 @@ class _Run:
     def _fitting(self, x: Any, before: Any, after: Backend, here: str) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
         dtypes = call_backend(after, "dtypes")
-        name = str(x.dtype).rpartition(".")[2]
+        name = dtype_name(x.dtype)
         if dtypes is not None and name not in dtypes:
             if here == "cpu":
                 raise _NotHandledError("dlpack")

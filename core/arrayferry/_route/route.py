@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from arrayferry._errors import ConversionError
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
@@ -155,7 +155,7 @@ class _Search:
         ]
         self.dlpack = "dlpack" not in without
         # the source's library waits for its own move before it writes again; what never changes is only kept
-        tells = type(target).fence is not Backend.fence
+        tells = overrides(target, Backend.fence)
         self.moves_by_target = source.memory == "immutable" and tells
         self.goal = HOST
         self.stops: set[Place] = set()

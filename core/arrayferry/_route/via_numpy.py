@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arrayferry._errors import ConversionError, CopyRequiredError
+from arrayferry._errors import ContractError, CopyRequiredError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
@@ -51,9 +51,10 @@ def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) ->
 
     n = call_backend(source, "to_numpy", x) if values is None else values
     if not isinstance(n, np.ndarray):
-        raise ConversionError(
+        raise ContractError(
             f"to_numpy() of the backend {source.name!r} returned a {type(n).__name__}",
-            remedy="It must return a numpy.ndarray. Report this to the author of the plugin.",
+            duty="It must return a numpy.ndarray.",
+            method="to_numpy",
         )
     if type(n) is not np.ndarray:
         refuse_more_than_values(n)

@@ -81,7 +81,10 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
     """
     name = _type_name(value)
     if _has_units(value):
-        reason, remedy = f"a value of type {name} has units, which would be lost", _PASS_MAGNITUDE
+        reason, remedy = (
+            f"a value of type {name} has units, which would be lost",
+            _PASS_MAGNITUDE,
+        )
     else:
         reason = f"a value of type {name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
@@ -101,9 +104,7 @@ def refuse_object(value: Any) -> NotAnArrayError:
     )
 
 
-_PASS_MAGNITUDE = (
-    "Convert it to the units that you want first, then pass its magnitude without units."
-)
+_PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its magnitude without units, such as x.value."
 
 
 def _own_way(value: Any) -> str:
@@ -189,7 +190,7 @@ def refuse_more_than_values(x: Any) -> None:
     if _is_masked(x):
         raise ConversionError(
             f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
-            remedy="Fill in what is masked first, or convert its data and its mask.",
+            remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._options import Options
-from arrayferry._plugin.call import ask_backend
+from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Source
 
@@ -331,7 +331,7 @@ class Tree(Nodes):
             source: Any = kind.source
             if whole or options.unknown == "convert":
                 return kind
-            if type(source).is_sparse is not Source.is_sparse:
+            if overrides(source, Source.is_sparse):
                 self.settled = False  # the next one of its class may be sparse, or not
                 if ask_backend(source, "is_sparse", value):
                     return kind

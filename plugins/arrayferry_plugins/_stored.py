@@ -1,0 +1,81 @@
+"""What libraries have in common whose arrays are in files and stores: they are read as a whole, or in the parts stored."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from arrayferry import Blocks, ConversionError, Slices, Source, UnsupportedDtypeError, even_lengths
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
+
+__all__ = ["GroupSource", "StoredSource", "refuse_text"]
+
+
+class StoredSource(Source):
+    """Arrays that are read once when they are converted."""
+
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
+    slices: type[Slices] = Slices
+
+    @abstractmethod
+    def refuse(self, x: Any) -> None:
+        """Raise for an array that cannot be converted."""
+
+    @abstractmethod
+    def stored(self, x: Any) -> Sequence[int] | None:
+        """Return the shape of what is read as a whole; None if any part can be read."""
+
+    def to_numpy(self, x: Any) -> Any:
+        import numpy as np
+
+        self.refuse(x)
+        return np.asarray(x[()])
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        lengths = []
+        for x in xs:
+            self.refuse(x)
+            stored = self.stored(x)
+            multiple = stored[axis] if stored else 1
+            lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
+            )
+        return self.slices(xs, axis, lengths)
+
+
+class GroupSource(Source):
+    """Groups of arrays, which are none: what to convert instead."""
+
+    @abstractmethod
+    def describe(self, group: Any) -> tuple[str, str]:
+        """Return what a group is called, and how to get the arrays in it."""
+
+    def to_numpy(self, x: Any) -> NoReturn:
+        raise self._no_array(x, "converted", "Convert")
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> NoReturn:
+        raise self._no_array(xs[0], "streamed", "Pass")
+
+    def _no_array(self, group: Any, done: str, verb: str) -> ConversionError:
+        what, inside = self.describe(group)
+        return ConversionError(
+            f"{what} cannot be {done}: it is no array, but holds some", remedy=f"{verb} {inside}."
+        )
+
+
+def refuse_text(x: Any, what: str, remedy: str) -> None:
+    """Raise for an array of text or objects."""
+    if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"{what} of dtype {x.dtype} cannot be converted: it holds text or objects",
+            remedy=remedy,
+            dtype=str(x.dtype),
+        )
