@@ -11,8 +11,8 @@ from ._api import device_like, first_array, flatten, kept_conversion
 from ._cache import Cache
 from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
-from ._crossing import Call, Expected, entered, entry_by_numpy, name_of, not_expected
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
+from ._foreign_call import Expected, ForeignCall, entered, entry_by_numpy, name_of, not_expected
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
@@ -348,7 +348,7 @@ def _differentiable(
         def placed(places: Sequence[int]) -> Callable[[int], str]:
             return lambda index: _path(layout, places[index])
 
-        crossing = Call(
+        crossing = ForeignCall(
             made,
             caller,
             by_numpy if made.takes_numpy and device == "cpu" else inside,

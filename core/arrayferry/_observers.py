@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
@@ -16,19 +16,19 @@ from ._cache import Cache
 from ._errors import describe_error
 
 __all__ = [
-    "Call",
+    "CallSite",
     "Note",
     "Observer",
-    "Place",
+    "OpenConversion",
+    "call_site",
     "is_asked_by_user",
     "note",
     "observers",
-    "open_call",
-    "place_of_user",
+    "open_conversion",
 ]
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """A line of code."""
 
     file: str
@@ -47,12 +47,15 @@ class Note(NamedTuple):
 class Observer(Protocol):
     """What watches conversions."""
 
+    def watch(self, compiled: Any, convert: Callable[[Any], Any], value: Any) -> Any:
+        """Convert a value, and tell all who watch. The first of them is asked to."""
+
     def record(
-        self, place: Place, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
+        self, site: CallSite, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
     ) -> None:
         """Count a call. This must not raise."""
 
-    def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
+    def record_failure(self, site: CallSite, source: str, target: str, seconds: float) -> None:
         """Count a call that raised. This must not raise."""
 
     def record_unread(self) -> None:
@@ -63,7 +66,7 @@ observers: list[Observer] = []
 """Those who watch now. It is changed in place, so that it can be imported by name."""
 
 
-class Call:
+class OpenConversion:
     """A conversion that runs in this thread, and is watched.
 
     Attributes:
@@ -81,10 +84,10 @@ class Call:
 
 
 class _Open(threading.local):
-    call: Call | None = None
+    call: OpenConversion | None = None
 
 
-open_call = _Open()
+open_conversion = _Open()
 """The innermost call of this thread."""
 
 
@@ -97,7 +100,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         words: the reason: text, and objects that are described by their `repr`.
         error: the error that is the cause.
     """
-    call = open_call.call
+    call = open_conversion.call
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
     text = " ".join(word if isinstance(word, str) else _described(word) for word in words)
@@ -131,7 +134,9 @@ BETWEEN = frozenset(
 CALLED = (
     "arrayferry._api",
     "arrayferry._conversion.conversion",
-    "arrayferry._conversion.observed",
+    "arrayferry._conversion.compiled",
+    "arrayferry._trace.recorder",
+    "arrayferry._trace.watch",
 )
 """Modules of what users call, and of what is between it and a conversion."""
 
@@ -139,7 +144,7 @@ _YOURS, _BETWEEN, _OURS = range(3)
 _known: Cache[str, int] = Cache(10_000)
 
 
-def place_of_user(frame: FrameType | None) -> Place:
+def call_site(frame: FrameType | None) -> CallSite:
     """Return the line of the user's code that a frame was called from.
 
     That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
@@ -158,9 +163,9 @@ def place_of_user(frame: FrameType | None) -> Place:
         frame = frame.f_back
     found = frame or second
     if found is None:
-        return Place("", 0, "")
+        return CallSite("", 0, "")
     code = found.f_code
-    return Place(code.co_filename, found.f_lineno or 0, code.co_name)
+    return CallSite(code.co_filename, found.f_lineno or 0, code.co_name)
 
 
 def is_asked_by_user(frame: FrameType | None) -> bool:

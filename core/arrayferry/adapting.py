@@ -21,12 +21,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from ._cache import Cache
-from ._conversion.observed import observed_read
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import never_raises, printable
+from ._trace.watch import observed_read
 from ._tree.foreign import refuse_more_than_values
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree

@@ -25,9 +25,13 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry._conversion.learnt import Learnt
+from arrayferry._observers import observers
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def is_watched(conversion):
+    return conversion._compiled.run == conversion._compiled._watched
 
 
 def only(t):
@@ -522,21 +526,22 @@ def test_results_are_the_same(name, target, options):
         assert outcomes(plain) == expected
     assert t.unread == 0
     assert watched.explain() == plain.explain()
-    assert type(watched._learnt) is type(plain._learnt) is Learnt
+    assert not is_watched(watched)
+    assert not is_watched(plain)
     assert outcomes(watched) == expected
 
 
-def test_what_was_learnt_is_kept():
+def test_what_was_compiled_is_kept():
     conversion = af.converter("torch")
     for _ in range(3):
         conversion({"a": X})
-    learnt, plans = conversion._learnt, conversion.explain()
+    compiled, plans = conversion._compiled, conversion.explain()
     with af.trace():
         assert conversion.explain() == plans
         conversion({"a": X})
         assert conversion.target.name == "torch"
         assert pickle.loads(pickle.dumps(conversion)) == conversion
-    assert conversion._learnt is learnt
+    assert conversion._compiled is compiled
     assert conversion.explain() == plans
     with af.trace() as t:
         conversion.fallback({"a": X})
@@ -657,29 +662,29 @@ def test_the_registry_may_change(register):
         conversion([X])
     assert t.calls == 3
     conversion([X])
-    assert type(conversion._learnt) is Learnt
-    assert conversion._learnt.catalog is af.registry.catalog
+    assert not is_watched(conversion)
+    assert conversion._compiled.catalog is af.registry.catalog
 
 
-def test_what_was_learnt_from_another_registry_does_not_come_back(monkeypatch):
+def test_what_was_compiled_from_another_registry_does_not_come_back(monkeypatch):
     """The registry changes between the moment that a trace reads what was learnt and the one that it writes."""
-    from arrayferry._conversion import observed
+    from arrayferry._conversion.compiled import CompiledConversion
 
     conversion = af.converter("torch")
     conversion([X])
-    init = observed.Observed.__init__
+    compiled, notice = conversion._compiled, CompiledConversion.notice_observers
 
-    def meanwhile(self, owner, learnt):
-        init(self, owner, learnt)
-        if owner is conversion:
+    def meanwhile(self):
+        if self is compiled:
             af.registry.refresh()
+        notice(self)
 
-    monkeypatch.setattr(observed.Observed, "__init__", meanwhile)
+    monkeypatch.setattr(CompiledConversion, "notice_observers", meanwhile)
     with af.trace():
         monkeypatch.undo()
-        assert conversion._learnt is None
+        assert conversion._compiled is None
         conversion([X])
-        assert conversion._learnt.catalog is af.registry.catalog
+        assert conversion._compiled.catalog is af.registry.catalog
 
 
 def test_other_registries(registry):
@@ -692,14 +697,14 @@ def test_other_registries(registry):
 
 
 def test_an_observed_conversion_steps_aside_by_itself():
-    from arrayferry._conversion.observed import Observed, observe
-
     conversion = af.converter("torch")
     conversion([X])
-    observe(conversion, conversion._learnt)
-    assert type(conversion._learnt) is Observed
-    conversion([X])
-    assert type(conversion._learnt) is Learnt
+    with af.trace() as t:
+        observers.clear()  # as in a forked process
+        assert is_watched(conversion)
+        conversion([X])
+    assert t.calls == 0
+    assert not is_watched(conversion)
 
 
 def test_a_forked_process_counts_nothing(run_forked):
@@ -742,7 +747,7 @@ def test_an_odd_value_is_counted_as_unread(monkeypatch):
     def fails(*_):
         raise RuntimeError
 
-    monkeypatch.setattr("arrayferry._conversion.observed.crossings_of", fails)
+    monkeypatch.setattr("arrayferry._trace.watch.crossings_of", fails)
     with af.trace() as t:
         assert isinstance(af.convert(X, "torch"), torch.Tensor)
     assert (t.calls, t.unread) == (0, 1)
@@ -835,7 +840,7 @@ def test_the_call_that_took_longest(monkeypatch):
     conversion = af.converter("torch")
     value = {"x": np.ones(3), "y": np.ones(2)}
     with af.trace() as t:
-        monkeypatch.setattr("arrayferry._conversion.observed.time.perf_counter", clock)
+        monkeypatch.setattr("arrayferry._trace.watch.time.perf_counter", clock)
         for _ in took:
             conversion(value)
         monkeypatch.undo()

@@ -14,13 +14,12 @@ from arrayferry._repr import given, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
-from .learnt import Learnt
-from .observed import Observed, observe, observe_again, restore
+from .compiled import CompiledConversion
 
 if TYPE_CHECKING:
     from arrayferry._types import K2, X2, X3, Arrays, K, Text, Unclear, V, X
 
-__all__ = ["Conversion", "make_conversion", "observe_all", "restore_all"]
+__all__ = ["Conversion", "make_conversion", "notice_observers"]
 
 
 class Conversion(Generic[A]):
@@ -51,14 +50,14 @@ class Conversion(Generic[A]):
         [tensor([1., 1.], dtype=torch.float64), 'text']
     """
 
-    __slots__ = ("__weakref__", "_device", "_learnt", "_to", "options", "registry")
+    __slots__ = ("__weakref__", "_compiled", "_device", "_to", "options", "registry")
 
     def __init__(self, target: Target, options: Options, registry: Registry) -> None:
         self.options: Options = options
         self.registry: Registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
-        self._learnt: Learnt | Observed | None = None
+        self._compiled: CompiledConversion | None = None
         registry.watch(self)
 
     if TYPE_CHECKING:
@@ -106,12 +105,12 @@ class Conversion(Generic[A]):
             A value of the same structure, as `arrayferry.convert` returns it.
         """
         try:  # costs nothing, and reading the attribute apart from the call is faster
-            run = self._learnt.run  # type: ignore[union-attr]
+            run = self._compiled.run  # type: ignore[union-attr]
         except AttributeError:  # nothing was learnt yet, or the registry changed
             run = self._prepare().run
         return run(value)
 
-    def _prepare(self) -> Learnt | Observed:
+    def _prepare(self) -> CompiledConversion:
         """Look up the target, and start to learn."""
         registry, options = self.registry, self.options
         while True:
@@ -124,27 +123,31 @@ class Conversion(Generic[A]):
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")
-            learnt = Learnt(catalog, target, options, registry.kind)
-            self._learnt = learnt
+            compiled = CompiledConversion(catalog, target, options, registry.kind)
+            self._compiled = compiled
+            compiled.notice_observers()
             if registry.catalog is catalog:  # else it changed before this conversion could be told
-                return observe(self, learnt) if observers else learnt
+                return compiled
 
     def registry_changed(self) -> None:
         """Drop what was learnt from the registry."""
-        self._learnt = None
+        self._compiled = None
 
     @property
     def target(self) -> Backend:
         """The backend of the results."""
-        return (self._learnt or self._prepare()).target
+        return (self._compiled or self._prepare()).target
 
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan, as is done for structures that are new."""
-        return (self._learnt or self._prepare()).fallback(value)
+        compiled = self._compiled or self._prepare()
+        if observers:
+            return compiled.in_sight(compiled.fallback, value)
+        return compiled.fallback(value)
 
     def explain(self) -> str:
         """Return the code that was written for structures so far, as text."""
-        plans = [] if self._learnt is None else self._learnt.plans
+        plans = [] if self._compiled is None else self._compiled.plans
         return "\n\n".join(plan.source for plan in plans) or (
             "no structure was converted twice yet, so there is no plan"
         )
@@ -222,16 +225,12 @@ def make_conversion(to: Target, options: Options, registry: Registry) -> Convers
     return conversion
 
 
-def observe_all() -> None:
-    """Let those who watch see the conversions that exist. Those made later are seen from the start."""
+def notice_observers() -> None:
+    """Let those who watch see the conversions that exist, or not any more. Those made later are seen from the start."""
     for conversion in _conversions():
-        observe_again(conversion)
-
-
-def restore_all() -> None:
-    """Undo `observe_all`."""
-    for conversion in _conversions():
-        restore(conversion)
+        compiled = conversion._compiled
+        if compiled is not None:
+            compiled.notice_observers()
 
 
 def _conversions() -> list[Conversion]:

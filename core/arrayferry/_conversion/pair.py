@@ -17,7 +17,7 @@ from arrayferry._errors import (
     UnsupportedDtypeError,
     describe_error,
 )
-from arrayferry._observers import note, observers, open_call
+from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
@@ -376,7 +376,7 @@ class Pair:
 
     def _note_declined(self, x: Any) -> None:
         """Note that the direct converter does not handle an array, for those who watch."""
-        direct, call = self._direct, open_call.call
+        direct, call = self._direct, open_conversion.call
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None

@@ -12,7 +12,7 @@ from typing import Any
 
 from arrayferry._cache import Cache
 from arrayferry._errors import PluginWarning, describe_error
-from arrayferry._observers import note, observers, open_call
+from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import describe_array
@@ -176,8 +176,8 @@ class Direct:
         """Go on without it for an array for which it raised an error, unless memory ran out."""
         if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
             raise error
-        if observers and open_call.call is not None:
-            open_call.call.raised = self
+        if observers and open_conversion.call is not None:
+            open_conversion.call.raised = self
             names = self._source.name, self._target.name
             note(*names, self.converter, "failed", error=error)
         return NotImplemented

@@ -6,18 +6,20 @@ import dataclasses
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from arrayferry._conversion.conversion import observe_all, restore_all
-from arrayferry._conversion.crossings import ArrayCrossing
+from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import OptionError, TraceWarning
-from arrayferry._observers import Note, Place, observers
+from arrayferry._observers import CallSite, Note, observers
 from arrayferry._repr import never_raises
 
+from .crossings import ArrayCrossing
 from .rows import TraceFinding, TraceRow, count_reason
 from .trips import RoundTrips
 from .view import Table, draw
+from .watch import watch
 
 __all__ = ["Trace", "trace"]
 
@@ -97,7 +99,7 @@ class Trace:
             self._begun = True
             if self._depth == 1:
                 observers.append(self)
-                observe_all()
+                notice_observers()
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -112,7 +114,7 @@ class Trace:
             with self._lock:
                 self._trips.forget_arrays()
             if not observers:
-                restore_all()
+                notice_observers()
         if self._warn and kind is None:
             self._warn_of_findings()
 
@@ -214,9 +216,13 @@ class Trace:
 
     # What conversions tell.
 
+    def watch(self, compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
+        """Convert a value, and tell all traces."""
+        return watch(compiled, convert, value)
+
     def record(
         self,
-        place: Place,
+        site: CallSite,
         crossings: Sequence[ArrayCrossing],
         notes: Sequence[Note],
         seconds: float,
@@ -224,7 +230,7 @@ class Trace:
         """Count a conversion. Conversions call it.
 
         Args:
-            place: the line of the user's code.
+            site: the line of the user's code.
             crossings: the arrays that crossed.
             notes: why other ways than the best were taken.
             seconds: how long it took.
@@ -238,7 +244,7 @@ class Trace:
             spent: dict[int, float] = {}
             avoidable = set()
             for crossing in crossings:
-                row = self._row(place, crossing)
+                row = self._row(site, crossing)
                 touched[id(row)] = row
                 part = seconds * (crossing.nbytes + 4096) / weight
                 spent[id(row)] = spent.get(id(row), 0.0) + part
@@ -252,7 +258,7 @@ class Trace:
                     if len(self._remedies) < MAX_ROWS:
                         self._remedies[reason] = remedy
                 if crossing.nbytes and crossing.after is not None:
-                    self._trips.follow(place, crossing)
+                    self._trips.follow(site, crossing)
             for number, row in touched.items():
                 row.calls += 1
                 row.seconds += spent[number]
@@ -265,11 +271,11 @@ class Trace:
                 ]
                 count_reason((about or rows)[0].fallbacks, note.reason)
 
-    def record_failure(self, place: Place, source: str, target: str, seconds: float) -> None:
+    def record_failure(self, site: CallSite, source: str, target: str, seconds: float) -> None:
         """Count a conversion that raised an error. Conversions call it.
 
         Args:
-            place: the line of the user's code.
+            site: the line of the user's code.
             source: the library of the value, "" if it is not known.
             target: the target.
             seconds: how long it took.
@@ -278,7 +284,7 @@ class Trace:
             if not self._depth:
                 return
             self.calls += 1
-            key = (*place, source, target, "", "")
+            key = (*site, source, target, "", "")
             row = self._rows.get(key) or self._new_row(key, f"{source or '?'} -> {target}")
             row.calls += 1
             row.failed += 1
@@ -291,8 +297,8 @@ class Trace:
             if self._depth:
                 self.unread += 1
 
-    def _row(self, place: Place, crossing: ArrayCrossing) -> TraceRow:
-        key = (*place, crossing.source, crossing.target, crossing.here, crossing.there)
+    def _row(self, site: CallSite, crossing: ArrayCrossing) -> TraceRow:
+        key = (*site, crossing.source, crossing.target, crossing.here, crossing.there)
         return self._rows.get(key) or self._new_row(key, crossing.route)
 
     def _new_row(self, key: tuple[Any, ...], route: str) -> TraceRow:
@@ -321,9 +327,9 @@ class Trace:
                 f"{row.source} to {row.target}, which can share memory: {why}"
             )
             remedy = self._remedies.get(why, "")
-            place = Place(row.file, row.line, row.function)
+            site = CallSite(row.file, row.line, row.function)
             found.append(
-                (("hot loop", *key), TraceFinding("hot loop", *place, times, reason, remedy))
+                (("hot loop", *key), TraceFinding("hot loop", *site, times, reason, remedy))
             )
         return found
 

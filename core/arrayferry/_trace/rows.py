@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from arrayferry._conversion.crossings import How
 from arrayferry._repr import printable
 
+from .crossings import How
 from .view import short_file
 
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from arrayferry._conversion.crossings import ArrayCrossing
-from arrayferry._observers import Place
+from arrayferry._observers import CallSite
 from arrayferry._repr import often
 from arrayferry._route.devices import memory_of
 
+from .crossings import ArrayCrossing
 from .rows import TraceFinding, place_text
 
 __all__ = ["RoundTrips"]
@@ -31,7 +31,9 @@ class _Followed:
 
     __slots__ = ("_owner", "_result", "past")
 
-    def __init__(self, crossing: ArrayCrossing, past: tuple[tuple[str, str, Place], ...]) -> None:
+    def __init__(
+        self, crossing: ArrayCrossing, past: tuple[tuple[str, str, CallSite], ...]
+    ) -> None:
         self._result = weakref.ref(crossing.after)
         self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
         self.past = past
@@ -56,7 +58,7 @@ class RoundTrips:
         """Follow none of the arrays any more."""
         self._followed.clear()
 
-    def follow(self, place: Place, crossing: ArrayCrossing) -> None:
+    def follow(self, site: CallSite, crossing: ArrayCrossing) -> None:
         """Follow an array from library to library, and note where it comes back."""
         start = (crossing.source, crossing.here)
         goal = (crossing.target, crossing.there)
@@ -71,13 +73,13 @@ class RoundTrips:
         key = _key(crossing.after, after, crossing.there)
         if goal in been[: len(past)]:
             out = past[been.index(goal)][2]
-            trip = (*place, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
+            trip = (*site, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
             if trip in self._trips or len(self._trips) < MAX_TRIPS:
                 self._trips[trip] = self._trips.get(trip, 0) + 1
             self._followed.pop(key, None)
             return
         try:
-            self._followed[key] = _Followed(crossing, (*past, (*start, place))[-4:])
+            self._followed[key] = _Followed(crossing, (*past, (*start, site))[-4:])
         except TypeError:  # there are no weak references to it
             return
         self._followed.move_to_end(key)
@@ -87,15 +89,15 @@ class RoundTrips:
     def findings(self) -> Iterator[tuple[tuple[Any, ...], TraceFinding]]:
         """Yield each kind of round trip: what tells it from others, and what to say of it."""
         for trip, times in list(self._trips.items()):
-            place, out = Place(*trip[:3]), Place(*trip[3:6])
+            site, out = CallSite(*trip[:3]), CallSite(*trip[3:6])
             goal, between, start = trip[6:]
             way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
-            left = "" if out == place else f"; it left at {place_text(*out)}"
+            left = "" if out == site else f"; it left at {place_text(*out)}"
             reason = f"an array came back to where it was, {way}, {often(times)}{left}"
             remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {goal[0]}."
             yield (
                 ("round trip", *trip),
-                TraceFinding("round trip", *place, times, reason, remedy),
+                TraceFinding("round trip", *site, times, reason, remedy),
             )
 
 

@@ -17,7 +17,7 @@ from ._repr import shown
 from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
 from ._tree.keys import exact_key
 
-__all__ = ["Call", "Expected", "entered", "entry_by_numpy", "name_of", "not_expected"]
+__all__ = ["Expected", "ForeignCall", "entered", "entry_by_numpy", "name_of", "not_expected"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -203,7 +203,7 @@ class Pullback:
         return self._own(self._inward(list(cotangents)))
 
 
-class Call:
+class ForeignCall:
     """One call of a function of another library. All arrays are those of the caller's library.
 
     Args:
@@ -271,7 +271,7 @@ class Call:
         count: int,
         wanted: tuple[int, ...],
         pullback: Pullback | None = None,
-    ) -> Call:
+    ) -> ForeignCall:
         """Return the call from `count` arguments and cotangents to cotangents."""
         function = self._function.transposed(*self._numbers(count, wanted))
         call = self._derived(function, f"the gradient of {self.name}")
@@ -279,12 +279,12 @@ class Call:
         call._pullback, call._given = pullback, count
         return call
 
-    def pushed(self, count: int, wanted: tuple[int, ...]) -> Call:
+    def pushed(self, count: int, wanted: tuple[int, ...]) -> ForeignCall:
         """Return the call from `count` arguments and tangents to tangents."""
         function = self._function.pushed(*self._numbers(count, wanted))
         return self._derived(function, f"the tangent of {self.name}")
 
-    def mapped(self, axes: tuple[int | None, ...], size: int) -> Call:
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
         every = (*axes[: self._place], *[None] * len(self._fixed), *axes[self._place :])
         call = self._derived(self._function.mapped(every, size), self.name)
@@ -310,8 +310,8 @@ class Call:
         result = flat.arrays if flat.layout is None else flat.layout.unflatten(flat.arrays)
         return self._expected.take(result)
 
-    def _derived(self, function: Differentiable, name: str) -> Call:
-        return Call(
+    def _derived(self, function: Differentiable, name: str) -> ForeignCall:
+        return ForeignCall(
             function, self._caller, self._inward, self._outward, name,
             fixed=self._fixed, place=self._place,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
@@ -50,14 +51,13 @@ class ArrayCrossing:
     """
 
     __slots__ = (
-        "_learnt", "_origin", "addresses", "after", "avoidable", "before", "here", "how", "nbytes", "source",
+        "_compiled", "_origin", "addresses", "after", "avoidable", "before", "here", "how", "nbytes", "source",
         "target", "there",
     )  # fmt: skip
 
-    def __init__(
-        self, x: Any, y: Any, kind: Kind, learnt: Any, kind_of: Callable[[Any], Kind]
-    ) -> None:
-        self._learnt = learnt
+    def __init__(self, x: Any, y: Any, kind: Kind, compiled: CompiledConversion) -> None:
+        kind_of = compiled.kind_of
+        self._compiled = compiled
         self.before, self.after = x, y
         self.addresses = (0, 0)
         self.avoidable: tuple[str, str] | None = None
@@ -67,8 +67,8 @@ class ArrayCrossing:
         if several:
             self.after = None
             found = kind_of(arrays[0]) if arrays else found
-        target: Backend = found.backend or learnt.target
-        origin: Origin = kind.backend or kind.source or learnt.catalog.backend("numpy")
+        target: Backend = found.backend or compiled.target
+        origin: Origin = kind.backend or kind.source or compiled.catalog.backend("numpy")
         self._origin = origin
         deferred = kind.what == "deferred"
         self.source = "python" if kind.what == "number" else origin.name
@@ -100,10 +100,10 @@ class ArrayCrossing:
             return f"{self.source} -> {self.target}"
 
     def _route(self) -> Route:
-        learnt = self._learnt
-        device = learnt.options.device
+        compiled = self._compiled
+        device = compiled.options.device
         return describe_route(
-            learnt.catalog, self._origin, learnt.target, device, self.here or "cpu"
+            compiled.catalog, self._origin, compiled.target, device, self.here or "cpu"
         )
 
     def _shares(self, x: Any, y: Any, origin: Origin, target: Backend) -> bool:
@@ -111,7 +111,7 @@ class ArrayCrossing:
         if self.nbytes == 0 or (before and after):
             return before == after or self.nbytes == 0
         if self.here != "cpu" or self.there != "cpu" or self.nbytes > SMALL:
-            return self._learnt.options.copy is not True and not self._route().copies
+            return self._compiled.options.copy is not True and not self._route().copies
         sparse = overrides(origin, Origin.is_sparse) and origin.is_sparse(x)
         if sparse or origin.is_traced(x) or target.is_traced(y):
             return False
@@ -121,7 +121,7 @@ class ArrayCrossing:
 
     def _why_copied(self, x: Any, origin: Origin) -> tuple[str, str] | None:
         """Return why an array was copied where memory can be shared, and what to do about it."""
-        options = self._learnt.options
+        options = self._compiled.options
         if self._route().copies:
             return None
         if options.copy is True:
@@ -174,33 +174,31 @@ class NumberCrossing:
         self.route = f"{self.source} -> a number"
 
 
-def crossings_of(
-    value: Any, result: Any, learnt: Any, kind_of: Callable[[Any], Kind]
-) -> list[ArrayCrossing]:
+def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[ArrayCrossing]:
     """Compare a value with what it was converted to, array by array.
 
     Args:
         value: the value.
         result: the result.
-        learnt: the target, the options and the catalog of the conversion.
-        kind_of: tells what a value is.
+        compiled: what converted it.
 
     Returns:
         One for each array that is another one now.
     """
     if result is value:
         return []
+    kind_of = compiled.kind_of
     kind = kind_of(value)
     if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
-        return [ArrayCrossing(value, result, kind, learnt, kind_of)]
-    tree = Tree(value, kind_of, learnt.options)
+        return [ArrayCrossing(value, result, kind, compiled)]
+    tree = Tree(value, kind_of, compiled.options)
     pairs = _pairs(tree.root, result, kind_of)
     found: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in pairs:
         x = tree.arrays[index]
-        own = tree.kinds[index].what == "scalar" and learnt.target.name == "numpy"
+        own = tree.kinds[index].what == "scalar" and compiled.target.name == "numpy"
         if y is not x and not own and (id(x), id(y)) not in found:
-            found[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], learnt, kind_of)
+            found[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], compiled)
     return list(found.values())
 
 
@@ -222,12 +220,12 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
                 waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
 
 
-def first_source(value: Any, learnt: Any, kind_of: Callable[[Any], Kind]) -> str:
+def first_source(value: Any, compiled: CompiledConversion) -> str:
     """Return the library of the first array of a value that could not be converted, "" if none is found."""
-    kind = kind_of(value)
+    kind = compiled.kind_of(value)
     if kind.what in ("container", "objects"):
-        kinds = Tree(value, kind_of).kinds
-        kind = next((k for k in kinds if k.backend is not learnt.target), kind)
+        kinds = Tree(value, compiled.kind_of).kinds
+        kind = next((k for k in kinds if k.backend is not compiled.target), kind)
     origin = kind.backend or kind.source
     return "" if origin is None else origin.name
 

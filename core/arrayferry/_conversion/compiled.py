@@ -1,4 +1,4 @@
-"""`Learnt`: what a conversion has learnt from one catalog: pairs of backends, and plans for structures.
+"""`CompiledConversion`: what a conversion has learnt from one catalog: pairs of backends, and plans for structures.
 
 It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
 in it can outlive the change, even if other threads still use it.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import Cache
 from arrayferry._errors import ArrayFerryError, ConversionError
+from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.converter import Inline
@@ -26,7 +27,7 @@ from .structure import structure_of
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Learnt"]
+__all__ = ["CompiledConversion"]
 
 MAX_PLANS = 8
 """Plans for values of one type."""
@@ -42,7 +43,7 @@ def _missed(value: Any) -> Any:
     return _MISSED
 
 
-class Learnt:
+class CompiledConversion:
     """What a conversion has learnt from one catalog.
 
     Args:
@@ -52,7 +53,8 @@ class Learnt:
         kind_of: tells what a value is.
 
     Attributes:
-        run: converts a value; the plan that was used last, or `miss`.
+        catalog, target, options, kind_of: as given.
+        run: converts a value: the plan that was used last, or `miss`. While somebody watches, it tells them.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class Learnt:
         self.catalog = catalog
         self.target = target
         self.options = options
-        self.run: Callable[[Any], Any] = self.miss
-        self._kind_of = kind_of
+        self.kind_of = kind_of
+        self.run: Callable[[Any], Any]
+        self._convert: Callable[[Any], Any]
+        self._use(self.miss)
         self._pairs: dict[Origin, Pair] = {}
         self._plans: Cache[type, list[Plan]] = Cache(MAX_TYPES)
-        self._computed: Learnt | None = None
+        self._computed: CompiledConversion | None = None
         self._counts: Cache[int, int] = Cache(MAX_STRUCTURES)
         self._hits = 0
 
@@ -78,7 +82,30 @@ class Learnt:
         """Write all code anew, since a converter that is part of it is not used any more."""
         self._plans.clear()
         self._counts.clear()
-        self.run = self.miss
+        self._use(self.miss)
+
+    def _use(self, convert: Callable[[Any], Any]) -> None:
+        """Convert by a function from now on."""
+        self._convert = convert
+        self.notice_observers()
+
+    def notice_observers(self) -> None:
+        """Let those who watch now see what is converted."""
+        while True:
+            watched = bool(observers)
+            self.run = self._watched if watched else self._convert
+            if watched is bool(observers):  # another thread has not just begun or ended to watch
+                return
+
+    def _watched(self, value: Any) -> Any:
+        return self.in_sight(self._convert, value)
+
+    def in_sight(self, convert: Callable[[Any], Any], value: Any) -> Any:
+        """Convert a value by a function, and let those who watch see it."""
+        for observer in observers:
+            return observer.watch(self, convert, value)
+        self.notice_observers()  # they are in the process that this one was forked from
+        return convert(value)
 
     def miss(self, value: Any) -> Any:
         """Convert a value that the last plan does not handle: by another plan, or without one."""
@@ -87,20 +114,20 @@ class Learnt:
         except Exception:  # a class that cannot be hashed
             plans = ()
         for plan in plans:
-            if plan.run == self.run:  # it has just missed
+            if plan.run == self._convert:  # it has just missed
                 continue
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 self._hits += 1
                 if self._hits % 16 == 0:
-                    self.run = plan.run
+                    self._use(plan.run)
                 return result
         return self.fallback(value)
 
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan, and learn its structure."""
         try:
-            tree = Tree(value, self._kind_of, self.options)
+            tree = Tree(value, self.kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))
         except ArrayFerryError as error:
             # the frames of this package say nothing to the user, unlike those of the cause
@@ -150,16 +177,18 @@ class Learnt:
             path: its place in the tree.
             fresh: whether nobody else holds its memory. If not, whoever computed it may have kept it.
         """
-        learnt = self
+        compiled = self
         if not fresh:
             if self._computed is None:
                 options = self.options._replace(copy=True)
-                self._computed = Learnt(self.catalog, self.target, options, self._kind_of)
+                self._computed = CompiledConversion(
+                    self.catalog, self.target, options, self.kind_of
+                )
                 self._computed._computed = self._computed
-            learnt = self._computed
+            compiled = self._computed
         try:
-            tree = Tree(value, self._kind_of, self.options, whole=not path)
-            return tree.build(learnt._convert_arrays(tree))
+            tree = Tree(value, self.kind_of, self.options, whole=not path)
+            return tree.build(compiled._convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
             raise
@@ -184,7 +213,7 @@ class Learnt:
                 source,
                 self.target,
                 self.options,
-                self._kind_of,
+                self.kind_of,
                 self.convert_computed,
                 self.forget_plans,
             )
@@ -220,7 +249,7 @@ class Learnt:
     def _keep(self, plan: Plan, cls: type) -> None:
         others = [other for other in self._plans.get(cls, ()) if other.structure != plan.structure]
         self._plans[cls] = [plan, *others][:MAX_PLANS]
-        self.run = plan.run
+        self._use(plan.run)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

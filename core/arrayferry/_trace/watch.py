@@ -1,0 +1,110 @@
+"""What a trace does around a conversion while it runs: it measures, compares what came in with what came out, and tells.
+
+The conversions themselves know `observers` only, and that the first of them is asked to `watch`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._observers import (
+    OpenConversion,
+    call_site,
+    is_asked_by_user,
+    observers,
+    open_conversion,
+)
+from arrayferry._registry.registry import default_registry
+
+from .crossings import NumberCrossing, crossings_of, first_source
+
+__all__ = ["observed_read", "watch"]
+
+
+def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Convert a value, and tell all who watch."""
+    watching = tuple(observers)
+    outer = open_conversion.call
+    call = open_conversion.call = OpenConversion()
+    start = time.perf_counter()
+    try:
+        result = convert(value)
+    except Exception:
+        seconds = time.perf_counter() - start
+        open_conversion.call = None  # what follows is no part of a conversion
+        _tell_failure(compiled, watching, value, seconds - call.within, sys._getframe())
+        raise
+    else:
+        seconds = time.perf_counter() - start
+        open_conversion.call = None
+        seconds -= call.within
+        _tell(compiled, watching, call, value, result, seconds, sys._getframe())
+    finally:
+        open_conversion.call = outer
+        if outer is not None:
+            outer.within += time.perf_counter() - start
+    return result
+
+
+def _tell(
+    compiled: CompiledConversion,
+    watching: Iterable[Any],
+    call: OpenConversion,
+    value: Any,
+    result: Any,
+    seconds: float,
+    frame: FrameType,
+) -> None:
+    try:
+        crossings = crossings_of(value, result, compiled)
+        if crossings:
+            site = call_site(frame)
+            if compiled.options.copy is True and not is_asked_by_user(frame):
+                for crossing in crossings:  # who reads about it cannot leave it out
+                    crossing.avoidable = None
+            for observer in watching:
+                observer.record(site, crossings, call.notes, seconds)
+    except Exception:  # an odd value, or one that another thread changes
+        for observer in watching:
+            observer.record_unread()
+
+
+def _tell_failure(
+    compiled: CompiledConversion,
+    watching: Iterable[Any],
+    value: Any,
+    seconds: float,
+    frame: FrameType,
+) -> None:
+    try:
+        source = first_source(value, compiled)
+    except Exception:
+        source = ""
+    site = call_site(frame)
+    for observer in watching:
+        observer.record_failure(site, source, compiled.target.name, seconds)
+
+
+def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
+    """Read a number from an array, and tell those who watch.
+
+    The adapters call it where they read numbers without a conversion, if anybody watches.
+
+    Args:
+        read: returns the number.
+        x: the array, or anything else.
+    """
+    start = time.perf_counter()
+    number = read(x)
+    seconds = time.perf_counter() - start
+    kind = default_registry().kind(x)
+    if kind.what == "array" and kind.backend is not None and kind.backend.name != "numpy":
+        site, crossing = call_site(sys._getframe()), NumberCrossing(x, kind.backend)
+        for observer in tuple(observers):
+            observer.record(site, [crossing], (), seconds)
+    return number
