@@ -115,12 +115,6 @@ def imports_within(package):
     return {module: others & imports.keys() for module, others in imports.items()}
 
 
-KNOWN_CIRCLES = [
-    ("arrayferry_plugins._dask_blocks", "arrayferry_plugins.dask_"),
-]
-"""Modules that import each other. None is added: the list becomes shorter until it is empty."""
-
-
 def circles(imports):
     """Return the sets of modules that import each other, directly or by way of others."""
     reached = {}
@@ -145,12 +139,7 @@ def test_no_circular_imports(package):
     imports = imports_within(package)
     assert len(imports) > 10
     imports[Path(package).name] = set()  # it imports its names lazily
-    unknown = [
-        circle
-        for circle in circles(imports)
-        if not any(set(circle) <= set(known) for known in KNOWN_CIRCLES)
-    ]
-    assert unknown == []
+    assert circles(imports) == []
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "examples"])

@@ -120,7 +120,7 @@ def test_chunks_that_do_not_fit():
         to_dask({"k": x[x > 0]}, 1)
     assert caught.value.path == "['k']"
     assert "\n" not in str(caught.value)
-    assert dask_._chunks.get() is None
+    assert dask_.chunks.chosen_chunks.get() is None
 
 
 def test_a_tree_keeps_everything_else():

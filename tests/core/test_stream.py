@@ -253,9 +253,9 @@ def test_arrays_of_one_tree_share_their_work(place, tmp_path):
 
 
 def test_what_is_too_large_to_keep_is_computed_again(tmp_path, monkeypatch):
-    from arrayferry_plugins import _dask_engines
+    from arrayferry_plugins.dask_ import engines
 
-    monkeypatch.setattr(_dask_engines, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
+    monkeypatch.setattr(engines, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
     x = SHARED["standardized"](_source(tmp_path))
     blocks = list(af.stream(x, "numpy"))
     assert _loaded(tmp_path) == {1: 4, 2: 2}  # the first, the next two, and one that fits

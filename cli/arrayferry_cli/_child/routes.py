@@ -151,11 +151,11 @@ def _origin_of(part: object) -> PluginOrigin:
     module = type(part).__module__
     top = module.partition(".")[0]
     points = [p for p in entry_points(group=ENTRY_POINT_GROUP) if p.module.partition(".")[0] == top]
-    points.sort(key=lambda point: point.module != module)
-    dist = points[0].dist if points else None
+    own = [p for p in points if f"{module}.".startswith(f"{p.module}.")]  # it may be a package
+    dist = (own or points)[0].dist if points else None
     return PluginOrigin(
-        name=points[0].name if points and points[0].module == module else None,
-        module=module,
+        name=own[0].name if own else None,
+        module=own[0].module if own else module,
         distribution=None if dist is None else dist.name,
         version=None if dist is None else dist.version,
     )

@@ -21,7 +21,8 @@ from typing import Any
 
 from arrayferry import Blocks, ConversionError, Reader, backend_of
 
-from ._dask_engines import (
+from .computing import scheduler_of
+from .engines import (
     AGAIN,
     ClusterEngine,
     ThreadEngine,
@@ -29,7 +30,7 @@ from ._dask_engines import (
     connected,
     reconnected,
 )
-from .dask_ import arguments, is_future, owner_of, persisted, scheduler_of
+from .graphs import arguments, is_future, owner_of, persisted
 
 __all__ = ["DaskBlocks"]
 

@@ -1,0 +1,40 @@
+"""Dask: lazy arrays and values, computed together when they are converted to another library."""
+
+from __future__ import annotations
+
+from arrayferry import Backend, Converter, Source, hookimpl
+
+from .backend import DaskBackend
+from .converters import CupyToDask, DaskToCupy
+from .functions import to_dask
+from .sources import BagSource, DataFrameSource
+
+__all__ = [
+    "BagSource",
+    "CupyToDask",
+    "DaskBackend",
+    "DaskToCupy",
+    "DataFrameSource",
+    "arrayferry_backends",
+    "arrayferry_converters",
+    "arrayferry_sources",
+    "to_dask",
+]
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Return the backend of this module."""
+    return [DaskBackend()]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Return the direct converters, which stay on the GPU."""
+    return [DaskToCupy(), CupyToDask()]
+
+
+@hookimpl
+def arrayferry_sources() -> list[Source]:
+    """Return the sources of this module."""
+    return [DataFrameSource(), BagSource()]

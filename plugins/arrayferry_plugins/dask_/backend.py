@@ -1,0 +1,111 @@
+"""What Dask says of its arrays, and the general way in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    Backend,
+    Blocks,
+    ConversionError,
+    converter,
+    registry,
+)
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
+from .block_libraries import copied, with_blocks
+from .chunks import split
+from .computing import compute, gather
+from .graphs import failure_of, is_future
+from .results import has_sparse_blocks, is_finished, on_host, owned, read_values, written
+
+__all__ = ["DaskBackend"]
+
+
+class DaskBackend(Backend):
+    """`dask.array.Array`, with blocks of NumPy, CuPy or any other library; `Delayed` and `Future`."""
+
+    name = "dask"
+    package = "dask.array"
+    install = "'dask[array]'"
+    namespace = "dask.array"
+    array_types: tuple[str, ...] = ("dask.array.Array",)
+    deferred_types: tuple[str, ...] = ("dask.delayed.Delayed", "distributed.client.Future")
+    memory: Memory = "lazy"
+    to_numpy_shares: bool | None = False
+    from_numpy_shares: bool | None = None
+
+    def to_numpy(self, x: Any) -> Any:
+        (found,) = self.compute([x])
+        if isinstance(found, ConversionError):
+            raise found
+        return on_host(found)
+
+    def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
+        futures = [x for x in xs if is_future(x)]
+        waiting = [x for x in xs if not is_future(x)]
+        failed = [failure_of(x) for x in xs]
+        if any(failed):
+            return failed
+        computed, gathered = iter(compute(waiting)), iter(gather(futures))
+        values = [next(gathered) if is_future(x) else next(computed) for x in xs]
+        seen: set[int] = set()  # Dask computes equal arrays to one object
+        for index, x in enumerate(xs):
+            if registry.kind(x).is_array:
+                again = id(values[index]) in seen
+                seen.add(id(values[index]))
+                try:
+                    found = read_values(values[index])
+                    fresh = found is values[index] and not again and is_finished(x, found)
+                    values[index] = owned(found, fresh=fresh)
+                except ConversionError as error:
+                    values[index] = error
+        return values
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        if device is None or str(device).startswith("cpu"):
+            return split(x)
+        import cupy
+
+        with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
+            return split(written(cupy.asarray(x)))
+
+    def is_sparse(self, x: Any) -> bool:
+        return has_sparse_blocks(x._meta)
+
+    def to_dense(self, x: Any) -> Any:
+        import numpy as np
+
+        return np.array(on_host(compute([x])[0], sparse="dense"))
+
+    def copy(self, x: Any) -> Any:
+        return x.map_blocks(copied, meta=x._meta)
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        if str(device).startswith("cpu"):
+            return with_blocks(x, converter("numpy"))
+        return with_blocks(x, converter("cupy", device=device))
+
+    def devices(self) -> tuple[str, ...]:
+        cupy = registry.backends().get("cupy")
+        usable = cupy is not None and cupy.installed and cupy.usable
+        return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def device_of(self, x: Any) -> str:
+        meta = x._meta
+        return f"cuda:{meta.device.id}" if type(meta).__module__.startswith("cupy") else "cpu"
+
+    def dtypes(self) -> None:
+        return None
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        from .blocks import DaskBlocks
+
+        return DaskBlocks(xs, axis, client)

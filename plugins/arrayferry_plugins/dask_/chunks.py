@@ -1,0 +1,69 @@
+"""How arrays are split into blocks."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    ConversionError,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["BLOCK", "chosen_chunks", "rechunked", "split"]
+
+
+BLOCK = 64 * 1024 * 1024
+"""Size in bytes from which on an array is split into blocks."""
+
+
+chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
+"""What `to_dask` was called with, for the arrays that it makes."""
+
+
+def split(x: Any) -> Any:
+    """Make a Dask array of an array, in blocks as `to_dask` was told."""
+    import dask.array as da
+    from dask.array.core import normalize_chunks
+
+    chunks, whole = chosen_chunks.get(), tuple((length,) for length in x.shape)
+    if chunks is None and x.nbytes > BLOCK:  # then the first axis is not empty
+        chunks = max(1, BLOCK * x.shape[0] // x.nbytes)
+    if chunks is not None and not whole:
+        chunks = None
+    if chunks is not None:
+        try:
+            whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
+        except Exception as error:
+            raise _misfit(chunks, x, error) from error
+    own = type(x).__module__.startswith("numpy")
+    return da.from_array(x, chunks=whole, name=False, asarray=None if own else False)
+
+
+def rechunked(x: Any, chunks: Any) -> Any:
+    """Return a Dask array in other chunks."""
+    if not x.ndim:
+        return x
+    try:
+        return x.rechunk(_by_axis(chunks))
+    except Exception as error:
+        raise _misfit(chunks, x, error) from error
+
+
+def _by_axis(chunks: Any) -> Any:
+    """Return chunks as Dask takes them: a whole number is meant for the first axis."""
+    return {0: chunks} if isinstance(chunks, int) else chunks
+
+
+def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
+    unknown = any(length != length for length in x.shape)
+    return ConversionError(
+        f"chunks={chunks!r:.80} do not fit an array of shape {x.shape} and dtype {x.dtype} "
+        f"({str(error).partition(chr(10))[0]})",
+        remedy="Call x.compute_chunk_sizes() first, which computes it."
+        if unknown
+        else "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes.",
+    )

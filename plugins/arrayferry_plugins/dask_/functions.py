@@ -1,0 +1,114 @@
+"""`to_dask`, for a choice of chunks and of the library of the blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from arrayferry import (
+    OptionError,
+    UnsupportedDtypeError,
+    convert,
+    converter,
+    registry,
+)
+from arrayferry.adapting import map_arrays
+
+if TYPE_CHECKING:
+    pass
+from .backend import DaskBackend
+from .block_libraries import with_blocks
+from .chunks import chosen_chunks, rechunked
+
+__all__ = ["to_dask"]
+
+
+def to_dask(
+    value: Any,
+    chunks: Any = None,
+    *,
+    blocks: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    narrowing: Literal["checked", "forbid", "allow"] = "checked",
+    scalars: Literal["keep", "convert"] = "keep",
+    unsupported: Literal["raise", "keep"] = "raise",
+    unknown: Literal["keep", "raise", "convert"] = "keep",
+    sparse: Literal["raise", "dense"] = "raise",
+) -> Any:
+    """Make a Dask array of every array in a value. Nothing is computed.
+
+    Args:
+        value: an array of any known library, a tree of them, or anything else. It is never altered. Dask's
+            `Delayed` and `Future` stay as they are.
+        chunks: how the arrays are split into blocks. None splits the first axis only, into blocks of about 64
+            MiB, and leaves Dask arrays as they are. A whole number is the length of the blocks along the
+            first axis. Anything else is what `dask.array` takes, such as `(100, -1)` or `{1: 10}`.
+        blocks: the library of the blocks, as `arrayferry.convert` takes a target. None keeps those of
+            Dask arrays, and makes blocks of NumPy, or of CuPy for what is on a GPU that CuPy can use.
+        device: the device of the blocks.
+        copy: as for `arrayferry.convert`; the blocks follow it too.
+        narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. Whether the
+            numbers fit is known when a block is computed.
+        scalars: as for `arrayferry.convert`.
+        unsupported: as for `arrayferry.convert`; "keep" leaves Dask arrays unchanged whose dtype the library of the
+            blocks lacks.
+        unknown: as for `arrayferry.convert`.
+        sparse: as for `arrayferry.convert`.
+
+    Returns:
+        A value of the same structure. The dtype of each Dask array is that of its blocks, and its `_meta` an
+        empty array of their library, or of NumPy if Dask cannot hold one, as of PyTorch.
+
+    Raises:
+        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.
+        ConversionError: an array cannot be converted, or the chunks do not fit it.
+
+    Example:
+        >>> import numpy as np
+        >>> from arrayferry_plugins.dask_ import to_dask
+        >>> batch = {"image": np.zeros((6, 4, 4), np.float32), "label": np.arange(6)}
+        >>> lazy = to_dask(batch, chunks=2, blocks="torch")
+        >>> lazy["image"].chunks
+        ((2, 2, 2), (4,), (4,))
+        >>> lazy["label"].blocks[0].compute()
+        tensor([0, 1])
+    """
+    to_blocks = None
+    if blocks is not None:
+        to_blocks = converter(
+            blocks, device=device, copy=copy, narrowing=narrowing, scalars="convert", sparse=sparse
+        )
+        device = None
+        if isinstance(to_blocks.target, DaskBackend):
+            raise OptionError(
+                "the blocks of a Dask array cannot be Dask arrays",
+                remedy='Pass another library, such as blocks="torch", or chunks alone.',
+            )
+
+    def finished(x: Any) -> Any:
+        if not isinstance(registry.kind(x).backend, DaskBackend):  # kept, as text may be
+            return x
+        if chunks is not None:
+            x = rechunked(x, chunks)
+        try:
+            return x if to_blocks is None else with_blocks(x, to_blocks)
+        except UnsupportedDtypeError:
+            if unsupported == "keep":
+                return x
+            raise
+
+    token = chosen_chunks.set(chunks)
+    try:
+        lazy = convert(
+            value,
+            "dask",
+            device=device,
+            copy=copy,
+            scalars=scalars,
+            unsupported=unsupported,
+            unknown=unknown,
+            sparse=sparse,
+        )
+    finally:
+        chosen_chunks.reset(token)
+    return map_arrays(finished, lazy)

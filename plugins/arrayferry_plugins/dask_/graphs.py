@@ -1,0 +1,107 @@
+"""Futures in graphs of Dask, found without writing out the whole graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    ConversionError,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["arguments", "failure_of", "is_future", "owner_of", "persisted"]
+
+
+def owner_of(futures: Sequence[Any]) -> Any:
+    """Return a client of the cluster that has the results of some futures, None if there are no futures.
+
+    Raises:
+        ConversionError: they belong to several clusters.
+    """
+    clients = [future.client for future in reversed(futures) if future.client is not None]
+    clusters = {client.scheduler.address: client for client in clients}
+    if len(clusters) > 1:
+        raise ConversionError(
+            f"results of {len(clusters)} clusters cannot be computed together",
+            remedy="Convert each by itself first.",
+        )
+    return next(iter(clusters.values()), None)
+
+
+def persisted(graph: Any) -> dict[Any, Any]:
+    """Return the parts of a graph that are futures, without writing out the whole of it."""
+    return {
+        key: part for layer in _written_out(graph) for key, part in layer.items() if is_future(part)
+    }
+
+
+def arguments(graph: Any) -> list[Any]:
+    """Return the futures that are arguments of tasks of a graph, without writing out the whole of it."""
+    waiting = [part for layer in _written_out(graph) for part in layer.values()]
+    waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
+    found: list[Any] = []
+    for part in waiting:
+        if not is_future(part):  # else it is persisted
+            _find_futures(part, found)
+    return found
+
+
+def _find_futures(part: Any, found: list[Any]) -> None:
+    """Find the futures in a task: what depends on nothing has none."""
+    waiting = [part]
+    while waiting:
+        part = waiting.pop()
+        if is_future(part):
+            found.append(part)
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+            waiting += [*part.args, *part.kwargs.values()]
+
+
+def _layers(graph: Any) -> Iterable[Any]:
+    return getattr(graph, "layers", {"": graph}).values()
+
+
+def _written_out(graph: Any) -> list[Any]:
+    """Return the layers of a graph whose tasks are known already."""
+    from dask.highlevelgraph import MaterializedLayer
+
+    return [layer for layer in _layers(graph) if isinstance(layer, (MaterializedLayer, dict))]
+
+
+def is_future(x: Any) -> bool:
+    """Tell whether a value is a `Future` of a cluster, without importing anything."""
+    distributed = sys.modules.get("distributed.client")
+    return distributed is not None and isinstance(x, distributed.Future)
+
+
+def failure_of(x: Any) -> ConversionError | None:
+    """Return why a future has no result and will have none, None if it has one or may have."""
+    if not is_future(x):
+        return None
+    client, cause = x.client, None
+    if client is None or client.status == "closed":
+        why, remedy = "it has no open client", "Convert it before its client is closed."
+    elif client.asynchronous:
+        why, remedy = "its client is asynchronous", "Convert the result of `await future`."
+    elif x.status == "error":
+        cause = x.exception()
+        why = f"its task raised {type(cause).__name__}: {cause}"
+        remedy = "future.result() raises the error too."
+    elif x.status in ("cancelled", "lost"):
+        why, remedy = f"it is {x.status}", "Submit its task again."
+        if hasattr(x, "why_lost"):  # no task made it
+            why, remedy = x.why_lost()
+    else:
+        return None
+    error = ConversionError(f"a Dask Future has no result: {why}", remedy=remedy)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,100 @@
+"""What was computed: read into arrays that nobody else holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    ConversionError,
+    backend_of,
+    convert,
+    registry,
+)
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["has_sparse_blocks", "is_finished", "on_host", "owned", "read_values", "written"]
+
+
+def has_sparse_blocks(blocks: Any) -> bool:
+    """Tell whether blocks, or the empty one that stands for them, are sparse, of whatever library."""
+    return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
+
+
+def read_values(values: Any) -> Any:
+    """Return what an array was computed to: a NumPy array, or one of another library."""
+    import numpy as np
+
+    from arrayferry_plugins.numpy_ import NumpyBackend
+
+    if isinstance(values, (np.ndarray, np.generic)):
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            raise ConversionError(
+                "a Dask array of masked blocks cannot be converted: its mask would be lost",
+                remedy="Call dask.array.ma.filled(x, value) first.",
+            )
+        return NumpyBackend().to_numpy(values)
+    return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
+
+
+def is_finished(x: Any, values: Any) -> bool:
+    """Tell whether Dask itself put the values of an array into memory that no graph and no worker holds."""
+    import numpy as np
+    from dask.array import Array
+
+    if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
+        return False
+    if x.npartitions > 1 or not isinstance(values, np.ndarray):
+        return bool(x.npartitions > 1)
+    finish, arguments = x.__dask_postcompute__()  # older versions return an only block as it is
+    block = np.empty(1)
+    return not np.shares_memory(finish([block], *arguments), block)
+
+
+def owned(values: Any, *, fresh: bool) -> Any:
+    """Return what an array was computed to in memory that nobody else holds, on a GPU perhaps.
+
+    Args:
+        values: the result.
+        fresh: whether it is already.
+    """
+    import numpy as np
+
+    if isinstance(values, np.ndarray):
+        return values if fresh and _is_alone(values) else np.array(values)
+    backend = backend_of(values)
+    if backend.name == "cupy":
+        import cupy
+
+        # blocks are computed on streams of other threads
+        cupy.cuda.Device(values.device.id).synchronize()
+    alone = fresh or backend.memory != "writable"
+    return values if alone else written(backend.copy(values))
+
+
+def _is_alone(values: Any) -> bool:
+    """Tell whether an array may be written to, and keeps no more alive than itself, as a message of a worker."""
+    import numpy as np
+
+    whole = values if values.base is None else values.base
+    return (
+        type(whole) is np.ndarray
+        and bool(whole.flags.owndata and values.flags.writeable)
+        and whole.nbytes <= values.nbytes + values.nbytes // 8
+    )
+
+
+def on_host(values: Any, sparse: Any = "raise") -> Any:
+    """Return computed blocks as a NumPy array, whatever their library."""
+    return convert(read_values(values), "numpy", sparse=sparse)
+
+
+def written(x: Any) -> Any:
+    """Wait until a copy is made, if it is one of CuPy, since its readers or its source are on other streams."""
+    if backend_of(x).name == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            cupy.cuda.get_current_stream().synchronize()
+    return x

@@ -1,0 +1,40 @@
+"""JAX: arrays that never change, whatever memory they were made from.
+
+Values are first copied into memory that nobody else holds. JAX may then alias that memory, or read it
+later in another thread, as it does for large arrays even if it is told to copy.
+"""
+
+from __future__ import annotations
+
+from arrayferry import Backend, Converter, hookimpl
+
+from .backend import BACKEND, JaxBackend
+from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
+from .placement import Spread
+from .random import JaxRandom
+
+__all__ = [
+    "BACKEND",
+    "JaxBackend",
+    "JaxRandom",
+    "JaxToNumpy",
+    "JaxToTorch",
+    "NumpyToGpu",
+    "NumpyToJax",
+    "Spread",
+    "TorchToJax",
+    "arrayferry_backends",
+    "arrayferry_converters",
+]
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Return the backend of this module."""
+    return [BACKEND]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Return the direct converters."""
+    return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

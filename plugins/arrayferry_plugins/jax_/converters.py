@@ -1,0 +1,204 @@
+"""Direct ways between JAX and other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    Backend,
+    Converter,
+    Inline,
+    Options,
+    fit_dtype,
+)
+from arrayferry_plugins._packed import Packed, Part, cut
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Cost
+from .backend import BACKEND
+from .dtypes import native_dtypes
+from .identity import Identity, array_type, identity
+from .placement import put
+
+__all__ = ["JaxToNumpy", "JaxToTorch", "NumpyToGpu", "NumpyToJax", "TorchToJax"]
+
+
+class _ToJax(Converter):
+    """Converts arrays in host memory: one call for all small arrays of a tree."""
+
+    target: str = "jax"
+    cost: Cost = "copy"
+
+    def view(self) -> Callable[[Any], Any]:
+        """Return a function that views an ordinary array as a NumPy array, and raises for others."""
+        raise NotImplementedError
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        # the user's narrowing is not known here, so the general path handles other dtypes
+        many = self.bind_many(Options(device=device, copy=copy, narrowing="forbid"))
+        return NotImplemented if many is None else many([x])[0]
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        many = self.bind_many(options)
+        return None if many is None else lambda x: many([x])[0]
+
+    def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
+        import jax
+
+        if options.copy is False or not (options.device is None or options.device == "cpu"):
+            return None
+        if jax.default_backend() != "cpu":
+            return None
+        view, config = self.view(), jax.config
+        enter = identity(committed=options.device is not None)
+        narrow, wide, kind = native_dtypes(False), native_dtypes(True), array_type()
+
+        def many(xs: list[Any]) -> list[Any]:
+            arrays = [view(x) for x in xs]
+            held = wide if config.jax_enable_x64 else narrow
+            for index, array in enumerate(arrays):
+                if array.dtype not in held:
+                    fitting = fit_dtype(array, BACKEND, options.narrowing)
+                    arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
+            if config.jax_debug_nans or config.jax_debug_infs:
+                raise RuntimeError("the compiled identity cannot be used")
+            results = enter(arrays)
+            if type(results[0]) is not kind:
+                raise RuntimeError("inside a traced function, or compilation is disabled")
+            return results
+
+        return many
+
+
+class NumpyToGpu(Packed):
+    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
+
+    It compiles once for each combination of shapes and dtypes, so it is used from the second time that one is seen,
+    and for a limited number of them.
+    """
+
+    target = "jax"
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, bool] = {}
+
+    @property
+    def backend(self) -> Backend:
+        return BACKEND
+
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        return staged if device is None else put(staged, BACKEND._own_device(device))
+
+    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+        ys: list[Any] = _split()(flat, parts)
+        if type(ys[0]) is not array_type():
+            raise RuntimeError("inside a traced function, or compilation is disabled")
+        return ys
+
+    def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
+        import jax
+
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code looks for them
+            return False
+        key = (parts, dtype)
+        if key in self._seen:
+            return True
+        if len(self._seen) >= Identity.MOST:
+            self._seen.clear()
+            _split().clear_cache()
+        self._seen[key] = True
+        return False
+
+
+@cache
+def _split() -> Any:
+    import jax
+
+    return jax.jit(cut, static_argnums=1)
+
+
+class NumpyToJax(_ToJax):
+    """Copies NumPy arrays into JAX."""
+
+    source: str = "numpy"
+    types: tuple[str, ...] = ("numpy.ndarray",)
+
+    def view(self) -> Callable[[Any], Any]:
+        return lambda x: x
+
+
+class TorchToJax(_ToJax):
+    """Copies CPU tensors into JAX."""
+
+    source: str = "torch"
+    types: tuple[str, ...] = ("torch.Tensor",)
+
+    def view(self) -> Callable[[Any], Any]:
+        from arrayferry_plugins.torch_ import host_values
+
+        return host_values()
+
+
+class JaxToNumpy(Converter):
+    """Shares JAX's memory as a read-only view."""
+
+    source: str = "jax"
+    target: str = "numpy"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        import numpy as np
+
+        if options.copy is False:
+            return None
+        return np.array if options.copy else np.asarray
+
+    def inline(self, options: Options) -> Inline | None:
+        show = self.bind(options)
+        return None if show is None else Inline("", "{show}({x})", {"show": show})
+
+
+class JaxToTorch(Converter):
+    """Copies through host memory, since PyTorch has no read-only tensors."""
+
+    source: str = "jax"
+    target: str = "torch"
+    cost: Cost = "copy"
+    types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(device=device, copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        import jax
+        from numpy import array
+        from torch import from_numpy
+
+        if options.copy is False or jax.default_backend() != "cpu":
+            return None
+        from arrayferry_plugins.torch_ import BACKEND as TORCH
+
+        def values(x: Any) -> Any:
+            n = array(x)
+            try:
+                return from_numpy(n)
+            except TypeError:  # a dtype such as bfloat16, which PyTorch reads in another way
+                return TORCH.from_numpy(n)
+
+        return values
+
+    def inline(self, options: Options) -> Inline | None:
+        from numpy import array
+        from torch import from_numpy
+
+        if self.bind(options) is None:
+            return None
+        return Inline("", "{take}({copy}({x}))", {"take": from_numpy, "copy": array})

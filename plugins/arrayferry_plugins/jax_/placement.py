@@ -1,0 +1,153 @@
+"""Where arrays of JAX are: devices, shardings and meshes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    ConversionError,
+)
+
+if TYPE_CHECKING:
+    pass
+from .dtypes import WIDE
+
+__all__ = [
+    "Spread",
+    "device_name",
+    "first_device",
+    "keeping_dtype",
+    "mesh_is_set",
+    "overlap",
+    "place_name",
+    "put",
+    "without_mesh",
+]
+
+
+class Spread:
+    """The devices of an array in shards, for arrays of any shape.
+
+    Args:
+        sharding: of that array. Arrays that it does not fit are copied to all of its devices.
+    """
+
+    def __init__(self, sharding: Any) -> None:
+        self.sharding = sharding
+        self.device_set: Any = sharding.device_set
+        self.memory_kind: Any = sharding.memory_kind
+
+    def fitting(self, shape: tuple[int, ...]) -> Any:
+        """Return the sharding for an array of a shape."""
+        try:
+            self.sharding.shard_shape(shape)
+        except (ValueError, IndexError, AssertionError):
+            from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+            devices = sorted(self.device_set, key=lambda device: device.id)
+            mesh = getattr(self.sharding, "mesh", None) or Mesh(devices, ("all",))
+            return NamedSharding(mesh, PartitionSpec(), memory_kind=self.memory_kind)
+        return self.sharding
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spread) and self.sharding == other.sharding
+
+    def __hash__(self) -> int:
+        return hash(self.sharding)
+
+    def __repr__(self) -> str:
+        return repr(self.sharding)
+
+
+def put(x: Any, place: Any) -> Any:
+    """Put an array on a device, or on several in shards."""
+    import jax
+
+    if isinstance(place, Spread):
+        place = place.fitting(x.shape)
+    try:
+        with keeping_dtype(x):
+            return jax.device_put(x, place)
+    except (ValueError, AssertionError) as error:
+        if not isinstance(place, jax.sharding.Sharding):
+            raise
+        raise ConversionError(
+            f"an array of shape {x.shape} does not fit {place} ({error})",
+            remedy="Pass a sharding that fits all arrays of the value, or convert them one by one.",
+        ) from error
+
+
+def overlap(x: Any, y: Any) -> bool:
+    """Tell whether two arrays have a shard in common."""
+
+    def addresses(array: Any) -> set[int]:
+        return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
+
+    return x.size > 0 and not addresses(x).isdisjoint(addresses(y))
+
+
+@cache
+def first_device() -> Any:
+    """Return the first device of this process."""
+    import jax
+
+    return jax.local_devices()[0]
+
+
+def device_name(device: Any) -> str:
+    """Return the name of a device, or of those of a sharding. See `arrayferry.Backend.device_name`."""
+    devices = getattr(device, "device_set", None)
+    if devices is not None:  # a sharding
+        own = sorted(devices, key=lambda device: device.id)
+        names = [place_name(each, device.memory_kind) for each in own]
+        return ",".join(dict.fromkeys(names))
+    platform = getattr(device, "platform", None)
+    if platform is None:
+        return str(device)
+    kind = "cuda" if platform == "gpu" else platform
+    index = device.local_hardware_id if kind != "cpu" else device.id
+    return kind if kind == "cpu" and not index else f"{kind}:{index or 0}"
+
+
+@cache
+def place_name(device: Any, memory_kind: str | None) -> str:
+    """Return the name of a device; "cpu" for memory of the host that a GPU can read."""
+    if device.platform != "cpu" and memory_kind in ("pinned_host", "unpinned_host"):
+        return "cpu"
+    return device_name(device)
+
+
+def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
+    """Return a context in which an array keeps its dtype, though it is one of those that JAX has not got now."""
+    import jax
+
+    if jax.config.jax_enable_x64 or x.dtype.name not in WIDE:
+        return nullcontext()
+    import jax.experimental
+
+    place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return place.enable_x64(True)  # type: ignore[no-any-return]
+
+
+def mesh_is_set() -> bool:
+    """Tell whether a mesh is set, in which new arrays would be made."""
+    import jax
+
+    return not jax.sharding.get_abstract_mesh().empty
+
+
+def without_mesh() -> AbstractContextManager[Any]:
+    """Return a context in which no mesh is set, so that arrays are made where they are made without one."""
+    import jax
+
+    if not mesh_is_set():
+        return nullcontext()
+    import numpy as np
+
+    enter: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
+    try:
+        return enter(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
+    except ValueError:  # inside a traced function
+        return nullcontext()

@@ -1,0 +1,33 @@
+"""PyTorch: shares host memory with NumPy in both directions, and GPU memory by DLPack."""
+
+from __future__ import annotations
+
+from arrayferry import Backend, Converter, hookimpl
+
+from .backend import BACKEND, TorchBackend
+from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy, host_values
+from .random import TorchRandom
+
+__all__ = [
+    "BACKEND",
+    "NumpyToCuda",
+    "NumpyToTorch",
+    "TorchBackend",
+    "TorchRandom",
+    "TorchToNumpy",
+    "arrayferry_backends",
+    "arrayferry_converters",
+    "host_values",
+]
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Return the backend of this module."""
+    return [BACKEND]
+
+
+@hookimpl
+def arrayferry_converters() -> list[Converter]:
+    """Return the direct converters from and to NumPy."""
+    return [NumpyToTorch(), TorchToNumpy(), NumpyToCuda()]

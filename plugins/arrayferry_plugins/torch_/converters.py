@@ -1,0 +1,162 @@
+"""Direct ways between PyTorch and host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    Backend,
+    Converter,
+    Inline,
+    Options,
+)
+from arrayferry_plugins._packed import Packed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from arrayferry.typing import Cost
+from .backend import BACKEND
+from .dtypes import dtype_bits, dtypes_by_bits
+
+__all__ = ["NumpyToCuda", "NumpyToTorch", "TorchToNumpy", "host_values"]
+
+
+def _view() -> Callable[[Any], Any]:
+    """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
+    from torch import Tensor
+
+    view = Tensor.numpy
+
+    def values(x: Any) -> Any:
+        n = view(x)
+        if n.flags.owndata:  # not the tensor's memory: its storage is freed, or not allocated yet
+            raise ValueError("the tensor has no storage")
+        return n
+
+    return values
+
+
+def host_values() -> Callable[[Any], Any]:
+    """Return a function that reads the values of a CPU tensor, as a view if possible.
+
+    It is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
+    """
+    view, general = _view(), BACKEND.to_numpy
+
+    def values(x: Any) -> Any:
+        try:
+            return view(x)
+        except Exception:
+            if not x.is_cpu:
+                raise
+        return general(x)
+
+    return values
+
+
+@cache
+def _from_numpy() -> tuple[Callable[[Any], Any], str]:
+    """Return PyTorch's `from_numpy`, and a condition for it to be safe, "" if it always is.
+
+    Before 2.13 it may divide by the size of an item, which is zero for the dtype V0, and end the process.
+    """
+    import torch
+
+    take = torch.from_numpy
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+        return take, ""
+    return lambda x: take(x) if x.itemsize else NotImplemented, "{x}.itemsize"
+
+
+class NumpyToTorch(Converter):
+    """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
+
+    source: str = "numpy"
+    target: str = "torch"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("numpy.ndarray",)
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        bound = self.bind(Options(device=device, copy=copy))
+        return NotImplemented if bound is None else bound(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any] | None:
+        from_numpy, _ = _from_numpy()
+        if options.copy:
+            return lambda x: from_numpy(x.copy())
+        if options.copy is False:
+            return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
+        # what cannot be shared, such as read-only memory, is copied
+        return lambda x: from_numpy(
+            x if x.flags.behaved and min(x.strides, default=0) >= 0 else x.copy()
+        )
+
+    def inline(self, options: Options) -> Inline:
+        from torch import from_numpy
+
+        _, safe = _from_numpy()
+        if options.copy:
+            return Inline(safe, "{take}({x}.copy())", {"take": from_numpy})
+        test = "{x}.flags.behaved" + (f" and {safe}" if safe else "")
+        return Inline(test, "{take}({x})", {"take": from_numpy})
+
+
+class TorchToNumpy(Converter):
+    """Shares the memory of strided CPU tensors, without their gradient."""
+
+    source: str = "torch"
+    target: str = "numpy"
+    cost: Cost = "share"
+    types: tuple[str, ...] = ("torch.Tensor",)
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        return self.bind(Options(copy=copy))(x)
+
+    def bind(self, options: Options) -> Callable[[Any], Any]:
+        view, general, extra = _view(), BACKEND.to_numpy, dtype_bits()
+
+        def values(x: Any) -> Any:
+            # asking costs less than to have view() raise
+            if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
+                return general(x) if x.is_cpu else NotImplemented
+            return view(x)
+
+        if options.copy is False:
+            return view
+        return (lambda x: _copied(values(x))) if options.copy else values
+
+    def inline(self, options: Options) -> Inline:
+        from torch import Tensor
+
+        result = "{y}.copy()" if options.copy else "{y}"
+        return Inline("not ({y} := {show}({x})).flags.owndata", result, {"show": Tensor.numpy})
+
+
+class NumpyToCuda(Packed):
+    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
+
+    target = "torch"
+
+    @property
+    def backend(self) -> Backend:
+        return BACKEND
+
+    def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
+        import torch
+
+        pinned = torch.empty(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True)
+        return pinned.numpy().view(dtype), pinned
+
+    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+        import torch
+
+        _, own = dtypes_by_bits().get(dtype.name, (None, None))
+        flat = staged.to(device, non_blocking=True)
+        return flat.view(own or getattr(torch, dtype.name))
+
+
+def _copied(n: Any) -> Any:
+    return n if n is NotImplemented else n.copy()

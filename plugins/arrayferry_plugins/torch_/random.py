@@ -1,0 +1,71 @@
+"""Random numbers of PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    Random,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["TorchRandom"]
+
+
+class TorchRandom(Random):
+    """Random numbers from a generator of PyTorch.
+
+    Args:
+        seed: the seed.
+        device: the device of the generator and of the numbers.
+    """
+
+    def __init__(self, seed: Any = None, device: Any = None) -> None:
+        import numpy as np
+        import torch
+
+        self._device = torch.device("cpu" if device is None else device)
+        self._generator = torch.Generator(self._device)
+        if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+            seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
+        self._generator.manual_seed(int(seed))
+
+    def _draw(self, make: Any, shape: Any, dtype: str) -> Any:
+        import torch
+
+        dtype = getattr(torch, dtype)
+        return make(tuple(shape), generator=self._generator, device=self._device, dtype=dtype)
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        import torch
+
+        values = self._draw(torch.rand, shape, dtype)
+        return (values * (high - low) + low).to(values.dtype)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        import torch
+
+        values = self._draw(torch.randn, shape, dtype)
+        return (values * std + mean).to(values.dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        import torch
+
+        if isinstance(low, int) and isinstance(high, int):
+            return torch.randint(
+                low, high, tuple(shape), generator=self._generator, device=self._device,
+                dtype=getattr(torch, dtype),
+            )  # fmt: skip
+        values = self._draw(torch.rand, shape, "float64")
+        return (values * (high - low) + low).floor().to(getattr(torch, dtype))
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        import torch
+
+        # of several exponential waiting times, the shortest is that of each index with its probability
+        waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
+        waits.exponential_(generator=self._generator)
+        return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
