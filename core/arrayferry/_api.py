@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from ._cache import Cache
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
+from ._overloads import typed_convert, typed_converter
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._plugin.origin import Origin
@@ -23,32 +24,7 @@ from ._tree.tree import Tree, holds_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
 
-    from ._types import (
-        K2,
-        X2,
-        X3,
-        AnyModule,
-        Arrays,
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        K,
-        Keeping,
-        Leaf,
-        NumpyArray,
-        Plain,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        V,
-        X,
-    )
 
 __all__ = [
     "backend_of",
@@ -71,261 +47,8 @@ _plain: Cache[str, Conversion] = Cache(MAX_KEPT)
 _kept: Cache[Any, Conversion] = Cache(MAX_KEPT)
 
 
-if TYPE_CHECKING:  # what is known of the result; read by type checkers only
-
-    @overload
-    def convert(
-        value: Unclear, to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
-    @overload
-    def convert(
-        value: V, to: AnyModule, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
-    @overload
-    def convert(value: X, to: ToNumpy, **options: Unpack[Plain]) -> NumpyArray: ...
-    @overload
-    def convert(
-        value: dict[K, X], to: ToNumpy, **options: Unpack[Plain]
-    ) -> dict[K, NumpyArray]: ...
-    @overload
-    def convert(
-        value: dict[K, dict[K2, X]], to: ToNumpy, **options: Unpack[Plain]
-    ) -> dict[K, dict[K2, NumpyArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, list[X]], to: ToNumpy, **options: Unpack[Plain]
-    ) -> dict[K, list[NumpyArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, Arrays], to: ToNumpy, **options: Unpack[Plain]
-    ) -> dict[K, tuple[NumpyArray, ...]]: ...
-    @overload
-    def convert(value: list[X], to: ToNumpy, **options: Unpack[Plain]) -> list[NumpyArray]: ...
-    @overload
-    def convert(
-        value: list[dict[K, X]], to: ToNumpy, **options: Unpack[Plain]
-    ) -> list[dict[K, NumpyArray]]: ...
-    @overload
-    def convert(
-        value: list[list[X]], to: ToNumpy, **options: Unpack[Plain]
-    ) -> list[list[NumpyArray]]: ...
-    @overload
-    def convert(
-        value: list[Arrays], to: ToNumpy, **options: Unpack[Plain]
-    ) -> list[tuple[NumpyArray, ...]]: ...
-    @overload
-    def convert(value: tuple[X], to: ToNumpy, **options: Unpack[Plain]) -> tuple[NumpyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2], to: ToNumpy, **options: Unpack[Plain]
-    ) -> tuple[NumpyArray, NumpyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2, X3], to: ToNumpy, **options: Unpack[Plain]
-    ) -> tuple[NumpyArray, NumpyArray, NumpyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, ...], to: ToNumpy, **options: Unpack[Plain]
-    ) -> tuple[NumpyArray, ...]: ...
-    @overload
-    def convert(value: X, to: ToTorch, **options: Unpack[Plain]) -> TorchArray: ...
-    @overload
-    def convert(
-        value: dict[K, X], to: ToTorch, **options: Unpack[Plain]
-    ) -> dict[K, TorchArray]: ...
-    @overload
-    def convert(
-        value: dict[K, dict[K2, X]], to: ToTorch, **options: Unpack[Plain]
-    ) -> dict[K, dict[K2, TorchArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, list[X]], to: ToTorch, **options: Unpack[Plain]
-    ) -> dict[K, list[TorchArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, Arrays], to: ToTorch, **options: Unpack[Plain]
-    ) -> dict[K, tuple[TorchArray, ...]]: ...
-    @overload
-    def convert(value: list[X], to: ToTorch, **options: Unpack[Plain]) -> list[TorchArray]: ...
-    @overload
-    def convert(
-        value: list[dict[K, X]], to: ToTorch, **options: Unpack[Plain]
-    ) -> list[dict[K, TorchArray]]: ...
-    @overload
-    def convert(
-        value: list[list[X]], to: ToTorch, **options: Unpack[Plain]
-    ) -> list[list[TorchArray]]: ...
-    @overload
-    def convert(
-        value: list[Arrays], to: ToTorch, **options: Unpack[Plain]
-    ) -> list[tuple[TorchArray, ...]]: ...
-    @overload
-    def convert(value: tuple[X], to: ToTorch, **options: Unpack[Plain]) -> tuple[TorchArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2], to: ToTorch, **options: Unpack[Plain]
-    ) -> tuple[TorchArray, TorchArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2, X3], to: ToTorch, **options: Unpack[Plain]
-    ) -> tuple[TorchArray, TorchArray, TorchArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, ...], to: ToTorch, **options: Unpack[Plain]
-    ) -> tuple[TorchArray, ...]: ...
-    @overload
-    def convert(value: X, to: ToJax, **options: Unpack[Plain]) -> JaxArray: ...
-    @overload
-    def convert(value: dict[K, X], to: ToJax, **options: Unpack[Plain]) -> dict[K, JaxArray]: ...
-    @overload
-    def convert(
-        value: dict[K, dict[K2, X]], to: ToJax, **options: Unpack[Plain]
-    ) -> dict[K, dict[K2, JaxArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, list[X]], to: ToJax, **options: Unpack[Plain]
-    ) -> dict[K, list[JaxArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, Arrays], to: ToJax, **options: Unpack[Plain]
-    ) -> dict[K, tuple[JaxArray, ...]]: ...
-    @overload
-    def convert(value: list[X], to: ToJax, **options: Unpack[Plain]) -> list[JaxArray]: ...
-    @overload
-    def convert(
-        value: list[dict[K, X]], to: ToJax, **options: Unpack[Plain]
-    ) -> list[dict[K, JaxArray]]: ...
-    @overload
-    def convert(
-        value: list[list[X]], to: ToJax, **options: Unpack[Plain]
-    ) -> list[list[JaxArray]]: ...
-    @overload
-    def convert(
-        value: list[Arrays], to: ToJax, **options: Unpack[Plain]
-    ) -> list[tuple[JaxArray, ...]]: ...
-    @overload
-    def convert(value: tuple[X], to: ToJax, **options: Unpack[Plain]) -> tuple[JaxArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2], to: ToJax, **options: Unpack[Plain]
-    ) -> tuple[JaxArray, JaxArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2, X3], to: ToJax, **options: Unpack[Plain]
-    ) -> tuple[JaxArray, JaxArray, JaxArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, ...], to: ToJax, **options: Unpack[Plain]
-    ) -> tuple[JaxArray, ...]: ...
-    @overload
-    def convert(value: X, to: ToCupy, **options: Unpack[Plain]) -> CupyArray: ...
-    @overload
-    def convert(value: dict[K, X], to: ToCupy, **options: Unpack[Plain]) -> dict[K, CupyArray]: ...
-    @overload
-    def convert(
-        value: dict[K, dict[K2, X]], to: ToCupy, **options: Unpack[Plain]
-    ) -> dict[K, dict[K2, CupyArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, list[X]], to: ToCupy, **options: Unpack[Plain]
-    ) -> dict[K, list[CupyArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, Arrays], to: ToCupy, **options: Unpack[Plain]
-    ) -> dict[K, tuple[CupyArray, ...]]: ...
-    @overload
-    def convert(value: list[X], to: ToCupy, **options: Unpack[Plain]) -> list[CupyArray]: ...
-    @overload
-    def convert(
-        value: list[dict[K, X]], to: ToCupy, **options: Unpack[Plain]
-    ) -> list[dict[K, CupyArray]]: ...
-    @overload
-    def convert(
-        value: list[list[X]], to: ToCupy, **options: Unpack[Plain]
-    ) -> list[list[CupyArray]]: ...
-    @overload
-    def convert(
-        value: list[Arrays], to: ToCupy, **options: Unpack[Plain]
-    ) -> list[tuple[CupyArray, ...]]: ...
-    @overload
-    def convert(value: tuple[X], to: ToCupy, **options: Unpack[Plain]) -> tuple[CupyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2], to: ToCupy, **options: Unpack[Plain]
-    ) -> tuple[CupyArray, CupyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2, X3], to: ToCupy, **options: Unpack[Plain]
-    ) -> tuple[CupyArray, CupyArray, CupyArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, ...], to: ToCupy, **options: Unpack[Plain]
-    ) -> tuple[CupyArray, ...]: ...
-    @overload
-    def convert(value: X, to: ToDask, **options: Unpack[Plain]) -> DaskArray: ...
-    @overload
-    def convert(value: dict[K, X], to: ToDask, **options: Unpack[Plain]) -> dict[K, DaskArray]: ...
-    @overload
-    def convert(
-        value: dict[K, dict[K2, X]], to: ToDask, **options: Unpack[Plain]
-    ) -> dict[K, dict[K2, DaskArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, list[X]], to: ToDask, **options: Unpack[Plain]
-    ) -> dict[K, list[DaskArray]]: ...
-    @overload
-    def convert(
-        value: dict[K, Arrays], to: ToDask, **options: Unpack[Plain]
-    ) -> dict[K, tuple[DaskArray, ...]]: ...
-    @overload
-    def convert(value: list[X], to: ToDask, **options: Unpack[Plain]) -> list[DaskArray]: ...
-    @overload
-    def convert(
-        value: list[dict[K, X]], to: ToDask, **options: Unpack[Plain]
-    ) -> list[dict[K, DaskArray]]: ...
-    @overload
-    def convert(
-        value: list[list[X]], to: ToDask, **options: Unpack[Plain]
-    ) -> list[list[DaskArray]]: ...
-    @overload
-    def convert(
-        value: list[Arrays], to: ToDask, **options: Unpack[Plain]
-    ) -> list[tuple[DaskArray, ...]]: ...
-    @overload
-    def convert(value: tuple[X], to: ToDask, **options: Unpack[Plain]) -> tuple[DaskArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2], to: ToDask, **options: Unpack[Plain]
-    ) -> tuple[DaskArray, DaskArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, X2, X3], to: ToDask, **options: Unpack[Plain]
-    ) -> tuple[DaskArray, DaskArray, DaskArray]: ...
-    @overload
-    def convert(
-        value: tuple[X, ...], to: ToDask, **options: Unpack[Plain]
-    ) -> tuple[DaskArray, ...]: ...
-    @overload
-    def convert(value: Leaf, to: Target, **options: Unpack[Keeping]) -> Leaf: ...
-    @overload
-    def convert(
-        value: V, to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
-    @overload
-    def convert(
-        value: V, to: Target | None = None, *, like: Any, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
-
-
-def convert(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+@typed_convert
+def convert(
     value: Any,
     to: Target | None = None,
     *,
@@ -430,39 +153,8 @@ def _make(to: Any, options: Options) -> Conversion:
     return make_conversion(to, options, default_registry())
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def converter(
-        to: AnyModule, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Conversion[Any]: ...  # fmt: skip
-    @overload
-    def converter(to: ToNumpy, **options: Unpack[Plain]) -> Conversion[NumpyArray]: ...
-    @overload
-    def converter(to: ToTorch, **options: Unpack[Plain]) -> Conversion[TorchArray]: ...
-    @overload
-    def converter(to: ToJax, **options: Unpack[Plain]) -> Conversion[JaxArray]: ...
-    @overload
-    def converter(to: ToCupy, **options: Unpack[Plain]) -> Conversion[CupyArray]: ...
-    @overload
-    def converter(to: ToDask, **options: Unpack[Plain]) -> Conversion[DaskArray]: ...
-    @overload
-    def converter(
-        to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Conversion[Any]: ...  # fmt: skip
-    @overload
-    def converter(
-        to: Target | None = None, *, like: Any, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Conversion[Any]: ...  # fmt: skip
-
-
-def converter(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+@typed_converter
+def converter(
     to: Target | None = None,
     *,
     like: Any = None,

@@ -14,7 +14,8 @@ from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
 from ._plugin.types import dtype_name
 from ._repr import shown
-from ._route.dtypes import cast_checked, dtype_named, fit_dtype, kind_of, target_dtype
+from ._route.dtypes import dtype_kind, dtype_named, target_dtype
+from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
 __all__ = ["Expected", "ForeignCall", "entered", "entry_by_numpy", "name_of", "not_expected"]
@@ -108,7 +109,7 @@ class Expected:
         if x.dtype.name == dtype:
             return x
         wanted = dtype_named(dtype)
-        if wanted is None or kind_of(x.dtype) != kind_of(wanted):
+        if wanted is None or dtype_kind(x.dtype) != dtype_kind(wanted):
             raise self._differs(f"the dtype {x.dtype}", dtype, path)
         return cast_checked(x, wanted, self._name)
 

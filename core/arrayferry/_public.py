@@ -44,9 +44,10 @@ from ._plugin.hookspecs import hookimpl
 from ._plugin.origin import Source
 from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
-from ._route.dtypes import fit_dtype
+from ._route.narrowing import fit_dtype
 from ._route.route import Route
-from ._stream import Stream, stream
+from ._stream.function import stream
+from ._stream.stream import Stream
 from ._trace import Trace, TraceFinding, TraceRow, trace
 from ._tree.layout import Layout
 

@@ -27,9 +27,9 @@ from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import never_raises, printable
 from ._trace.watch import observed_read
-from ._tree.foreign import refuse_more_than_values
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
+from ._tree.values import refuse_more_than_values
 
 if TYPE_CHECKING:
     from ._types import K, Unclear, V, W, X

@@ -38,7 +38,7 @@ ODD = {
 def counted(conversion, monkeypatch):
     """Count how often a conversion takes a value apart."""
     times = []
-    learnt = conversion._learnt
+    learnt = conversion._compiled
     original = learnt.fallback
     monkeypatch.setattr(learnt, "fallback", lambda value: times.append(1) or original(value))
     return times

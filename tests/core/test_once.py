@@ -193,7 +193,7 @@ def test_a_failure_after_a_plan_was_written_computes_once_too(counted, tree):
     conversion = af.converter("jax")
     for _ in range(4):
         conversion(tree(np.ones(2, np.float32)))
-    assert conversion._learnt.plans
+    assert conversion._compiled.plans
     with pytest.raises(af.NarrowingError):
         conversion(tree(counted.array(np.int64) * 2**40))
     assert counted.times == 1

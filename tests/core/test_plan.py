@@ -378,7 +378,7 @@ def test_the_number_of_structures_that_are_counted_is_bounded():
     conversion = af.converter("torch")
     for size in range(1_500):
         conversion([X, *([None] * size)])
-    assert len(conversion._learnt._counts) <= 1_000
+    assert len(conversion._compiled._counts) <= 1_000
 
 
 def test_eight_threads_share_one_conversion():

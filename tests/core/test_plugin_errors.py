@@ -283,7 +283,7 @@ def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
     conversion = af.converter("torch")
     for cls in subclasses(Box, 300):
         assert conversion(cls(X)).tolist() == [0, 1, 2]
-    pair = conversion._learnt.pair(af.registry.backend("boxes"))
+    pair = conversion._compiled.pair(af.registry.backend("boxes"))
     assert pair._direct.converter is converter
     assert len(asked) >= 300
     assert len(pair._direct._taken) <= 64

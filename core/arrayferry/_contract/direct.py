@@ -14,7 +14,8 @@ from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
-from arrayferry._route.dtypes import dtype_named, fit_dtype
+from arrayferry._route.dtypes import dtype_named
+from arrayferry._route.narrowing import fit_dtype
 
 from .arrays import ArrayTests
 from .base import library_of

@@ -13,7 +13,7 @@ from arrayferry._plugin.blocks import Blocks, Reader
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.registry import default_registry
-from arrayferry._stream import stream
+from arrayferry._stream.function import stream
 
 from .base import Tested, such_as
 from .same import describe_type, same

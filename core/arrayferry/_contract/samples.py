@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from arrayferry._route.dtypes import kind_of, limits_of
+from arrayferry._route.dtypes import dtype_kind, limits_of
 
 __all__ = [
     "BEYOND",
@@ -100,7 +100,7 @@ def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             1_500_000_007,
         ]  # the first stands for "not a time"
         return np.array(counts).view(dtype)
-    kind = kind_of(dtype)
+    kind = dtype_kind(dtype)
     if kind == "bool":
         return np.array([True, False])
     if not kind:

@@ -17,12 +17,14 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.converter import Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._route.dtypes import number_array
+from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
-from .pair import Pair, Ways
+from .lazy import Computed, LazyPair
+from .pair import Pair
 from .structure import structure_of
+from .ways import Ways, ways_of
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -153,14 +155,31 @@ class CompiledConversion:
         # what is lazy comes last, so that an array that cannot be converted is found before
         order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
         paths = {origin: self._paths(tree, places) for origin, places in order}
-        lazy = [origin for origin, _ in order if self.pair(origin).lazy]
-        for origin in lazy if len(lazy) > 1 else ():
-            self.pair(origin).check([arrays[index] for index in groups[origin]], paths[origin])
+        pairs = {origin: self.pair(origin) for origin in groups}
+        lazy = [(pair, origin) for origin, pair in pairs.items() if isinstance(pair, LazyPair)]
+        for pair, origin in lazy if len(lazy) > 1 else ():
+            pair.check([arrays[index] for index in groups[origin]], paths[origin])
         for origin, places in order:
-            found = self.pair(origin).many([arrays[index] for index in places], paths[origin])
+            one, xs = pairs[origin], [arrays[index] for index in places]
+            if isinstance(one, LazyPair):
+                found = self._compute(one, xs, paths[origin])
+            else:
+                found = one.many(xs, paths[origin])
             for index, y in zip(places, found, strict=True):
                 arrays[index] = y
         return arrays
+
+    def _compute(self, pair: LazyPair, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
+        """Convert lazy arrays and deferred values, and what they were computed to."""
+        results = list(xs)
+        converted: dict[Computed, Any] = {}
+        for index, result in pair.results(xs, path_of):
+            if type(result) is Computed:
+                if result not in converted:
+                    converted[result] = self._convert_computed(result, path_of(index))
+                result = converted[result]
+            results[index] = result
+        return results
 
     def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
         return lambda index: tree.path_of(places[index])
@@ -169,16 +188,10 @@ class CompiledConversion:
         """Tell whether a value is deferred, and stays so within its library."""
         return kind.what == "deferred" and kind.backend is self.target
 
-    def convert_computed(self, value: Any, path: str, fresh: bool) -> Any:
-        """Convert what a lazy array or a deferred value was computed to, into memory that nobody else holds.
-
-        Args:
-            value: the result.
-            path: its place in the tree.
-            fresh: whether nobody else holds its memory. If not, whoever computed it may have kept it.
-        """
+    def _convert_computed(self, computed: Computed, path: str) -> Any:
+        """Convert what something was computed to, into memory that nobody else holds."""
         compiled = self
-        if not fresh:
+        if not computed.fresh:
             if self._computed is None:
                 options = self.options._replace(copy=True)
                 self._computed = CompiledConversion(
@@ -187,7 +200,7 @@ class CompiledConversion:
                 self._computed._computed = self._computed
             compiled = self._computed
         try:
-            tree = Tree(value, self.kind_of, self.options, whole=not path)
+            tree = Tree(computed.value, self.kind_of, self.options, whole=not path)
             return tree.build(compiled._convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
@@ -208,14 +221,10 @@ class CompiledConversion:
         """Return the pair for arrays of one backend or source."""
         found = self._pairs.get(source)
         if found is None:
-            found = self._pairs[source] = Pair(
-                self.catalog,
-                source,
-                self.target,
-                self.options,
-                self.kind_of,
-                self.convert_computed,
-                self.forget_plans,
+            same = isinstance(source, Backend) and source.name == self.target.name
+            kind = LazyPair if source.memory == "lazy" and not same else Pair
+            found = self._pairs[source] = kind(
+                self.catalog, source, self.target, self.options, self.kind_of, self.forget_plans
             )
         return found
 
@@ -231,14 +240,15 @@ class CompiledConversion:
         self._counts[structure] = times
         if times < enough:
             return
-        sturdy = times > enough  # there is a plan, which did not handle this value
+        with_fallback = times > enough  # there is a plan, which did not handle this value
 
         def ways(kind: Kind, cls: type) -> Ways | None:
             if kind.what in ("number", "scalar"):
                 return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
             if self._stays(kind):
                 return Ways(Inline("", "{x}", {}))
-            return self.pair(self._origin_of(kind)).ways(cls, sturdy=sturdy)
+            pair = self.pair(self._origin_of(kind))
+            return ways_of(pair, cls, with_fallback=with_fallback)
 
         from .plan import write_plan  # the first conversion does without it
 

@@ -39,12 +39,13 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry._plugin.converter import Inline
 from arrayferry._tree.kind import Kind
-from arrayferry._tree.tree import Branch, Leaf, Tree
+from arrayferry._tree.nodes import Branch, Leaf
+from arrayferry._tree.tree import Tree
 
 from .structure import UnplannableError, are_parts, is_run
 
 if TYPE_CHECKING:
-    from .pair import Ways
+    from .ways import Ways
 
 __all__ = ["Plan", "write_plan"]
 

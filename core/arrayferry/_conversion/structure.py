@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.sequences import OBJECT_ARRAY
-from arrayferry._tree.tree import Branch, Leaf, Tree
+from arrayferry._tree.tree import Tree
 
 __all__ = ["UnplannableError", "are_parts", "is_run", "structure_of"]
 

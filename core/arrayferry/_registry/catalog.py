@@ -7,27 +7,22 @@ catalog, so that a conversion running in another thread never sees half of a cha
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping
-from enum import Enum
-from types import ModuleType, NoneType
+from types import ModuleType
 from typing import Any
 
 from arrayferry._cache import Cache
-from arrayferry._errors import PluginWarning, UnknownBackendError, describe_error
+from arrayferry._errors import UnknownBackendError
 from arrayferry._plugin.backend import Backend, Target
-from arrayferry._plugin.call import overrides
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin, Source
-from arrayferry._plugin.types import resolve_type, resolve_types
+from arrayferry._plugin.types import resolve_types
 from arrayferry._tree.kind import Kind
-from arrayferry._tree.sequences import OBJECT_ARRAY
-from arrayferry._tree.structures import container_for, pytrees_are_known
 
 from .backends import Backends
 from .claims import Claims
+from .classifier import Classifier
 from .discovery import DISABLE, LeftOut, is_built_in, is_disabled
 from .generic import GenericBackend, is_namespace
 from .imports import import_module
@@ -35,40 +30,7 @@ from .imports import import_module
 __all__ = ["Catalog"]
 
 MAX_TYPES = 1_000
-"""Types whose kind is cached at most, so that types that live shortly are not kept alive."""
-
-_OTHER = Kind("other")
-_OTHER_SO_FAR = Kind("other", settled=False)
-_NUMBER = Kind("number")
-_SCALAR = Kind("scalar")
-
-
-class _Types:
-    """The registered types that have been imported by now.
-
-    Attributes:
-        arrays: array types and their backends, and the types of sources and their sources.
-        deferred: types of values that are yet to be computed, and the backends that compute them.
-        containers: container types and their containers, in the order in which they are asked.
-        missing: dotted paths of types that have not been imported yet.
-        pytrees: whether JAX is imported, so that its pytrees are known.
-    """
-
-    def __init__(self) -> None:
-        self.arrays: dict[type, Origin] = {}
-        self.deferred: dict[type, Backend] = {}
-        self.containers: dict[type, Container] = {}
-        self.missing: set[str] = set()
-        self.pytrees = pytrees_are_known()
-
-    def add(self, entry: Any, parts: dict[type, Any], part: Any) -> Any:
-        """Note which part handles a type, if that has been imported. Return the earlier one that does already."""
-        found = resolve_type(entry)
-        if found is None:
-            self.missing.add(entry)
-            return None
-        holder = parts.setdefault(found, part)
-        return None if holder is part else holder
+"""Types whose kind is cached at most, so that types that exist for a short time are not kept alive."""
 
 
 class Catalog:
@@ -88,7 +50,7 @@ class Catalog:
         self._containers: tuple[Container, ...] = ()
         self._sources: tuple[Source, ...] = ()
         self._generic: dict[str, GenericBackend] = {}
-        self._types: _Types | None = None
+        self._classifier: Classifier | None = None
         self._told: set[tuple[int, str]] = set()
         self.left_out: list[LeftOut] = []
         self.kinds: Cache[type, Kind] = Cache(MAX_TYPES)
@@ -278,135 +240,29 @@ class Catalog:
             return known
         return self._generic.setdefault(namespace.__name__, GenericBackend(namespace))
 
+    # What values are.
+
     def kind(self, value: Any) -> Kind:
         """Tell what a value is to a conversion. The answer is cached for its type.
 
         What a registered part causes is raised. What an odd value causes makes it "other".
         """
-        cls = type(value)
-        kind = self.kinds.get(cls)
-        if kind is None:
-            types = self._types or self._find_types()
-            try:
-                kind = self._classify(value, types)
-            except (MemoryError, RecursionError):
-                raise
-            except Exception:  # an object so odd that even its type cannot be examined
-                return _OTHER
-            if kind is _OTHER and _importing(types.missing):
-                return _OTHER_SO_FAR
-            self.kinds[cls] = kind
+        return self.kinds.get(type(value)) or self._classified(value)
+
+    def _classified(self, value: Any) -> Kind:
+        if self._classifier is None:
+            self._classifier = Classifier(
+                self._backends.values(), self._sources, self._containers, self._claims, self._told
+            )
+        kind, kept = self._classifier.kind(value, self._generic_by_module)
+        if kept:
+            self.kinds[type(value)] = kind
         return kind
 
-    def _find_types(self) -> _Types:
-        types = _Types()
-        order = {id(source): place for place, source in enumerate(self._sources, 1)}
-        paths = sorted(self._claims.paths.items(), key=lambda item: order.get(id(item[1]), 0))
-        twice = [(path, part, types.add(path, types.arrays, part)) for path, part in paths]
-        for backend in self._backends.values():
-            for path in backend.deferred_types:
-                types.add(path, types.deferred, backend)
-        for container in self._containers:
-            for entry in container.types:
-                types.add(entry, types.containers, container)
-        self._types = types
-        for path, part, holder in twice:
-            if holder is not None and (id(part), path) not in self._told:
-                self._told.add((id(part), path))
-                warnings.warn(
-                    f"arrayferry does not use {self._claims.describe(part)} for {path}: that type is taken by "
-                    f"{self._claims.describe(holder)} under another path",
-                    PluginWarning,
-                    stacklevel=2,
-                )
-        return types
-
-    def _classify(self, value: Any, types: _Types) -> Kind:
-        """By the type alone: an object's `__class__` and attributes may say anything."""
-        cls = type(value)
-        container = types.containers.get(cls)
-        if container is not None:
-            return Kind("container", container=container)
-        if cls in (bool, int, float, complex):
-            return _NUMBER
-        if issubclass(cls, (NoneType, str, bytes, bytearray, memoryview, type, ModuleType, Enum)):
-            return _OTHER
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
-            words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
-            return _OTHER if issubclass(cls, words) else _SCALAR
-        backend = _origin_of(cls, types.arrays)
-        if isinstance(backend, Source):
-            return Kind("source", source=backend)
-        if isinstance(backend, Backend):
-            if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
-                return Kind("objects", backend, OBJECT_ARRAY)
-            return Kind("array", backend)
-        deferred = next((types.deferred[b] for b in cls.__mro__ if b in types.deferred), None)
-        if deferred is not None:
-            return Kind("deferred", deferred)
-        for base, container in types.containers.items():
-            if issubclass(cls, base):
-                return Kind("container", container=container)
-        container = self._taker(cls) or container_for(value)
-        if container is not None:
-            return Kind("container", container=container)
-        namespace = _namespace_of(value)
-        if namespace is None or self._named(namespace.__name__) is not None:
-            return _OTHER  # the array types of that library are known, and this is none of them
-        return Kind("array", self._generic_of(namespace))
-
-    def _taker(self, cls: type) -> Container | None:
-        """Find a registered container that takes a class that is derived from none of its types."""
-        for container in self._containers:
-            if not overrides(container, Container.takes):
-                continue
-            try:
-                if container.takes(cls):
-                    return container
-            except Exception as error:
-                warnings.warn(
-                    f"takes() of the container {type(container).__qualname__} of "
-                    f"{type(container).__module__} failed for {cls.__qualname__} ({describe_error(error)})",
-                    PluginWarning,
-                    stacklevel=2,
-                )
-        return None
+    def _generic_by_module(self, namespace: ModuleType) -> Backend | None:
+        """Return the backend made for a namespace, None if a plugin has the library of it."""
+        return None if self._named(namespace.__name__) is not None else self._generic_of(namespace)
 
     def outdated(self) -> bool:
         """Tell whether a registered type has been imported since types were looked up."""
-        types = self._types
-        return types is not None and (
-            types.pytrees != pytrees_are_known()
-            or any(resolve_type(path) is not None for path in types.missing)
-        )
-
-
-def _origin_of(cls: type, arrays: dict[type, Origin]) -> Origin | None:
-    for base in cls.__mro__:
-        backend = arrays.get(base)
-        if backend is not None:
-            return backend
-    for base, backend in arrays.items():  # abstract base classes, such as jax.Array
-        if issubclass(cls, base):
-            return backend
-    return None
-
-
-def _importing(missing: set[str]) -> bool:
-    """Tell whether a package with one of these types is being imported now, by another thread."""
-    for top in {path.partition(".")[0] for path in missing}:
-        spec = getattr(sys.modules.get(top), "__spec__", None)
-        if getattr(spec, "_initializing", False):
-            return True
-    return False
-
-
-def _namespace_of(value: Any) -> ModuleType | None:
-    if not any("__array_namespace__" in base.__dict__ for base in type(value).__mro__):
-        return None
-    try:
-        namespace = value.__array_namespace__()
-    except Exception:
-        return None
-    return namespace if isinstance(namespace, ModuleType) else None
+        return self._classifier is not None and self._classifier.outdated()

@@ -11,7 +11,7 @@ from typing import Any
 
 from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
 from arrayferry._plugin.types import dtype_name
-from arrayferry._tree.foreign import read_values
+from arrayferry._tree.values import read_values
 
 __all__ = ["GenericBackend", "is_namespace"]
 

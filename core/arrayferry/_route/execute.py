@@ -5,31 +5,27 @@ This is the path for every array that no direct converter handles, and it raises
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from arrayferry._errors import (
-    ArrayFerryError,
     ContractError,
     CopyRequiredError,
-    PluginWarning,
     TracedValueError,
-    describe_error,
 )
 from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import ask_backend, call_backend, overrides
+from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin
-from arrayferry._plugin.types import dtype_name
 from arrayferry._registry.catalog import Catalog
 
 from .devices import device_of, resolve_device
 from .direct import Direct
-from .dtypes import narrow_on_device, target_dtype
-from .memory import addresses, unsafe_to_share
-from .queued import keep_until, release
+from .dtypes import target_dtype
+from .exchange import Exchange, NotHandledError
+from .memory import unsafe_to_share
+from .queued import duplicate, release
 from .route import HOST, Route, Step, find_route
 from .via_numpy import PASS_COPY, Held, from_host, to_host
 
@@ -107,7 +103,7 @@ class Executor:
             run = _Run(self, route, x, here, there, device, values)
             try:
                 return run.result()
-            except _NotHandledError as skipped:
+            except NotHandledError as skipped:
                 by, cause = skipped.by, skipped.__cause__
                 by = "DLPack" if by == "dlpack" else by
                 note(source.name, target.name, by, "did not take it", error=cause)
@@ -142,50 +138,15 @@ class Executor:
         if device is not None and not isinstance(device, str):
             stays = ask_backend(backend, "is_on", x, device)
         if stays:
-            return _duplicate(backend, x) if options.copy else x
+            return duplicate(backend, x) if options.copy else x
         if options.copy is False:
             raise CopyRequiredError(
                 f"memory on {here} cannot be shared with {there}",
                 remedy="Pass copy=None to let it be moved.",
             )
-        moved = _duplicate(backend, x, there if device is None else device)
+        moved = duplicate(backend, x, there if device is None else device)
         _check_device(moved, backend, there)
         return moved
-
-
-def _duplicate(backend: Any, x: Any, device: Any = None) -> Any:
-    """Copy an array, or move it to another device. The source is kept until that is done."""
-    y = (
-        call_backend(backend, "copy", x)
-        if device is None
-        else call_backend(backend, "to_device", x, device)
-    )
-    _keep(backend, x, y)
-    return y
-
-
-def _keep(backend: Any, source: Any, copy: Any) -> bool:
-    """Keep the source of a copy that a library has queued until the copy is made.
-
-    Returns:
-        Whether the library tells when that is.
-    """
-    if not overrides(backend, Backend.fence):
-        return False
-    try:
-        done = backend.fence(copy)
-    except Exception as error:
-        warnings.warn(
-            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so sources of its copies "
-            "are not kept until these are made",
-            PluginWarning,
-            stacklevel=2,
-        )
-        return False
-    if done is None:
-        return False
-    keep_until(done, source)
-    return True
 
 
 def _check_device(y: Any, target: Backend, there: str) -> None:
@@ -222,48 +183,6 @@ def _traced(source: Origin, target: Backend) -> TracedValueError:
         if source.name == "jax"
         else "Convert outside the transformed function.",
     )
-
-
-REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
-"""What libraries raise for an array that they cannot take by DLPack."""
-
-
-def _runs_backwards(x: Any) -> bool:
-    """Tell whether an array has a negative stride, for which PyTorch ends the process."""
-    strides = getattr(x, "strides", None)
-    return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
-
-
-def _wait_for(y: Any, before: Any, after: Backend) -> bool:
-    """Let later work of a library wait for an array of another one, as DLPack does for what it hands over.
-
-    Returns:
-        Whether it does.
-    """
-    try:
-        before.from_dlpack(after.to_dlpack(y))
-    except Exception as error:
-        if before.is_out_of_memory(error) or after.is_out_of_memory(error):
-            raise
-        return False
-    return True
-
-
-def _tell(before: Any, after: Any, error: Exception) -> None:
-    warnings.warn(
-        f"{before.name} could not hand over an array to {after.name} on its device "
-        f"({describe_error(error)}), so it goes through host memory",
-        PluginWarning,
-        stacklevel=2,
-    )
-
-
-class _NotHandledError(Exception):
-    """A direct converter, or DLPack, does not handle this array."""
-
-    def __init__(self, by: object) -> None:
-        super().__init__()
-        self.by = by
 
 
 class _Run:
@@ -317,7 +236,8 @@ class _Run:
             device = self.device if index == last else None
             if step.via == "dlpack":
                 moves = any(later.via == "device" for later in self.route.steps[index + 1 :])
-                held = self._by_dlpack(step, held, before, after, device, moves)
+                exchange = Exchange(before, after, device, self.options, step.source.device)
+                held = exchange.take(held, moves=moves)
             else:
                 held = self._take(step, held, before, after, device)
             before = after
@@ -331,7 +251,7 @@ class _Run:
         if step.via == "device":
             if device is None:
                 device = step.target.device
-            return Held(_duplicate(before, held.value, device), private=True)
+            return Held(duplicate(before, held.value, device), private=True)
         if step.target == HOST and before.name != "numpy":
             return self._to_numpy(step, held, before, after)
         if held.value is self.x:  # an array of NumPy
@@ -357,126 +277,8 @@ class _Run:
         direct = self.executor.direct(converter, before, after, device, copy)
         value = direct.convert(held.value)
         if value is NotImplemented:
-            raise _NotHandledError(converter)
+            raise NotHandledError(converter)
         return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
-
-    def _by_dlpack(
-        self, step: Step, held: Held, before: Any, after: Backend, device: Any, moves: bool
-    ) -> Held:
-        """Share by DLPack, or copy by one of the two libraries on the device.
-
-        Args:
-            step: the step.
-            held: the array.
-            before: its backend.
-            after: the backend of the result.
-            device: as `Backend.from_dlpack` takes it.
-            moves: whether the result is moved to another device after this.
-        """
-        copy = self.options.copy
-        constant = before.memory == "immutable"
-        unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
-        if copy is False and unsafe:
-            raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
-        promised = "unknown" not in (before.memory, after.memory)
-        copying = copy or bool(unsafe) or (copy is None and not promised)
-        on_host = step.source.device == "cpu"
-        try:
-            x = self._fitting(held.value, before, after, step.source.device)
-            private = held.private or x is not held.value
-            if not copying or (private if on_host else constant and moves):
-                y = self._handed_over(x, before, after, device, on_host)
-                return Held(y, private, constant)
-            y = self._copied_by_target(x, before, after, device, on_host)
-            if y is not None:
-                return Held(y, True)
-            if private:
-                return Held(self._handed_over(x, before, after, device, on_host), True)
-            copied = before.copy(x)
-            _keep(before, x, copied)
-            return Held(after.from_dlpack(before.to_dlpack(copied), device), True)
-        except (_NotHandledError, ArrayFerryError):
-            raise
-        except Exception as error:
-            if before.is_out_of_memory(error) or after.is_out_of_memory(error):
-                raise
-            if not on_host and not isinstance(error, REFUSALS):
-                _tell(before, after, error)
-            raise _NotHandledError("dlpack") from error
-
-    def _copied_by_target(
-        self, x: Any, before: Any, after: Backend, device: Any, on_host: bool
-    ) -> Any:
-        """Copy by the target's library, so that the memory is its own; None if the source's library must copy.
-
-        On a device, where arrays of one of the libraries never change, their streams differ. Memory that is given
-        to the other one would be used again while work on it is queued.
-        """
-        if on_host:
-            if after.memory != "writable":
-                return None
-            return after.copy(after.from_dlpack(before.to_dlpack(x), device))
-        tells = overrides(after, Backend.fence)
-        if not tells or "immutable" not in (before.memory, after.memory):
-            return None
-        shown = self._handed_over(x, before, after, device, False)
-        y = after.copy(shown)
-        kept = _keep(after, (x, shown), y)
-        if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
-            return y
-        return None
-
-    def _fitting(self, x: Any, before: Any, after: Backend, here: str) -> Any:
-        """Return an array of a dtype and of strides that can be handed over, on the same device."""
-        dtypes = call_backend(after, "dtypes")
-        name = dtype_name(x.dtype)
-        if dtypes is not None and name not in dtypes:
-            if here == "cpu":
-                raise _NotHandledError("dlpack")
-            refused = f"{after.name} has no {name} here"
-        elif _runs_backwards(x):
-            refused = f"{after.name} cannot take negative strides"
-        else:
-            return x
-        if self.options.copy is False:
-            raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
-        if dtypes is None or name in dtypes:
-            fitting = before.copy(x)
-        else:
-            with before.use_device(here):
-                fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
-            if fitting is None:
-                raise _NotHandledError("dlpack")
-        note(before.name, after.name, "copied first:", refused)
-        _keep(before, x, fitting)
-        return fitting
-
-    def _handed_over(self, x: Any, before: Any, after: Backend, device: Any, on_host: bool) -> Any:
-        """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
-        copy = self.options.copy
-        try:
-            y = after.from_dlpack(before.to_dlpack(x), device)
-        except ArrayFerryError:
-            raise
-        except Exception as error:
-            if on_host or before.is_out_of_memory(error) or after.is_out_of_memory(error):
-                raise
-            if copy is False:
-                raise CopyRequiredError(
-                    f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
-                    remedy=PASS_COPY,
-                ) from error
-            note(before.name, after.name, "DLPack took a compact copy only", error=error)
-            compact = before.copy(x)
-            _keep(before, x, compact)
-            return after.from_dlpack(before.to_dlpack(compact), device)
-        if copy is False:
-            at = addresses(x, before, y, after)
-            if at[0] != at[1] and all(at):
-                raise CopyRequiredError(
-                    f"memory cannot be shared: {after.name} copied the values", remedy=PASS_COPY
-                )
-        return y
 
     def _to_numpy(self, step: Step, held: Held, before: Any, after: Backend) -> Held:
         first = held.value is self.x

@@ -7,11 +7,16 @@ memory for its next array, and the copy would read that.
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["keep_until", "release"]
+from arrayferry._errors import PluginWarning, describe_error
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend, overrides
+
+__all__ = ["duplicate", "keep_source", "keep_until", "release"]
 
 AT_ONCE = 8
 """How many copies are asked for in one call."""
@@ -53,3 +58,38 @@ def _leave_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
+    """Copy an array, or move it to another device. The source is kept until that is done."""
+    y = (
+        call_backend(backend, "copy", x)
+        if device is None
+        else call_backend(backend, "to_device", x, device)
+    )
+    keep_source(backend, x, y)
+    return y
+
+
+def keep_source(backend: Any, source: Any, copy: Any) -> bool:
+    """Keep the source of a copy that a library has queued until the copy is made.
+
+    Returns:
+        Whether the library tells when that is.
+    """
+    if not overrides(backend, Backend.fence):
+        return False
+    try:
+        done = backend.fence(copy)
+    except Exception as error:
+        warnings.warn(
+            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so sources of its copies "
+            "are not kept until these are made",
+            PluginWarning,
+            stacklevel=2,
+        )
+        return False
+    if done is None:
+        return False
+    keep_until(done, source)
+    return True

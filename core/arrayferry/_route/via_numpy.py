@@ -13,10 +13,10 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
-from arrayferry._tree.foreign import refuse_more_than_values
+from arrayferry._tree.values import refuse_more_than_values
 
-from .dtypes import fit_dtype
 from .memory import overlap, unsafe_to_share
+from .narrowing import fit_dtype
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,8 @@ from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.memory import addresses, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
-from arrayferry._tree.tree import Branch, Leaf, Tree, holds_objects
+from arrayferry._tree.nodes import Branch, Leaf
+from arrayferry._tree.tree import Tree, holds_objects
 
 __all__ = [
     "ArrayCrossing",

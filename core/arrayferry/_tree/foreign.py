@@ -6,54 +6,56 @@ such an object is the whole value, returning it unchanged would be a surprise, s
 
 from __future__ import annotations
 
-import array
 import datetime
 import sys
-from collections.abc import Callable, Iterator
 from enum import Enum
 from numbers import Number
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
+from arrayferry._errors import NotAnArrayError
 from arrayferry._plugin.origin import Source
 
 from .kind import Kind
 from .state import class_attribute
+from .values import (
+    BUFFERS,
+    BY_ARROW,
+    BY_NUMPY,
+    PASS_MAGNITUDE,
+    has_units,
+    offers,
+    read_values,
+    type_name,
+)
 
-__all__ = [
-    "FOREIGN",
-    "has_own_attributes",
-    "is_foreign",
-    "is_plain",
-    "read_values",
-    "refuse_foreign",
-    "refuse_more_than_values",
-    "refuse_object",
-]
+__all__ = ["is_foreign", "is_plain", "refuse_foreign", "refuse_object"]
 
-_BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
-_BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
-_PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
-_BUFFERS = (memoryview, array.array)
+
+_PROTOCOLS = ("__dlpack__", *BY_NUMPY, "__cuda_array_interface__", *BY_ARROW)
+
+
 _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
+
+
 _PYTHONS = (
     *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
 )  # fmt: skip
 """Types whose subclasses nobody takes for arrays either."""
+
+
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
-_UNITS = ("unit", "units")
 
 
 def is_foreign(value: Any) -> bool:
     """Tell whether an object that is no array, container or source could become an array."""
     cls = type(value)
-    if issubclass(cls, _BUFFERS):
+    if issubclass(cls, BUFFERS):
         return True
     numbers = getattr(sys.modules.get("numpy"), "generic", ())
     return (
-        not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and _offers(value, _PROTOCOLS)
+        not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and offers(value, _PROTOCOLS)
     )
 
 
@@ -61,14 +63,6 @@ def is_plain(value: Any) -> bool:
     """Tell whether an object is data of Python or NumPy, such as text or a date, which nobody takes for an array."""
     cls = type(value)
     return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
-
-
-def has_own_attributes(value: Any) -> bool:
-    """Tell whether objects of one class can differ in what they offer."""
-    try:
-        return type(value.__dict__) is dict
-    except Exception:
-        return False
 
 
 def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
@@ -79,11 +73,11 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         path: its place in the tree.
         known: whether there is a source for it.
     """
-    name = _type_name(value)
-    if _has_units(value):
+    name = type_name(value)
+    if has_units(value):
         reason, remedy = (
             f"a value of type {name} has units, which would be lost",
-            _PASS_MAGNITUDE,
+            PASS_MAGNITUDE,
         )
     else:
         reason = f"a value of type {name} is not an array of a known library"
@@ -99,12 +93,9 @@ def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 def refuse_object(value: Any) -> NotAnArrayError:
     """Return the error for a whole value that is no array, and cannot become one."""
     return NotAnArrayError(
-        f"a value of type {_type_name(value)} is no array of a known library, nor a structure",
+        f"a value of type {type_name(value)} is no array of a known library, nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
     )
-
-
-_PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its magnitude without units, such as x.value."
 
 
 def _own_way(value: Any) -> str:
@@ -112,20 +103,13 @@ def _own_way(value: Any) -> str:
     for method in ("to_numpy", "numpy"):
         if callable(class_attribute(type(value), method)):
             return f"x.{method}()"
-    if issubclass(type(value), _BUFFERS) or _offers(value, _BY_NUMPY):
+    if issubclass(type(value), BUFFERS) or offers(value, BY_NUMPY):
         return "numpy.asarray(x)"
-    if _offers(value, "__dlpack__"):
+    if offers(value, "__dlpack__"):
         return "numpy.from_dlpack(x)"
-    if _offers(value, "__arrow_c_array__"):
+    if offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
-    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
-
-
-def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
-    """Tell whether an object has one of these attributes, without running code of it."""
-    names = (names,) if isinstance(names, str) else names
-    own = value.__dict__ if has_own_attributes(value) else ()
-    return any(name in own or class_attribute(type(value), name) is not None for name in names)
+    return "pyarrow.table(x)" if offers(value, BY_ARROW) else "cupy.asarray(x)"
 
 
 class _Foreign(Source):
@@ -141,94 +125,3 @@ class _Foreign(Source):
 
 
 FOREIGN = Kind("source", source=_Foreign())
-
-
-def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
-    """Read the values of an object into a NumPy array by the protocols that it offers.
-
-    Args:
-        x: the object.
-        others: other ways to try after these.
-
-    Raises:
-        ConversionError: there is no way, or units or a mask would be lost.
-    """
-    import numpy
-
-    name = _type_name(x)
-    refuse_more_than_values(x)
-    failures: list[Exception] = []
-    for way in (*_ways(x), *others):
-        try:
-            values = way(x)
-            if isinstance(values, numpy.ndarray) and values.dtype != object:
-                refuse_more_than_values(values)
-                return numpy.asarray(values)
-            failures.append(TypeError(f"a {type(values).__qualname__} was returned"))
-        except (MemoryError, ConversionError):
-            raise
-        except Exception as error:
-            failures.append(error)
-    why = f" ({describe_error(failures[0])})" if failures else ""
-    raise ConversionError(
-        f"a value of type {name} offers no array of numbers{why}",
-        remedy="Make a NumPy array of it in the way of its own library, or write a plugin for that.",
-    ) from (failures[0] if failures else None)
-
-
-def refuse_more_than_values(x: Any) -> None:
-    """Raise for an array, or what could become one, that has units or masked elements.
-
-    Raises:
-        ConversionError: they would be lost.
-    """
-    if _has_units(x):
-        raise ConversionError(
-            f"a value of type {_type_name(x)} has units, which would be lost",
-            remedy=_PASS_MAGNITUDE,
-        )
-    if _is_masked(x):
-        raise ConversionError(
-            f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
-            remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
-        )
-
-
-def _has_units(x: Any) -> bool:
-    return _offers(x, _UNITS) and any(getattr(x, name, None) is not None for name in _UNITS)
-
-
-def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
-    """Yield functions for the protocols that an object offers."""
-    import numpy
-
-    if _offers(x, "__dlpack__"):
-        yield numpy.from_dlpack
-    if _offers(x, "__array__"):
-        yield lambda x: x.__array__()  # asarray would drop a mask
-    if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
-        yield numpy.asarray
-    if _offers(x, "__arrow_c_array__"):  # to read a stream would use it up
-        yield _by_arrow
-
-
-def _is_masked(x: Any) -> bool:
-    """Tell whether an object has a mask that hides some of its elements."""
-    import numpy
-
-    mask = numpy.asarray(getattr(x, "mask", False))
-    return mask.dtype == bool and bool(mask.any())
-
-
-def _type_name(value: Any) -> str:
-    cls = type(value)
-    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
-
-
-def _by_arrow(x: Any) -> Any:
-    import pyarrow
-
-    column = pyarrow.array(x)
-    if column.null_count or getattr(column.type, "tz", None) is not None:
-        raise ValueError("it has missing values or a time zone")
-    return column.to_numpy(zero_copy_only=False)

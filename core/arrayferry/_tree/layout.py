@@ -10,8 +10,9 @@ from arrayferry._repr import MOST, never_raises, shown
 
 from .keys import attributes, exact_key
 from .kind import Kind
+from .nodes import Branch, Leaf, Nodes, steps_of
 from .state import has_attributes
-from .tree import Branch, Leaf, Nodes, Tree, steps_of
+from .tree import Tree
 
 __all__ = ["Layout", "flatten"]
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arrayferry._errors import ConversionError, StructureError, describe_error
+from arrayferry._errors import StructureError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.container import Container
@@ -18,15 +18,17 @@ from arrayferry._plugin.origin import Source
 
 from .foreign import (
     FOREIGN,
-    has_own_attributes,
     is_foreign,
     is_plain,
     refuse_foreign,
     refuse_object,
 )
 from .kind import Kind
+from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
+from .values import has_own_attributes
 
-__all__ = ["Branch", "Leaf", "Nodes", "Tree", "holds_objects", "steps_of"]
+__all__ = ["Tree", "holds_objects"]
+
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
 """Levels that are followed at most. A value may be endless, such as one that makes its children when asked.
@@ -35,162 +37,8 @@ From 3.13 on, Python frees nested objects by calls within calls. Where there are
 would end the process when it is freed in a thread with a small stack.
 """
 
+
 _OPEN: Any = object()
-
-
-class Leaf:
-    """An array in a tree.
-
-    Attributes:
-        index: its place among the arrays of the tree.
-    """
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-
-class Branch:
-    """A container in a tree, and a node for each of its children.
-
-    Attributes:
-        value: the container.
-        container: how it is read and rebuilt.
-        children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
-        index: its place among the branches of the tree.
-        leaves: whether there is a leaf in it.
-        arrays: whether there is a leaf in it that is not made of a Python number.
-        rebuilt: whether a new one is made, or it is returned as it is.
-        start: the index of its first leaf, where leaves are listed once a place.
-        stop: the index after its last leaf.
-        twin: the branch of the same container in an earlier place, if leaves are listed once a place.
-    """
-
-    __slots__ = (
-        "arrays", "children", "container", "index", "leaves", "rebuilt", "start", "stop", "twin", "value",
-    )  # fmt: skip
-
-    def __init__(self, value: Any, container: Container, start: int, twin: Branch | None) -> None:
-        self.value: Any = value
-        self.container: Container = container
-        self.children: list[Any] = []
-        self.index: int = -1
-        self.leaves: bool = False
-        self.arrays: bool = False
-        self.rebuilt: bool = False
-        self.start: int = start
-        self.stop: int = start
-        self.twin: Branch | None = twin
-
-
-class Nodes:
-    """What is known of a tree: its containers, and where its leaves are.
-
-    Args:
-        root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
-        branches: the containers, each after those that are in it.
-        keeps: whether a container that cannot hold the results is kept as it is.
-
-    Attributes:
-        branches: as given.
-    """
-
-    __slots__ = ("_keeps", "_root", "branches")
-
-    def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
-        # the list alone holds the containers, and is freed from its end: one by one, however deep they are
-        self._root = None if type(root) is Branch else root
-        self.branches: list[Branch] = branches
-        self._keeps = keeps
-
-    @property
-    def root(self) -> Any:
-        """A `Leaf`, a `Branch`, or the value itself if it holds no array."""
-        return self.branches[-1] if self.branches else self._root
-
-    def build(self, results: Sequence[Any]) -> Any:
-        """Put the value together, with `results` in place of its arrays."""
-        root = self.root
-        if type(root) is Leaf:
-            return results[root.index]
-        if type(root) is not Branch:
-            return root
-        built: list[Any] = []
-        needed = self._needed() if not all(branch.rebuilt for branch in self.branches) else None
-        for branch in self.branches:
-            if not branch.rebuilt or (needed is not None and branch.index not in needed):
-                built.append(branch.value)
-            elif branch.twin is not None and _are_same(results, branch, branch.twin):
-                built.append(built[branch.twin.index])
-            else:
-                children = [
-                    results[node.index]
-                    if type(node) is Leaf
-                    else built[node.index]
-                    if type(node) is Branch
-                    else node
-                    for node in branch.children
-                ]
-                built.append(self._rebuild(branch, children))
-        return built[root.index]
-
-    def _needed(self) -> set[int]:
-        """Return the branches to rebuild: not those that are only in others that are returned as they are."""
-        needed = {self.branches[-1].index}
-        for branch in reversed(self.branches):
-            if branch.rebuilt and branch.index in needed:
-                needed.update(node.index for node in branch.children if type(node) is Branch)
-        return needed
-
-    def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
-        value, container = branch.value, branch.container
-        try:
-            built = container.rebuild(value, children)
-            if built is None or built is NotImplemented:
-                raise TypeError(f"rebuild() returned {built}")
-            return built
-        except MemoryError:
-            raise
-        except RecursionError as error:
-            raise too_deep(self._path_to(lambda node: node is branch)) from error
-        except Exception as error:
-            if not branch.arrays:  # a torch.Size, say, whose numbers cannot be arrays
-                return value
-            if isinstance(error, ConversionError):
-                if self._keeps:
-                    return value
-                error.locate(path=self._path_to(lambda node: node is branch))
-                raise
-            raise StructureError(
-                f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
-                f"container {type(container).__name__} ({describe_error(error)})",
-                remedy="Register a Container for the class.",
-                path=self._path_to(lambda node: node is branch),
-            ) from error
-
-    def path_of(self, index: int) -> str:
-        """Return the place of an array in the tree, as Python would write it; "" at the top."""
-        return self._path_to(lambda node: type(node) is Leaf and node.index == index)
-
-    def _path_to(self, is_it: Callable[[Any], bool]) -> str:
-        """Return the first place of a node, "" if it is at the top."""
-        root = self.root
-        steps: list[tuple[Branch, int]] = []
-        seen: set[int] = set()
-        waiting: list[tuple[int, Branch, int]] = []
-        node, depth = root, 0
-        while not is_it(node):
-            if type(node) is Branch and id(node) not in seen:
-                seen.add(id(node))
-                places = range(len(node.children) - 1, -1, -1)
-                waiting += [(depth, node, place) for place in places]
-            if not waiting:
-                return ""
-            depth, parent, place = waiting.pop()
-            steps[depth:] = [(parent, place)]
-            node, depth = parent.children[place], depth + 1
-        return _written(steps)
 
 
 class _Frame:
@@ -408,38 +256,7 @@ class Tree(Nodes):
 
     def _path(self) -> str:
         """Return the place of the value that is being looked at."""
-        return _written([(f.branch, len(f.branch.children)) for f in self._frames])
-
-
-def too_deep(path: str) -> StructureError:
-    """Return the error for a tree of too many levels."""
-    return StructureError(
-        "the tree is nested too deeply",
-        remedy="Flatten it, or convert its parts one by one.",
-        path=path,
-    )
-
-
-def _are_same(results: Sequence[Any], branch: Branch, twin: Branch) -> bool:
-    """Tell whether a container that stood in two places gets the same objects in both."""
-    if not twin.rebuilt or branch.stop - branch.start != twin.stop - twin.start:
-        return False
-    return all(
-        results[a] is results[b]
-        for a, b in zip(range(branch.start, branch.stop), range(twin.start, twin.stop), strict=True)
-    )
-
-
-def steps_of(container: Container, value: Any, count: int) -> list[str]:
-    """Return how each child of a container is reached.
-
-    Raises:
-        ValueError: there are more or fewer steps than children.
-    """
-    steps = list(map(str, container.steps(value)))
-    if len(steps) != count:
-        raise ValueError(f"{count} children have {len(steps)} steps")
-    return steps
+        return written_path([(f.branch, len(f.branch.children)) for f in self._frames])
 
 
 def holds_objects(value: Any) -> bool:
@@ -451,16 +268,3 @@ def holds_objects(value: Any) -> bool:
     if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
         return False
     return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
-
-
-def _written(steps: list[tuple[Branch, int]], most: int = 8) -> str:
-    """Write a path as Python would, without the middle of a long one."""
-    if len(steps) > 2 * most:
-        return f"{_written(steps[:most])} ... {_written(steps[-most:])}"
-    text = ""
-    for branch, index in steps:
-        try:
-            text += str(branch.container.steps(branch.value)[index])
-        except Exception:
-            text += f"[{index}]"
-    return text

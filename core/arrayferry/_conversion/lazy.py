@@ -1,0 +1,190 @@
+"""`LazyPair`: lazy arrays and deferred values of one backend are checked together, then computed together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from arrayferry._errors import (
+    ContractError,
+    ConversionError,
+    CopyRequiredError,
+    UnsupportedDtypeError,
+)
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import is_built_in
+from arrayferry._route.via_numpy import PASS_COPY
+
+from .pair import Pair
+
+__all__ = ["Computed", "LazyPair"]
+
+_KEPT: Any = object()
+"""Stands for the values of an array that is kept as it is."""
+
+
+class Computed:
+    """What a lazy array or a deferred value was computed to, where that is a value to convert.
+
+    Attributes:
+        value: the result.
+        fresh: whether nobody else holds its memory. If not, whoever computed it may have kept it.
+    """
+
+    __slots__ = ("fresh", "value")
+
+    def __init__(self, value: Any, *, fresh: bool) -> None:
+        self.value = value
+        self.fresh = fresh
+
+
+class LazyPair(Pair):
+    """Converts what is computed or read on demand."""
+
+    @functools.cached_property
+    def _computes(self) -> bool:
+        return isinstance(self.source, Backend) and overrides(self.source, Backend.compute)
+
+    def results(self, xs: list[Any], path_of: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
+        """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call.
+
+        Args:
+            xs: the arrays and values.
+            path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
+
+        Yields:
+            The index of each that does not stay as it is, and the result; `Computed` for what is a value to convert.
+        """
+        together, others = self.check(xs, path_of)
+        deferred: dict[int, Computed] = {}  # what is deferred and in two places stays one
+        seen: set[int] = set()  # and what is an array has memory of its own in each
+        for index, value in zip(together, self._values(xs, together, path_of), strict=True):
+            if value is _KEPT:
+                continue
+            x = xs[index]
+            if self._is_deferred(x):
+                yield index, deferred.setdefault(id(x), Computed(value, fresh=False))
+            elif self._computes and _is_no_numpy_array(value) and self.kind_of(value).is_array:
+                fresh = id(value) not in seen and self._is_fresh(value)
+                seen.add(id(value))
+                yield index, Computed(value, fresh=fresh)
+            else:
+                convert = functools.partial(self.fallback, values=value)
+                yield index, self.located(convert, x, index, path_of)
+        for index in others:
+            yield index, self.located(self.one, xs[index], index, path_of)
+
+    def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
+        """Check lazy arrays and deferred values before any is computed.
+
+        Returns:
+            The indices of those that are computed together, and of those that are converted one by one. What is
+            kept as it is, is in neither.
+        """
+        together: list[int] = []
+        others: list[int] = []
+        for index, x in enumerate(xs):
+            try:
+                joined = self.located(self._check, x, index, path_of)
+            except UnsupportedDtypeError:
+                if self.options.unsupported != "keep":
+                    raise
+            else:
+                (together if joined else others).append(index)
+        return together, others
+
+    def _check(self, x: Any) -> bool:
+        """Check what is known of a lazy array or a deferred value before it is computed.
+
+        Returns:
+            Whether it is computed together with others.
+        """
+        if self._is_deferred(x):
+            if self.options.copy is False:
+                raise CopyRequiredError(
+                    f"memory cannot be shared: a {type(x).__name__} is computed when it is converted",
+                    remedy=PASS_COPY,
+                )
+            return True
+        if self.is_sparse(x):
+            return False
+        return self.executor.check(x) or self._computes
+
+    def _is_fresh(self, value: Any) -> bool:
+        """Tell whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
+        backend = self.kind_of(value).backend
+        return is_built_in(self.source) and backend is not None and backend.memory == "writable"
+
+    def _is_deferred(self, x: Any) -> bool:
+        return self.kind_of(x).what == "deferred"
+
+    def _values(
+        self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
+    ) -> Sequence[Any]:
+        """Compute the values of some of the arrays in one call, each array once."""
+        if not indices:
+            return []
+        import numpy
+
+        first = {id(xs[index]): index for index in reversed(indices)}
+        once = [index for index in indices if first[id(xs[index])] == index]
+        found: Sequence[Any]
+        if (
+            self.options.unsupported == "keep"
+            and not self._computes
+            and not overrides(self.source, Origin.to_numpy_many)
+        ):  # one that is refused must not stop the others
+            found = [self._read([xs[index]], [index], path_of)[0] for index in once]
+        else:
+            found = self._read([xs[index] for index in once], once, path_of)
+        values = dict(zip(once, found, strict=True))
+        for index in indices:
+            if index not in values:
+                known = values[first[id(xs[index])]]
+                shared = isinstance(known, numpy.ndarray) and not self._is_deferred(xs[index])
+                values[index] = numpy.array(known, subok=True) if shared else known
+        return [values[index] for index in indices]
+
+    def _read(
+        self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
+    ) -> Sequence[Any]:
+        """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
+        method = "compute" if self._computes else "to_numpy_many"
+        try:
+            values: Sequence[Any] = call_backend(self.source, method, xs)
+        except ConversionError as error:
+            if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
+                if len(indices) == 1:
+                    return [_KEPT]
+                return [self._read([x], [i], path_of)[0] for x, i in zip(xs, indices, strict=True)]
+            paths = ", ".join(filter(None, map(path_of, indices[:4])))
+            error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
+            error.locate(source=self.source.name, target=self.target.name)
+            raise
+        count: Any = type(values).__name__
+        if isinstance(values, Sequence):
+            count = len(values) if self._computes else sum(n is not None for n in values)
+        if count != len(indices) or len(values) != count:
+            what = "value" if self._computes else "NumPy array"
+            raise ContractError(
+                f"{method}() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
+                f"{len(indices)} arrays",
+                duty=f"It must return a list with one {what} for each.",
+                method=method,
+                source=self.source.name,
+                target=self.target.name,
+            )
+        for value, index in zip(values, indices, strict=True):
+            if isinstance(value, ConversionError):
+                value.locate(path=path_of(index), source=self.source.name, target=self.target.name)
+                raise value
+        return values
+
+
+def _is_no_numpy_array(value: Any) -> bool:
+    import numpy
+
+    return not isinstance(value, numpy.ndarray)

@@ -1,0 +1,102 @@
+"""How the code that is written for a structure converts arrays of one type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arrayferry._plugin.converter import Inline
+from arrayferry._route.devices import DEFAULT, resolve_device
+
+from .lazy import LazyPair
+from .pair import Pair
+
+__all__ = ["Ways", "ways_of"]
+
+
+class Ways:
+    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each.
+
+    Attributes:
+        one: as given.
+        many: as given.
+        test: a condition over `{x}` for each array that `many` is called with, "" if there is none.
+    """
+
+    __slots__ = ("many", "one", "test")
+
+    def __init__(
+        self,
+        one: Inline,
+        many: Callable[[list[Any]], list[Any]] | None = None,
+        test: str = "",
+    ) -> None:
+        self.one = one
+        self.many = many
+        self.test = test
+
+
+def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
+    """Return how code converts arrays of exactly this type, None if it should not.
+
+    Args:
+        pair: converts them one by one.
+        cls: the type.
+        with_fallback: whether the code must also convert arrays that a direct converter does not, at the
+            price of a call for each array.
+    """
+    import numpy
+
+    no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
+    if pair.same and not pair.options.copy:
+        if pair.options.device is None:
+            return Ways(Inline(no_objects, "{x}", {}))
+        if pair.options.device == DEFAULT:  # which may change
+            return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+        return Ways(_already_there(pair, no_objects))
+    if isinstance(pair, LazyPair):  # computing takes longer than anything that code could save
+        return None
+    direct = pair.direct
+    if direct is not None and direct.is_checked:
+        with_fallback = True
+    if direct is None or not direct.takes(cls):
+        return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+    if with_fallback or direct.converter.target_device != "cpu":
+        many = pair.together if direct.many is not None else None
+        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_fallback(pair)})
+        return Ways(convert, many, no_objects)
+    return Ways(direct.inline or _inline_call(direct.one), direct.many)
+
+
+def _one_with_fallback(pair: Pair) -> Callable[[Any], Any]:
+    """Return `one` for arrays of a type that the direct converter takes."""
+    direct: Any = pair.direct
+    if direct.is_checked:
+        return pair.one
+    convert, fallback = direct.one, pair.fallback
+
+    def convert_or_fall_back(x: Any) -> Any:
+        try:
+            y = convert(x)
+        except Exception as error:
+            y = direct.set_aside(error)
+        return fallback(x) if y is NotImplemented else y
+
+    return convert_or_fall_back
+
+
+def _already_there(pair: Pair, test: str) -> Inline:
+    """Within one library: the array itself if it is on the device that was asked for."""
+    there, device = resolve_device(pair.target, pair.options.device, "cpu")
+    names: dict[str, Any] = {"convert": pair.one, "there": there}
+    if isinstance(device, str):
+        names["device_of"] = pair.source.device_of
+        return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
+    names |= {"is_on": pair.target.is_on, "there": device}
+    return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)
+
+
+def _inline_call(convert: Any) -> Inline:
+    """Return expressions for a function that returns `NotImplemented` for what it does not handle."""
+    test = "({y} := {convert}({x})) is not NotImplemented"
+    return Inline(test, "{y}", {"convert": convert})

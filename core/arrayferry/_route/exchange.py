@@ -1,0 +1,204 @@
+"""`Exchange`: one array handed over by DLPack, on the host or on a device."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from arrayferry._errors import ArrayFerryError, CopyRequiredError, PluginWarning, describe_error
+from arrayferry._observers import note
+from arrayferry._options import Options
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.types import dtype_name
+
+from .memory import addresses, unsafe_to_share
+from .narrowing import narrow_on_device
+from .queued import keep_source
+from .via_numpy import PASS_COPY, Held
+
+__all__ = ["Exchange", "NotHandledError"]
+
+
+class NotHandledError(Exception):
+    """A direct converter, or DLPack, does not handle this array."""
+
+    def __init__(self, by: object) -> None:
+        super().__init__()
+        self.by = by
+
+
+class Exchange:
+    """Two libraries of which one takes arrays of the other by DLPack.
+
+    Args:
+        before: the backend of the array.
+        after: the backend of the result.
+        device: where it goes, as `Backend.from_dlpack` takes it.
+        options: the options of the user.
+        here: the name of the device of the array.
+    """
+
+    def __init__(
+        self, before: Any, after: Backend, device: Any, options: Options, here: str
+    ) -> None:
+        self._before = before
+        self._after = after
+        self._device = device
+        self._options = options
+        self._here = here
+
+    def take(self, held: Held, *, moves: bool) -> Held:
+        """Share an array by DLPack, or copy it by one of the two libraries on the device.
+
+        Args:
+            held: the array.
+            moves: whether the result is moved to another device after this.
+
+        Raises:
+            NotHandledError: it must take another way.
+            CopyRequiredError: it cannot be shared, as `copy=False` asks.
+        """
+        before, after = self._before, self._after
+        copy = self._options.copy
+        constant = before.memory == "immutable"
+        unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
+        if copy is False and unsafe:
+            raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
+        promised = "unknown" not in (before.memory, after.memory)
+        copying = copy or bool(unsafe) or (copy is None and not promised)
+        on_host = self._here == "cpu"
+        try:
+            x = self._fitting(held.value)
+            private = held.private or x is not held.value
+            if not copying or (private if on_host else constant and moves):
+                y = self._handed_over(x)
+                return Held(y, private, constant)
+            y = self._copied_by_target(x)
+            if y is not None:
+                return Held(y, True)
+            if private:
+                return Held(self._handed_over(x), True)
+            copied = before.copy(x)
+            keep_source(before, x, copied)
+            return Held(after.from_dlpack(before.to_dlpack(copied), self._device), True)
+        except (NotHandledError, ArrayFerryError):
+            raise
+        except Exception as error:
+            if before.is_out_of_memory(error) or after.is_out_of_memory(error):
+                raise
+            if not on_host and not isinstance(error, REFUSALS):
+                _tell(before, after, error)
+            raise NotHandledError("dlpack") from error
+
+    def _copied_by_target(self, x: Any) -> Any:
+        """Copy by the target's library, so that the memory is its own; None if the source's library must copy.
+
+        On a device, where arrays of one of the libraries never change, their streams differ. Memory that is given
+        to the other one would be used again while work on it is queued.
+        """
+        before, after = self._before, self._after
+        if self._here == "cpu":
+            if after.memory != "writable":
+                return None
+            return after.copy(after.from_dlpack(before.to_dlpack(x), self._device))
+        tells = overrides(after, Backend.fence)
+        if not tells or "immutable" not in (before.memory, after.memory):
+            return None
+        shown = self._handed_over(x)
+        y = after.copy(shown)
+        kept = keep_source(after, (x, shown), y)
+        if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
+            return y
+        return None
+
+    def _fitting(self, x: Any) -> Any:
+        """Return an array of a dtype and of strides that can be handed over, on the same device."""
+        before, after, here = self._before, self._after, self._here
+        dtypes = call_backend(after, "dtypes")
+        name = dtype_name(x.dtype)
+        if dtypes is not None and name not in dtypes:
+            if here == "cpu":
+                raise NotHandledError("dlpack")
+            refused = f"{after.name} has no {name} here"
+        elif _runs_backwards(x):
+            refused = f"{after.name} cannot take negative strides"
+        else:
+            return x
+        if self._options.copy is False:
+            raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
+        if dtypes is None or name in dtypes:
+            fitting = before.copy(x)
+        else:
+            with before.use_device(here):
+                fitting = narrow_on_device(x, name, before, after, self._options.narrowing)
+            if fitting is None:
+                raise NotHandledError("dlpack")
+        note(before.name, after.name, "copied first:", refused)
+        keep_source(before, x, fitting)
+        return fitting
+
+    def _handed_over(self, x: Any) -> Any:
+        """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
+        before, after, copy = self._before, self._after, self._options.copy
+        try:
+            y = after.from_dlpack(before.to_dlpack(x), self._device)
+        except ArrayFerryError:
+            raise
+        except Exception as error:
+            if (
+                self._here == "cpu"
+                or before.is_out_of_memory(error)
+                or after.is_out_of_memory(error)
+            ):
+                raise
+            if copy is False:
+                raise CopyRequiredError(
+                    f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
+                    remedy=PASS_COPY,
+                ) from error
+            note(before.name, after.name, "DLPack took a compact copy only", error=error)
+            compact = before.copy(x)
+            keep_source(before, x, compact)
+            return after.from_dlpack(before.to_dlpack(compact), self._device)
+        if copy is False:
+            at = addresses(x, before, y, after)
+            if at[0] != at[1] and all(at):
+                raise CopyRequiredError(
+                    f"memory cannot be shared: {after.name} copied the values", remedy=PASS_COPY
+                )
+        return y
+
+
+REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
+"""What libraries raise for an array that they cannot take by DLPack."""
+
+
+def _runs_backwards(x: Any) -> bool:
+    """Tell whether an array has a negative stride, for which PyTorch ends the process."""
+    strides = getattr(x, "strides", None)
+    return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
+
+
+def _wait_for(y: Any, before: Any, after: Backend) -> bool:
+    """Let later work of a library wait for an array of another one, as DLPack does for what it hands over.
+
+    Returns:
+        Whether it does.
+    """
+    try:
+        before.from_dlpack(after.to_dlpack(y))
+    except Exception as error:
+        if before.is_out_of_memory(error) or after.is_out_of_memory(error):
+            raise
+        return False
+    return True
+
+
+def _tell(before: Any, after: Any, error: Exception) -> None:
+    warnings.warn(
+        f"{before.name} could not hand over an array to {after.name} on its device "
+        f"({describe_error(error)}), so it goes through host memory",
+        PluginWarning,
+        stacklevel=2,
+    )

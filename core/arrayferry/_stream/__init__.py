@@ -1,0 +1,1 @@
+"""Streams: arrays that are larger than memory, converted block by block."""

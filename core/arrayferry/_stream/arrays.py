@@ -1,0 +1,156 @@
+"""The arrays that a stream reads, and which of their own blocks make up a part."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from arrayferry._api import backend_of
+from arrayferry._errors import (
+    ConversionError,
+    NotAnArrayError,
+    OptionError,
+)
+from arrayferry._registry.registry import default_registry
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.layout import Layout
+from arrayferry._tree.layout import flatten as flatten_tree
+
+__all__ = ["StreamedArray", "streamed_array", "take_apart"]
+
+
+_ARRAY = Kind("array")
+
+
+class StreamedArray:
+    """An array of a tree.
+
+    Attributes:
+        x: the array.
+        path: its place.
+        axis: the axis that is cut, None if it is part of every block.
+        group: the group that reads it, None for an array in memory.
+        number: its number in the group.
+        ends: where its own blocks end.
+    """
+
+    def __init__(self, x: Any, path: str, axis: int | None) -> None:
+        self.x = x
+        self.path = path
+        self.axis = axis
+        self.group: int | None = None
+        self.number = 0
+        self.ends: list[int] = []
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Return which of its own blocks make up a part: number, and begin and end within that block."""
+        at = start
+        while at < stop:
+            block = bisect_right(self.ends, at)
+            first = self.ends[block - 1] if block else 0
+            end = min(self.ends[block], stop)
+            yield block, at - first, end - first
+            at = end
+
+
+def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Any]:
+    """Take a tree apart.
+
+    Returns:
+        Its arrays, and its layout.
+    """
+    arrays, paths, layout = _flattened(value, "")
+    if not arrays:
+        raise NotAnArrayError(
+            f"a value of type {type(value).__name__} holds no array that could be streamed",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them.",
+        )
+    return [streamed_array(x, path, axis) for x, path in zip(arrays, paths, strict=True)], layout
+
+
+def _flattened(value: Any, prefix: str) -> tuple[list[Any], list[str], Any]:
+    """Return the arrays of a tree, their places, and its layout."""
+    registry = default_registry()
+
+    def kind_of(x: Any) -> Kind:
+        kind = registry.kind(x)
+        return _ARRAY if kind.what == "source" or _streamed(x, kind) is not x else kind
+
+    leaves, layout = flatten_tree(value, kind_of, prefix=prefix)
+    arrays: list[Any] = []
+    paths: list[str] = []
+    inner: list[Any] = []  # for each leaf, how many arrays it stands for, and their layout
+    for x, path in zip(leaves, layout.paths, strict=True):
+        found = _streamed(x, registry.kind(x))
+        own, places, within = ([x], [path], None) if found is x else _flattened(found, path)
+        arrays += own
+        paths += places
+        inner.append((len(own), within))
+    nested = any(within is not None for _, within in inner)
+    return arrays, paths, _Nested(layout, inner) if nested else layout
+
+
+def _streamed(x: Any, kind: Kind) -> Any:
+    return kind.container.streamed(x) if kind.what == "container" and kind.container else x
+
+
+class _Nested:
+    """The layout of a tree of which some leaves stand for trees of arrays.
+
+    Args:
+        layout: the layout of the tree.
+        inner: for each of its leaves, how many arrays it stands for, and their layout.
+    """
+
+    def __init__(self, layout: Layout, inner: list[tuple[int, Any]]) -> None:
+        self._layout = layout
+        self._inner = inner
+
+    def unflatten(self, arrays: Iterable[Any]) -> Any:
+        """Put the tree together around other arrays."""
+        rest = iter(arrays)
+        leaves = []
+        for count, within in self._inner:
+            own = list(itertools.islice(rest, count))
+            leaves.append(own[0] if within is None else within.unflatten(own))
+        return self._layout.unflatten(leaves)
+
+
+def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
+    """Return an array of a tree, if it can be streamed."""
+    kind = default_registry().kind(x)
+    what = f"a {type(x).__module__}.{type(x).__qualname__}"
+    if kind.source is not None and kind.source.memory != "lazy":
+        try:
+            kind.source.blocks([x], axis)  # which may say what to pass instead
+        except ConversionError as error:
+            raise error.locate(path=path, source=kind.source.name) from error.__cause__
+        raise NotAnArrayError(
+            f"{what} cannot be streamed",
+            remedy="Convert it first: it is in memory as a whole anyway.",
+            path=path,
+        )
+    shape = getattr(x, "shape", None)
+    if not isinstance(shape, tuple):
+        raise NotAnArrayError(
+            f"{what} has no shape, so it cannot be streamed",
+            remedy="Pass what it is computed to, or leave it out.",
+            path=path,
+        )
+    if not shape:
+        if (kind.source or kind.backend or backend_of(x)).memory == "lazy":
+            raise NotAnArrayError(
+                "an array without dimensions cannot be streamed",
+                remedy="Convert it by itself first.",
+                path=path,
+            )
+        return StreamedArray(x, path, None)
+    if not -len(shape) <= axis < len(shape):
+        raise OptionError(
+            f"axis={axis} is not an axis of an array of shape {shape}"
+            + (f" at {path}" if path else ""),
+            remedy="Pass an axis that all arrays have.",
+        )
+    return StreamedArray(x, path, axis % len(shape))

@@ -1,0 +1,100 @@
+"""`stream`: arrays that are larger than memory, converted block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry._api import conversion_like, kept_conversion
+from arrayferry._errors import (
+    OptionError,
+)
+from arrayferry._options import Narrowing, Sparse, Unsupported
+from arrayferry._plugin.backend import Target
+
+from .overloads import typed_stream
+from .stream import Stream
+
+__all__ = ["stream"]
+
+
+@typed_stream
+def stream(
+    value: Any,
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    axis: int = 0,
+    prefetch: int = 2,
+    block: int | None = None,
+    client: Any = None,
+    timeout: float | None = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    unsupported: Unsupported = "raise",
+    sparse: Sparse = "raise",
+) -> Stream[Any]:
+    """Convert arrays that are larger than memory block by block, for a training loop.
+
+    The next blocks are computed or read in other threads, or on a cluster, while the last one is used. Each
+    part of the arrays is computed or read once. At most `prefetch` + 2 blocks are in memory: the one in use,
+    the next one, and those after it.
+
+    Args:
+        value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
+            along the axis are equal. Numbers, text and 0-d arrays in a tree are part of every block.
+        to: the target: a name ("torch"), a namespace module or a `Backend`.
+        like: an array, or a tree with one, instead of `to` and `device`.
+        device: the device of the blocks.
+        axis: the axis that is cut into blocks.
+        prefetch: how many blocks are computed ahead, 0 for none.
+        block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of
+            the array that has most of them, for files as many together as fit into 64 MiB.
+        client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses
+            the current client, or threads if there is none. Files are always read here.
+        timeout: seconds to wait for a block, None for no limit.
+        copy: as in `convert`; blocks have memory of their own, unless this is False, which only arrays in memory allow.
+        narrowing: as in `convert`.
+        unsupported: as in `convert`.
+        sparse: as in `convert`.
+
+    Returns:
+        The stream. Each iteration over it begins anew.
+
+    Raises:
+        NotAnArrayError: there is nothing in the value that can be streamed.
+        OptionError: an option is wrong.
+        ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler is
+            reached. While iterating: a block cannot be converted; `BlockError` if it cannot be computed or
+            read, which names the block.
+
+    Example:
+        >>> import arrayferry as af
+        >>> import dask.array as da
+        >>> x = da.arange(6, chunks=2, dtype="float32")
+        >>> for batch in af.stream({"x": x, "y": x > 2}, "torch"):
+        ...     print(batch["x"].tolist(), batch["y"].tolist())
+        [0.0, 1.0] [False, False]
+        [2.0, 3.0] [False, True]
+        [4.0, 5.0] [True, True]
+    """
+    if like is not None:
+        to, device = conversion_like(like, to, device)
+    _check_count("prefetch", prefetch, 0)
+    _check_count("axis", axis, None)
+    if block is not None:
+        _check_count("block", block, 1)
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
+    ):
+        raise OptionError(f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds.")
+    conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
+    return Stream(value, conversion, axis, prefetch, block, client, timeout)
+
+
+def _check_count(option: str, value: Any, least: int | None) -> None:
+    if type(value) is not int or (least is not None and value < least):
+        at_least = "" if least is None else f" from {least} on"
+        raise OptionError(
+            f"{option}={value!r} is not valid", remedy=f"Pass a whole number{at_least}."
+        )

@@ -1,0 +1,233 @@
+"""What is read for one iteration: in order, ahead, and each block of an array once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
+from typing import Any
+
+from arrayferry._api import backend_of
+from arrayferry._errors import (
+    ArrayFerryError,
+    ContractError,
+    PluginWarning,
+    describe_error,
+)
+from arrayferry._plugin.blocks import Blocks, Reader
+from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.threads import Threads
+
+from .arrays import StreamedArray
+
+__all__ = ["FailedError", "LateError", "Prefetcher"]
+
+
+class FailedError(Exception):
+    """A block could not be read."""
+
+    def __init__(self, error: BaseException, path: str = "") -> None:
+        super().__init__()
+        self.error = error
+        self.path = path
+
+
+class LateError(Exception):
+    """A block was not read in time."""
+
+
+class Prefetcher:
+    """What is read for one iteration: in order, ahead, and each block of an array once.
+
+    Args:
+        groups: how the arrays are read.
+        leaves: the arrays.
+        bounds: the blocks that are asked for.
+        prefetch: how many reads are started ahead.
+        timeout: seconds to wait for a read, None for no limit.
+        copy: whether parts of arrays in memory are copied.
+    """
+
+    def __init__(
+        self,
+        groups: list[Blocks],
+        leaves: list[StreamedArray],
+        bounds: Sequence[tuple[int, int]],
+        prefetch: int,
+        timeout: float | None,
+        copy: bool,
+    ) -> None:
+        self._leaves = leaves
+        self._bounds = bounds
+        self._prefetch = prefetch
+        self._timeout = timeout
+        self._copy = copy
+        self._last: dict[Any, int] = {}  # the step that needs a block of an array last
+        reads: list[list[list[tuple[int, int]]]] = []
+        self._needed: list[int] = []  # how many reads must be complete for a step
+        for step, (start, stop) in enumerate(bounds):
+            new: list[list[tuple[int, int]]] = [[] for _ in groups]
+            for leaf in leaves:
+                if leaf.group is None:
+                    continue
+                for block, _, _ in leaf.pieces(start, stop):
+                    key = (leaf.group, leaf.number, block)
+                    if key not in self._last:
+                        new[leaf.group].append((leaf.number, block))
+                    self._last[key] = step
+            if any(new):
+                reads.append(new)
+            self._needed.append(len(reads))
+        self._reads = reads
+        self._readers: list[Reader] = []
+        self._pool: Threads | None = None
+        self._closing: Future[None] = Future()
+        self._started: list[Future[Any] | None] = []
+        self._taken = 0
+        self._held: dict[Any, Any] = {}
+        try:
+            for group in range(len(groups)):
+                self._readers.append(groups[group].open([read[group] for read in reads]))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
+                raise
+            raise ContractError(
+                f"{type(groups[len(self._readers)]).__name__}.open() raised {describe_error(error)}",
+                method="open",
+            ) from error
+        if reads and (prefetch or timeout is not None):
+            self._pool = Threads(max(prefetch, 1), "arrayferry-stream")
+
+    def take(self, step: int) -> list[Any]:
+        """Return the parts of a block, one for each array.
+
+        Raises:
+            FailedError: one could not be read.
+            LateError: it took too long.
+        """
+        needed = self._needed[step]
+        if self._pool is not None:
+            ahead = min(needed + self._prefetch, len(self._reads))
+            while len(self._started) < ahead:
+                self._started.append(self._pool.submit(self._read, len(self._started)))
+        while self._taken < needed:
+            self._hold(self._taken)
+            self._taken += 1
+        start, stop = self._bounds[step]
+        parts = [self._part(leaf, start, stop) for leaf in self._leaves]
+        for key in [key for key in self._held if self._last[key] <= step]:
+            del self._held[key]
+        return parts
+
+    def _read(self, index: int) -> list[Sequence[Any]]:
+        return [reader.read(index) for reader in self._readers]
+
+    def _hold(self, index: int) -> None:
+        """Wait for a read, and hold what it returned until it is not needed any more."""
+        future = self._started[index] if self._pool is not None else None
+        try:
+            if future is not None:
+                self._wait(future)
+            found = self._read(index) if future is None else future.result()
+        except (KeyboardInterrupt, LateError):
+            raise
+        except BaseException as error:  # also what would end the process, from a task
+            raise FailedError(error, self._path_of(index)) from error
+        if future is not None:
+            self._started[index] = None
+        for group, (wanted, values) in enumerate(zip(self._reads[index], found, strict=True)):
+            if len(values) != len(wanted):
+                raise FailedError(
+                    TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
+                )
+            for (number, block), x in zip(wanted, values, strict=True):
+                self._held[group, number, block] = x
+
+    def _wait(self, future: Future[Any]) -> None:
+        """Wait for a read, or until another thread closes the iteration."""
+        if not future.done():
+            done, _ = wait_for([future, self._closing], self._timeout, FIRST_COMPLETED)
+            if not done:
+                raise LateError
+            if not future.done():
+                raise RuntimeError("it was closed")
+
+    def abandon(self) -> None:
+        """Let the process end without what hangs."""
+        for reader in self._readers:
+            self._guarded(reader, "abandon")
+        if self._pool is not None:
+            self._pool.abandon()
+
+    def _path_of(self, index: int) -> str:
+        """Return the places of the first arrays that a read is for."""
+        wanted = {(group, n) for group, each in enumerate(self._reads[index]) for n, _ in each}
+        paths = [leaf.path for leaf in self._leaves if (leaf.group, leaf.number) in wanted]
+        return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
+
+    def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
+        if leaf.axis is None:
+            return self._own(leaf.x)
+        before = (slice(None),) * leaf.axis
+        if leaf.group is None:
+            return self._own(leaf.x[(*before, slice(start, stop))])
+        pieces = []
+        for block, first, last in leaf.pieces(start, stop):
+            x = self._held[leaf.group, leaf.number, block]
+            length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
+            found = tuple(getattr(x, "shape", ()))
+            if found[leaf.axis : leaf.axis + 1] != (length,):
+                raise FailedError(
+                    ValueError(f"it has the shape {found}, not the length {length}"), leaf.path
+                )
+            if last - first == length == stop - start:
+                return x
+            pieces.append(x[(*before, slice(first, last))])
+        try:
+            return _concatenated(pieces, leaf.axis)
+        except Exception as error:
+            raise FailedError(error, leaf.path) from error
+
+    def _own(self, x: Any) -> Any:
+        """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
+        if not self._copy:
+            return x
+        backend = backend_of(x)
+        return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
+
+    def close(self) -> None:
+        """Cancel what was not read yet."""
+        if not self._closing.done():
+            self._closing.set_result(None)
+        for reader in self._readers:
+            self._guarded(reader, "close")
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._held.clear()
+        self._started.clear()
+
+    def _guarded(self, reader: Reader, method: str) -> None:
+        try:
+            getattr(reader, method)()
+        except Exception as error:
+            warnings.warn(
+                f"{type(reader).__name__}.{method}() raised {describe_error(error)}",
+                PluginWarning,
+                stacklevel=3,
+            )
+
+
+def _concatenated(pieces: list[Any], axis: int) -> Any:
+    """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
+    import numpy as np
+
+    if all(type(piece) is np.ndarray for piece in pieces):
+        return np.concatenate(pieces, axis)
+    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+        joined: Any = np.ma.concatenate  # numpy.concatenate drops masks
+        return joined(pieces, axis)
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*pieces).concat(pieces, axis=axis)
