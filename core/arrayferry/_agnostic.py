@@ -250,16 +250,16 @@ def _from_traced(
         raise error
     expected = _expected(result_like, args, kwargs, name, caller, error)
 
-    foreign = [index for index, backend in enumerate(kinds) if backend is caller]
+    callers = [index for index, backend in enumerate(kinds) if backend is caller]
 
     def run(values: list[Any]) -> list[Any]:
         every = list(arrays)  # those of other libraries do not take the way through traced code
-        for index, value in zip(foreign, values, strict=True):
+        for index, value in zip(callers, values, strict=True):
             every[index] = value
         given, named = inside(layout.unflatten(every))
         return expected.take(function(*given, **named))
 
-    given = [arrays[index] for index in foreign]
+    given = [arrays[index] for index in callers]
     return expected.build(caller.callback(run, given, expected.shapes, name=name))
 
 
@@ -307,15 +307,15 @@ def _differentiable(
         except Exception as error:
             raise_named(own, "autodiff.compiles", error)
 
-    def ready(own: Backend, layout: Layout | int, foreign: tuple[int, ...]) -> Differentiable:
+    def ready(own: Backend, layout: Layout | int, callers: tuple[int, ...]) -> Differentiable:
         """Return the function of the arrays alone: those of the caller, then all others."""
         key = None  # what is in the arguments besides arrays may be another one in each call
         if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
-            key = own, layout, foreign
+            key = own, layout, callers
             found = kept.get(key)
             if found is not None:
                 return found
-        flat, autodiff = _flat(function, own, inside, layout, foreign), own.autodiff
+        flat, autodiff = _flat(function, own, inside, layout, callers), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))
         if key is not None:
@@ -333,16 +333,16 @@ def _differentiable(
         caller = next((b for b in backends if b is not None and b.autodiff and b is not own), None)
         if caller is None or caller.autodiff is None:
             return plain(*args, **kwargs)
-        foreign = tuple(index for index, backend in enumerate(backends) if backend is caller)
-        fixed = tuple(index for index in range(len(arrays)) if index not in foreign)
+        callers = tuple(index for index, backend in enumerate(backends) if backend is caller)
+        fixed = tuple(index for index in range(len(arrays)) if index not in callers)
         held = [arrays[index] for index in fixed if backends[index] is own]
         if held and _any_traced(own, held):
             return plain(*args, **kwargs)  # the function's own library differentiates
-        given = [arrays[index] for index in foreign]
+        given = [arrays[index] for index in callers]
         expected = None
         if result_like is not None and _any_traced(caller, given):
             expected = _expected(result_like, args, kwargs, name, caller)
-        made = ready(own, len(args) if layout is None else layout, foreign)
+        made = ready(own, len(args) if layout is None else layout, callers)
         device = device_like(given[0], caller)
 
         def placed(places: Sequence[int]) -> Callable[[int], str]:
@@ -355,11 +355,11 @@ def _differentiable(
             kept_conversion(caller, device),
             name,
             expected=expected,
-            path_of=placed(foreign),
+            path_of=placed(callers),
             fixed=entered(inside, [arrays[index] for index in fixed], placed(fixed))
             if fixed
             else (),
-            place=len(foreign),
+            place=len(callers),
         )
         return crossing.build(caller.autodiff.call(crossing, given))
 
@@ -404,20 +404,20 @@ def _flat(
     own: Backend,
     inside: Conversion,
     layout: Layout | int,
-    foreign: tuple[int, ...],
+    callers: tuple[int, ...],
 ) -> FlatFunction:
-    """Make a function of arrays alone: first the foreign ones, then all others.
+    """Make a function of arrays alone: first those of the caller, then all others.
 
     Args:
         function: the function.
         own: its library.
         inside: converts to that.
         layout: of its arguments, or how many arrays it takes.
-        foreign: the places of the foreign ones.
+        callers: the places of the arrays of the caller.
     """
     count = layout if isinstance(layout, int) else len(layout.paths)
     kind_of = default_registry().kind
-    places = (*foreign, *(index for index in range(count) if index not in foreign))
+    places = (*callers, *(index for index in range(count) if index not in callers))
 
     def flat(arrays: list[Any]) -> Flat:
         ordered: list[Any] = [None] * count

@@ -15,12 +15,12 @@ from ._overloads import typed_convert, typed_converter
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._plugin.origin import Origin
-from ._registry.registry import default_registry
+from ._registry.registry import Registry, default_registry
 from ._route.devices import device_of, resolve_device
 from ._route.route import Route, describe_route
 from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
-from ._tree.tree import Tree, holds_objects
+from ._tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,10 +147,10 @@ def kept_conversion(
     return conversion
 
 
-def _make(to: Any, options: Options) -> Conversion:
+def _make(to: Any, options: Options, registry: Registry | None = None) -> Conversion:
     if to is None:
         raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
-    return make_conversion(to, options, default_registry())
+    return make_conversion(to, options, registry or default_registry())
 
 
 @typed_converter
@@ -165,8 +165,12 @@ def converter(
     unsupported: Unsupported = "raise",
     unknown: Unknown = "keep",
     sparse: Sparse = "raise",
+    registry: Registry | None = None,
 ) -> Conversion:
-    """Make a conversion once, to call it often. The arguments are those of `convert`.
+    """Make a conversion once, to call it often. The arguments are those of `convert`, and a registry.
+
+    Backends are looked up in `registry`, None for `arrayferry.registry`. A conversion with another one cannot be
+    pickled.
 
     Returns:
         A callable that takes a value. It can be pickled and shared among threads.
@@ -182,18 +186,21 @@ def converter(
         [tensor([1., 1.], dtype=torch.float64), 'text']
     """
     if like is not None:
-        to, device = conversion_like(like, to, device)
-    return _make(to, Options(device, copy, narrowing, scalars, unsupported, unknown, sparse))
+        to, device = conversion_like(like, to, device, registry)
+    options = Options(device, copy, narrowing, scalars, unsupported, unknown, sparse)
+    return _make(to, options, registry)
 
 
-def conversion_like(like: Any, to: Any = None, device: Any = None) -> tuple[Backend, Any]:
+def conversion_like(
+    like: Any, to: Any = None, device: Any = None, registry: Registry | None = None
+) -> tuple[Backend, Any]:
     """Return the backend and the device of an array, or of the first one in a tree."""
     if to is not None or device is not None:
         raise OptionError(
             "like= was given together with a target or a device",
             remedy="Pass either like=, or to and device.",
         )
-    array, backend = first_array(like)
+    array, backend = first_array(like, registry=registry)
     if backend is None:
         if isinstance(like, type):
             raise NotAnArrayError(
@@ -218,11 +225,12 @@ def device_like(array: Any, backend: Backend) -> Any:
         return call_backend(backend, "place_of", array)
 
 
-def backend_of(value: Any) -> Backend:
+def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     """Return the backend of an array.
 
     Args:
         value: an array, or a NumPy scalar.
+        registry: where it is looked up, None for `arrayferry.registry`.
 
     Raises:
         NotAnArrayError: it is not an array of a known library.
@@ -233,7 +241,8 @@ def backend_of(value: Any) -> Backend:
         >>> af.backend_of(torch.ones(2))
         <Backend torch>
     """
-    kind = default_registry().kind(value)
+    registry = registry or default_registry()
+    kind = registry.kind(value)
     if kind.what == "deferred":
         raise NotAnArrayError(
             f"a {type(value).__module__}.{type(value).__qualname__} is not an array before it is computed",
@@ -242,7 +251,7 @@ def backend_of(value: Any) -> Backend:
     if kind.backend is not None:
         return kind.backend
     if kind.what == "scalar":
-        return default_registry().backend("numpy")
+        return registry.backend("numpy")
     raise NotAnArrayError(
         f"a {type(value).__module__}.{type(value).__qualname__} is not an array of a known library",
         remedy="See arrayferry.backends() for those that are known. Any library that follows the "
@@ -250,11 +259,12 @@ def backend_of(value: Any) -> Backend:
     )
 
 
-def namespace_of(value: Any) -> Any:
+def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
     """Return the Array API namespace of an array.
 
     Args:
         value: an array of any known library.
+        registry: where its library is looked up, None for `arrayferry.registry`.
 
     Returns:
         The namespace, wrapped by array-api-compat where that supports the library.
@@ -271,19 +281,19 @@ def namespace_of(value: Any) -> Any:
     """
     import array_api_compat
 
-    backend = backend_of(value)
-
+    backend = backend_of(value, registry=registry)
     try:
         return array_api_compat.array_namespace(value)
     except TypeError:
         return importlib.import_module(backend.namespace or backend.package)
 
 
-def first_array(value: Any) -> tuple[Any, Backend | None]:
+def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
     """Find the first array in a tree, and its backend.
 
     Args:
         value: an array, a tree, or anything.
+        registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
         The array and its backend; a number of NumPy's if there is no array; None and None if there is neither.
@@ -297,18 +307,20 @@ def first_array(value: Any) -> tuple[Any, Backend | None]:
         >>> af.first_array({"name": "cart", "speed": np.ones(1)})
         (array([1.]), <Backend numpy>)
     """
-    registry = default_registry()
+    registry = registry or default_registry()
     kind = registry.kind(value)
-    if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
-        return value, backend_of(value)
+    if kind.what in ("array", "objects") and not kind.searches(value):
+        return value, backend_of(value, registry=registry)
     tree = Tree(value, registry.kind)
     if not tree.arrays:
         return None, None
     index = next((i for i, kind in enumerate(tree.kinds) if kind.what != "scalar"), 0)
-    return tree.arrays[index], backend_of(tree.arrays[index])
+    return tree.arrays[index], backend_of(tree.arrays[index], registry=registry)
 
 
-def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[list[Any], Layout]:
+def flatten(
+    value: Any, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
+) -> tuple[list[Any], Layout]:
     """Take a tree apart into its arrays and its layout.
 
     Args:
@@ -316,6 +328,7 @@ def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[
         everything: whether what is neither array nor container counts as a leaf too. If not, it belongs to
             the layout.
         prefix: what the paths of the layout begin with.
+        registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
         The arrays in order, and the layout, which puts others in their places. Layouts can be compared
@@ -333,11 +346,16 @@ def flatten(value: Any, *, everything: bool = False, prefix: str = "") -> tuple[
         >>> layout.unflatten([x + 1 for x in arrays])
         {'speed': array([2.]), 'name': 'cart'}
     """
-    return flatten_tree(value, default_registry().kind, everything=everything, prefix=prefix)
+    return flatten_tree(
+        value, (registry or default_registry()).kind, everything=everything, prefix=prefix
+    )
 
 
-def backends() -> Mapping[str, Backend]:
+def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
     """Return all known backends by name, installed or not.
+
+    Args:
+        registry: where they are registered, None for `arrayferry.registry`.
 
     Returns:
         A read-only mapping. Each backend has `usable`, whether it can be used here, and `problem()`,
@@ -348,10 +366,12 @@ def backends() -> Mapping[str, Backend]:
         >>> af.backends()["numpy"].usable
         True
     """
-    return default_registry().backends()
+    return (registry or default_registry()).backends()
 
 
-def route(source: Any, to: Target, *, device: Any = None) -> Route:
+def route(
+    source: Any, to: Target, *, device: Any = None, registry: Registry | None = None
+) -> Route:
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
@@ -359,6 +379,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
             source ("pandas"); or an array, or an object that one is read from.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
+        registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
         The route. It prints as a line that says for each step whether memory is shared, copied,
@@ -375,7 +396,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
         >>> print(af.route("jax", "torch"))
         jax (cpu) -> torch (cpu) copied
     """
-    registry = default_registry()
+    registry = registry or default_registry()
     target = registry.backend(to)
     origin: Origin
     by_name = isinstance(source, (str, ModuleType, Origin))
@@ -386,7 +407,7 @@ def route(source: Any, to: Target, *, device: Any = None) -> Route:
         origin = registry.backend(source)
     else:
         kind = registry.kind(source)
-        origin = kind.source or backend_of(source)
+        origin = kind.source or backend_of(source, registry=registry)
     for each in (origin, target):
         problem = each.problem()
         if problem is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._conversion.conversion import Conversion
     from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
     from ._plugin.backend import Target
+    from ._registry.registry import Registry
     from ._types import (
         K2,
         X2,
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
         V,
         X,
     )
+
+    class Made(Plain, total=False):
+        """The same, for what is made once."""
+
+        registry: Registry | None
 
 
 __all__ = ["Convert", "Converter", "typed_convert", "typed_converter"]
@@ -325,28 +331,31 @@ class Converter(Protocol):
         self, to: AnyModule, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
+        registry: Registry | None = None,
     ) -> Conversion[Any]: ...  # fmt: skip
     @overload
-    def __call__(self, to: ToNumpy, **options: Unpack[Plain]) -> Conversion[NumpyArray]: ...
+    def __call__(self, to: ToNumpy, **options: Unpack[Made]) -> Conversion[NumpyArray]: ...
     @overload
-    def __call__(self, to: ToTorch, **options: Unpack[Plain]) -> Conversion[TorchArray]: ...
+    def __call__(self, to: ToTorch, **options: Unpack[Made]) -> Conversion[TorchArray]: ...
     @overload
-    def __call__(self, to: ToJax, **options: Unpack[Plain]) -> Conversion[JaxArray]: ...
+    def __call__(self, to: ToJax, **options: Unpack[Made]) -> Conversion[JaxArray]: ...
     @overload
-    def __call__(self, to: ToCupy, **options: Unpack[Plain]) -> Conversion[CupyArray]: ...
+    def __call__(self, to: ToCupy, **options: Unpack[Made]) -> Conversion[CupyArray]: ...
     @overload
-    def __call__(self, to: ToDask, **options: Unpack[Plain]) -> Conversion[DaskArray]: ...
+    def __call__(self, to: ToDask, **options: Unpack[Made]) -> Conversion[DaskArray]: ...
     @overload
     def __call__(
         self, to: Target, *, like: Any = None, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
+        registry: Registry | None = None,
     ) -> Conversion[Any]: ...  # fmt: skip
     @overload
     def __call__(
         self, to: Target | None = None, *, like: Any, device: Any = None,
         copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
         unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
+        registry: Registry | None = None,
     ) -> Conversion[Any]: ...  # fmt: skip
 
 

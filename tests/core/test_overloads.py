@@ -25,10 +25,12 @@ FUNCTIONS = {
 
 def fields_of(name):
     """Return the keys of a TypedDict, which exists for type checkers only."""
-    for module in ("_types.py", "_stream/overloads.py"):
+    for module in ("_types.py", "_overloads.py", "_stream/overloads.py"):
         for node in ast.walk(ast.parse((CORE / module).read_text())):
             if isinstance(node, ast.ClassDef) and node.name == name:
-                return {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                bases = [base.id for base in node.bases if base.id != "TypedDict"]
+                return own.union(*map(fields_of, bases))
     raise LookupError(name)
 
 

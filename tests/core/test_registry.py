@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+import sys
 import types
 
 import array_api_compat.torch
@@ -32,8 +35,6 @@ class BoxedBackend(af.Backend):
 
 @pytest.fixture
 def boxed(monkeypatch):
-    import sys
-
     module = types.ModuleType("boxed_library")
     module.Boxed = Boxed
     monkeypatch.setitem(sys.modules, "boxed_library", module)
@@ -281,3 +282,50 @@ def test_hundreds_of_backends_do_not_slow_a_route(registry):
     route = find_route(registry.catalog, one, "cpu", two, "cpu")
     assert len(route.steps) == 1
     assert route.steps[0].via == "dlpack"
+
+
+class TestOfOnesOwn:
+    """The functions that take a registry of one's own see what is registered there, and the default one does not."""
+
+    @pytest.fixture
+    def own(self, registry, monkeypatch):
+        module = types.ModuleType("boxed_library")
+        module.Boxed = Boxed
+        monkeypatch.setitem(sys.modules, "boxed_library", module)
+        registry.register(BoxedBackend())
+        return registry
+
+    def test_every_function_that_takes_one_uses_it(self, own):
+        box = af.converter("boxed", registry=own)(np.ones(2))
+        assert type(box) is Boxed
+        assert af.backend_of(box, registry=own).name == "boxed"
+        assert af.first_array([1, box], registry=own)[1].name == "boxed"
+        assert af.flatten([box], registry=own)[0] == [box]
+        assert "boxed" in af.backends(registry=own)
+        assert "boxed" in str(af.route("numpy", "boxed", registry=own))
+        assert af.converter(like=box, registry=own)(np.ones(2)).values.tolist() == [1, 1]
+        assert "boxed" not in af.backends()
+        for function in (af.backend_of, af.namespace_of):
+            with pytest.raises(af.NotAnArrayError):
+                function(box)
+        for function in (af.converter, lambda to: af.route("numpy", to)):
+            with pytest.raises(af.UnknownBackendError):
+                function("boxed")
+        assert af.first_array([box]) == (None, None)
+        assert af.flatten([box])[0] == []
+
+    def test_a_conversion_is_not_pickled_into_the_default_one(self, own):
+        conversion = af.converter("torch", registry=own)
+        with pytest.raises(
+            TypeError, match=r"registry of its own cannot be pickled.*where it is used"
+        ):
+            pickle.dumps(conversion)
+        for again in (copy.copy(conversion), copy.deepcopy(conversion)):
+            assert again.registry is own
+            assert again == conversion
+
+    def test_conversions_of_two_registries_have_two_tokens(self, own):
+        from dask.base import tokenize
+
+        assert tokenize(af.converter("torch", registry=own)) != tokenize(af.converter("torch"))
+        assert af.converter("torch", registry=own) != af.converter("torch")

@@ -190,7 +190,7 @@ def test_signatures_are_real():
     parameters = inspect.signature(af.convert).parameters
     assert [*parameters] == ["value", "to", "like", *af.Options._fields]
     assert parameters["narrowing"].default == "checked"
-    assert [*inspect.signature(af.converter).parameters] == [*parameters][1:]
+    assert [*inspect.signature(af.converter).parameters] == [*[*parameters][1:], "registry"]
     assert [*inspect.signature(af.converter("torch")).parameters] == ["value"]
     assert "differentiable" in inspect.signature(af.agnostic).parameters
 

@@ -207,7 +207,7 @@ class CompiledConversion:
             raise
 
     def _origin_of(self, kind: Kind) -> Origin:
-        return kind.backend or kind.source or self.catalog.backend("numpy")
+        return kind.origin or self.catalog.backend("numpy")
 
     def _array_of(self, number: Any) -> Any:
         """Make a NumPy array of a number: of NumPy, with its dtype, or of Python, with the target's default."""

@@ -32,7 +32,7 @@ class Conversion(Generic[A]):
     Args:
         target: a name, a namespace module or a backend. It is looked up at the first call.
         options: the options.
-        registry: where backends are looked up.
+        registry: where backends are looked up. With another one than `arrayferry.registry`, it cannot be pickled.
 
     Attributes:
         options: as given.
@@ -172,6 +172,11 @@ class Conversion(Generic[A]):
         return hash(self._portable())
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.registry is not default_registry():
+            raise TypeError(
+                "a conversion with a registry of its own cannot be pickled: where it is loaded, there is the default one "
+                "only. Make it where it is used"
+            )
         to, options = self._portable()
         if options.device is not None and not isinstance(options.device, str):
             raise TypeError(
@@ -186,7 +191,11 @@ class Conversion(Generic[A]):
             device, str
         ):  # it belongs to this process, as its hash does
             device = f"{device} {hash(device)}"
-        return ("arrayferry.Conversion", to, *options._replace(device=device))
+        own = () if self.registry is default_registry() else (id(self.registry),)
+        return ("arrayferry.Conversion", to, *options._replace(device=device), *own)
+
+    def __copy__(self) -> Conversion[A]:
+        return Conversion(self._to, self.options, self.registry)
 
     def __deepcopy__(self, memo: Any) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)

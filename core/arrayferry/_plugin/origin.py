@@ -90,8 +90,8 @@ class Origin(ABC):
     ) -> Blocks | None:
         """Return how arrays are read block by block, for `stream`. None: they are sliced in memory.
 
-        It is called for arrays that are computed or read on demand (`memory` is "lazy"), which it is for
-        nobody else to know how to read in parts.
+        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library
+        knows how to read a part of them.
 
         Args:
             xs: the arrays, of the same length along the axis.

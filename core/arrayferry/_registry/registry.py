@@ -90,7 +90,7 @@ class Registry:
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
         with self._lock:
-            self._watchers[id(watcher)] = watcher  # equal ones are told each
+            self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
 
     def watchers(self) -> list[Watcher]:
         """Return those that are told of changes."""

@@ -140,7 +140,7 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
             path=path,
         )
     if not shape:
-        if (kind.source or kind.backend or backend_of(x)).memory == "lazy":
+        if (kind.origin or backend_of(x)).memory == "lazy":
             raise NotAnArrayError(
                 "an array without dimensions cannot be streamed",
                 remedy="Convert it by itself first.",

@@ -90,7 +90,7 @@ class Stream(Generic[B]):
         members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
         for leaf in self._leaves:
             kind = registry.kind(leaf.x)
-            origin = kind.source or kind.backend
+            origin = kind.origin
             if leaf.axis is not None and origin is not None and origin.memory == "lazy":
                 members.setdefault((origin.name, leaf.axis), (origin, leaf.axis, []))[2].append(
                     leaf

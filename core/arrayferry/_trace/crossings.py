@@ -19,7 +19,7 @@ from arrayferry._route.memory import addresses, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
-from arrayferry._tree.tree import Tree, holds_objects
+from arrayferry._tree.tree import Tree
 
 __all__ = [
     "ArrayCrossing",
@@ -69,7 +69,7 @@ class ArrayCrossing:
             self.after = None
             found = kind_of(arrays[0]) if arrays else found
         target: Backend = found.backend or compiled.target
-        origin: Origin = kind.backend or kind.source or compiled.catalog.backend("numpy")
+        origin: Origin = kind.origin or compiled.catalog.backend("numpy")
         self._origin = origin
         deferred = kind.what == "deferred"
         self.source = "python" if kind.what == "number" else origin.name
@@ -190,7 +190,7 @@ def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[
         return []
     kind_of = compiled.kind_of
     kind = kind_of(value)
-    if kind.what == "array" or (kind.what == "objects" and not holds_objects(value)):
+    if kind.what in ("array", "objects") and not kind.searches(value):
         return [ArrayCrossing(value, result, kind, compiled)]
     tree = Tree(value, kind_of, compiled.options)
     pairs = _pairs(tree.root, result, kind_of)
@@ -227,7 +227,7 @@ def first_source(value: Any, compiled: CompiledConversion) -> str:
     if kind.what in ("container", "objects"):
         kinds = Tree(value, compiled.kind_of).kinds
         kind = next((k for k in kinds if k.backend is not compiled.target), kind)
-    origin = kind.backend or kind.source
+    origin = kind.origin
     return "" if origin is None else origin.name
 
 

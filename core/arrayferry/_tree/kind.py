@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
-from arrayferry._plugin.origin import Source
+from arrayferry._plugin.origin import Origin, Source
 
-__all__ = ["Kind"]
+__all__ = ["Kind", "holds_objects"]
 
 
 class Kind:
@@ -45,6 +45,15 @@ class Kind:
         self.settled: bool = settled
 
     @property
+    def origin(self) -> Origin | None:
+        """What arrays are read by: the backend or the source."""
+        return self.backend or self.source
+
+    def searches(self, value: Any) -> bool:
+        """Whether a value of this kind is searched for arrays: a container, or an array that holds objects."""
+        return self.what == "container" or (self.what == "objects" and holds_objects(value))
+
+    @property
     def is_array(self) -> bool:
         """Whether it is an array, or a number of NumPy's."""
         return self.what in ("array", "objects", "scalar")
@@ -53,3 +62,14 @@ class Kind:
         """Whether it is an array of a backend, or a number of NumPy's where that is NumPy."""
         own = "numpy" if self.backend is None else self.backend.name
         return self.is_array and own == backend.name
+
+
+def holds_objects(value: Any) -> bool:
+    """Tell whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
+    import numpy
+
+    if type(value) is numpy.ndarray:
+        return bool(value.dtype.kind == "O")
+    if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
+        return False
+    return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))

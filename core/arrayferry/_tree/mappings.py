@@ -11,7 +11,7 @@ from typing import Any
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
 
-from .state import bare, blank, copy_state
+from .state import by_new, copy_state, without_init
 
 __all__ = ["MAPPING", "MAPPINGS", "MAPPINGS_BY_BASE"]
 
@@ -58,7 +58,7 @@ class DictSubclassContainer(DictContainer):
         return list(_dict_of(value).values(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = bare(value)
+        new = by_new(value)
         base = _dict_of(value)
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
@@ -87,7 +87,7 @@ class UserDictContainer(DictContainer):
         return list(value.data.values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = blank(value)
+        new = without_init(value)
         copy_state(new, value)
         new.data = dict(zip(value.data, children, strict=True))
         return new
@@ -110,7 +110,7 @@ class ChainMapContainer(DictContainer):
         return list(value.maps)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = blank(value)
+        new = without_init(value)
         copy_state(new, value)
         new.maps = children
         return new
@@ -153,7 +153,7 @@ class MappingContainer(DictContainer):
     def _around_its_store(self, value: Any, items: dict[Any, Any]) -> Any:
         for name, store in vars(value).items():
             if type(store) in (dict, OrderedDict) and _holds(value, store):
-                new = blank(value)
+                new = without_init(value)
                 copy_state(new, value)
                 new.__dict__[name] = type(store)(items)
                 return new

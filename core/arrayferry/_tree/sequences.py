@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry._plugin.container import Container
 
-from .state import bare, blank, copy_state, has_attributes
+from .state import by_new, copy_state, has_attributes, without_init
 
 __all__ = ["OBJECT_ARRAY", "SEQUENCES", "SEQUENCES_BY_BASE", "STRUCT_SEQUENCE"]
 
@@ -28,7 +28,7 @@ class ListSubclassContainer(ListContainer):
         return list(list.__iter__(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = bare(value)
+        new = by_new(value)
         list.extend(new, children)
         copy_state(new, value)
         return new
@@ -39,7 +39,7 @@ class UserListContainer(ListContainer):
         return list(value.data)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = blank(value)
+        new = without_init(value)
         copy_state(new, value)
         new.data = children
         return new
@@ -81,7 +81,7 @@ class StructSequenceContainer(TupleSubclassContainer):
 
 class DequeContainer(ListContainer):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = bare(value)
+        new = by_new(value)
         deque.__init__(new, children, value.maxlen)
         copy_state(new, value)
         return new

@@ -6,19 +6,19 @@ import functools
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["bare", "blank", "class_attribute", "copy_state", "has_attributes"]
+__all__ = ["by_new", "class_attribute", "copy_state", "has_attributes", "without_init"]
 
 
-def blank(value: Any) -> Any:
+def without_init(value: Any) -> Any:
     """Make an object of the same class as `value`, without calling `__new__` or `__init__` of that class."""
     cls: Any = type(value)
     try:
         return object.__new__(cls)
     except TypeError:
-        return bare(value)
+        return by_new(value)
 
 
-def bare(value: Any) -> Any:
+def by_new(value: Any) -> Any:
     """Make an object of the same class as `value` by its `__new__`, without calling `__init__`."""
     cls: Any = type(value)
     return cls.__new__(cls)

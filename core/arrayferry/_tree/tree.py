@@ -16,18 +16,18 @@ from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Source
 
-from .foreign import (
-    FOREIGN,
-    is_foreign,
-    is_plain,
-    refuse_foreign,
-    refuse_object,
-)
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
+from .unknown import (
+    UNKNOWN,
+    is_plain,
+    may_become_array,
+    refuse_object,
+    refuse_unknown,
+)
 from .values import has_own_attributes
 
-__all__ = ["Tree", "holds_objects"]
+__all__ = ["Tree"]
 
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
@@ -155,7 +155,7 @@ class Tree(Nodes):
                 if found is None:
                     return value
                 kind = found
-            if what == "container" or (what == "objects" and holds_objects(value)):
+            if kind.searches(value):
                 return self._open(value, kind.container, path)
             if what == "number":
                 if not (self._scalars or self._everything):
@@ -187,16 +187,16 @@ class Tree(Nodes):
                 return None
         elif not whole and options.unknown == "keep":
             return None
-        elif not is_foreign(value):
-            if has_own_attributes(value):  # the next one of its class may be foreign
+        elif not may_become_array(value):
+            if has_own_attributes(value):  # the next one of its class may become an array
                 self.settled = False
             if whole and options.unknown == "raise" and not is_plain(value):
                 raise refuse_object(value)
             return None
         elif options.unknown == "convert":
-            return FOREIGN
+            return UNKNOWN
         known = kind.source is not None
-        raise refuse_foreign(value, self._path(), known=known)
+        raise refuse_unknown(value, self._path(), known=known)
 
     def _open(self, value: Any, container: Any, path: str) -> Any:
         """Start with a container, and return `_OPEN`; or return its node, if it was seen before."""
@@ -257,14 +257,3 @@ class Tree(Nodes):
     def _path(self) -> str:
         """Return the place of the value that is being looked at."""
         return written_path([(f.branch, len(f.branch.children)) for f in self._frames])
-
-
-def holds_objects(value: Any) -> bool:
-    """Tell whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
-    import numpy
-
-    if type(value) is numpy.ndarray:
-        return bool(value.dtype.kind == "O")
-    if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
-        return False
-    return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))

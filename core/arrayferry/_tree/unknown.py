@@ -30,7 +30,7 @@ from .values import (
     type_name,
 )
 
-__all__ = ["is_foreign", "is_plain", "refuse_foreign", "refuse_object"]
+__all__ = ["is_plain", "may_become_array", "refuse_object", "refuse_unknown"]
 
 
 _PROTOCOLS = ("__dlpack__", *BY_NUMPY, "__cuda_array_interface__", *BY_ARROW)
@@ -48,7 +48,7 @@ _PYTHONS = (
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
-def is_foreign(value: Any) -> bool:
+def may_become_array(value: Any) -> bool:
     """Tell whether an object that is no array, container or source could become an array."""
     cls = type(value)
     if issubclass(cls, BUFFERS):
@@ -65,7 +65,7 @@ def is_plain(value: Any) -> bool:
     return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
 
 
-def refuse_foreign(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
+def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
     """Return the error for such an object where it is not converted, with what to do instead.
 
     Args:
@@ -112,7 +112,7 @@ def _own_way(value: Any) -> str:
     return "pyarrow.table(x)" if offers(value, BY_ARROW) else "cupy.asarray(x)"
 
 
-class _Foreign(Source):
+class _Unknown(Source):
     """Reads such objects by their protocols. It is not known who else holds their memory."""
 
     name = "unknown"
@@ -124,4 +124,4 @@ class _Foreign(Source):
         return read_values(x)
 
 
-FOREIGN = Kind("source", source=_Foreign())
+UNKNOWN = Kind("source", source=_Unknown())
