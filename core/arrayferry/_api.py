@@ -79,7 +79,7 @@ def convert(
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" makes 0-d arrays of them.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"
             `UnsupportedDtypeError`, or "keep" them unchanged.
-        unknown: for objects in a tree that are no arrays of a known library but could become arrays, as
+        unknown: for objects in a tree that are not arrays of a known library but could become arrays, as
             columns of tables and whatever has `__array__` or `__dlpack__`: "keep" them unchanged, "raise"
             `NotAnArrayError`, or "convert" them. If such an object is the whole value, a column or a dataset of
             a known library is converted, and anything else is an error unless this is "convert". With "raise", so is
@@ -88,7 +88,7 @@ def convert(
 
     Returns:
         A value of the same structure. Shapes are kept, dtypes wherever the target has them. Dicts and lists are
-        new ones. Everything else that is no array and holds none is the very same object.
+        new ones. Everything else that neither is nor holds an array is the very same object.
 
     Raises:
         UnknownBackendError: there is no such target.

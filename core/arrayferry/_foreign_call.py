@@ -303,7 +303,7 @@ class ForeignCall:
         return self._expected.shapes
 
     def on_host(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with NumPy arrays, and return NumPy arrays as `shapes` told."""
+        """Call the function with NumPy arrays, and return NumPy arrays of the expected `shapes`."""
         assert self._expected is not None
         if self._pullback is not None:
             return self._expected.take(self._pullback.raw(arrays[self._given :]))

@@ -43,7 +43,7 @@ class CupyBackend(Backend):
     def copy(self, x: Any) -> Any:
         import cupy
 
-        with cupy.cuda.Device(x.device.id):  # else it would move to the current one
+        with cupy.cuda.Device(x.device.id):  # otherwise it would move to the current one
             return x.copy()
 
     def to_device(self, x: Any, device: Any) -> Any:

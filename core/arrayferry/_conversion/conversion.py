@@ -126,7 +126,9 @@ class Conversion(Generic[A]):
             compiled = CompiledConversion(catalog, target, options, registry.kind)
             self._compiled = compiled
             compiled.notice_observers()
-            if registry.catalog is catalog:  # else it changed before this conversion could be told
+            if (
+                registry.catalog is catalog
+            ):  # otherwise it changed before this conversion was notified
                 return compiled
 
     def registry_changed(self) -> None:

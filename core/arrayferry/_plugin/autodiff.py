@@ -151,7 +151,7 @@ class Crossing(Protocol):
         ...
 
     def on_host(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with NumPy arrays, and return NumPy arrays as `shapes` told."""
+        """Call the function with NumPy arrays, and return NumPy arrays of the expected `shapes`."""
         ...
 
 

@@ -62,7 +62,7 @@ class Backend(Origin):
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends and sources that this one replaces, if both are installed.
-        deferred_types: dotted paths of types of values that are no arrays, but computed to something that
+        deferred_types: dotted paths of types of values that are not arrays, but are computed to something that
             may be or hold some, such as Dask's `Delayed`. They are computed together with its arrays.
         autodiff: how the library differentiates, None if gradients cannot cross.
 

@@ -39,7 +39,7 @@ class Container(ABC):
     def takes(self, cls: type) -> bool:
         """Tell whether it also handles a class that is not derived from any of `types`.
 
-        It is asked once for each class that is no array and no registered container, so it must be quick, and
+        It is asked once for each class that is neither an array nor a registered container, so it must be quick, and
         must not rely on its package being imported.
         """
         return False

@@ -44,4 +44,4 @@ def arrayferry_containers() -> Iterable[Container]:  # type: ignore[empty-body]
 
 @hookspec
 def arrayferry_sources() -> Iterable[Source]:  # type: ignore[empty-body]
-    """Give objects that are no arrays, but that arrays are read from."""
+    """Return what arrays are read from that is not an array itself."""

@@ -166,7 +166,7 @@ class Origin(ABC):
 
 
 class Source(Origin):
-    """Objects that are no arrays, but that arrays are read from: columns of tables, datasets in files.
+    """Objects that are not arrays, but that arrays are read from: columns of tables, datasets in files.
 
     Subclass it. Such an object is converted where it is the whole value, and in trees if `unknown="convert"`
     says so. It cannot be a target.

@@ -18,7 +18,7 @@ __all__ = ["Threads"]
 class Threads(Executor):
     """A pool of threads. The process ends after what runs in them, but does not wait for what hangs.
 
-    The pools of Python cannot be told that a thread hangs, so that a process with one never ends.
+    The pools of Python cannot be told that a thread hangs, so a process with a thread that hangs never ends.
 
     Args:
         count: how many threads there are at most.
@@ -68,7 +68,7 @@ class Threads(Executor):
 
 
 class _State:
-    """What the threads of a pool share. They do not hold the pool, so that one that nobody uses ends."""
+    """What the threads of a pool share. They do not hold the pool, so that the threads of a pool that nobody uses end."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -65,7 +65,7 @@ class Classifier:
         sources: the sources, in the order in which they are asked.
         containers: the containers, in that order.
         claims: which array type is whose.
-        told: the types of which it was told already that two parts claim them.
+        told: the types for which a warning was issued already, since two parts claim them.
     """
 
     def __init__(

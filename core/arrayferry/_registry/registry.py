@@ -93,7 +93,7 @@ class Registry:
             self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
 
     def watchers(self) -> list[Watcher]:
-        """Return those that are told of changes."""
+        """Return those that are notified of changes."""
         with self._lock:
             return list(self._watchers.values())
 

@@ -57,7 +57,7 @@ def device_of(origin: Origin, x: Any) -> str:
 
 
 def device_if_known(origin: Origin, x: Any) -> str:
-    """Return the name of the device of an array, "" if it cannot be told, as of a traced value or of no array."""
+    """Return the name of the device of an array, "" if it is not known, as for a traced value."""
     try:
         return str(origin.device_of(x))
     except Exception:

@@ -41,14 +41,14 @@ class ArrayCrossing:
     Attributes:
         source: the name of the backend or source that it was of.
         target: the name of the backend that it is of now.
-        here: the name of the device that it was on, "" if that cannot be told.
+        here: the name of the device that it was on, "" if it is not known.
         there: the name of the device that it is on now.
         nbytes: the size of the result.
         how: what happened to its memory.
         avoidable: if it was copied where memory could be shared, the reason and the remedy.
         before: the array.
         after: the result, None if it is several.
-        addresses: of both, 0 where they cannot be told.
+        addresses: of both, 0 where they are not known.
     """
 
     __slots__ = (

@@ -26,7 +26,7 @@ class TraceRow:
         function: the function that it is in.
         source: the library of the arrays, "python" for numbers that become arrays.
         target: the library of the results, "python" for actions that an adapter reads as a number.
-        source_device: the device of the arrays, "" if it cannot be told.
+        source_device: the device of the arrays, "" if it is not known.
         target_device: the device of the results.
         route: the steps that were planned.
         calls: how many conversions there were.

@@ -102,7 +102,7 @@ class Keys:
 
     Attributes:
         max_objects: how many objects are looked at. A value that holds more is like no other.
-        attributes_of_all: whether objects without a comparison of their own, which are told by which they are, have
+        attributes_of_all: whether objects without a comparison of their own, which are equal only to themselves, have
             another key when their attributes change.
 
     Example:
@@ -232,7 +232,7 @@ def _content(value: Any, cls: Any) -> Parts | None:
             (f".{names[index]}" if index < len(names) else f"[{index}]", held)
             for index, held in enumerate(items)
         ]
-        if hasattr(cls, "n_sequence_fields"):  # it has fields that are no elements
+        if hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
             found.append(("", value.__reduce__()[1][1]))
         return found
     if issubclass(cls, deque):

@@ -171,7 +171,7 @@ class Tree(Nodes):
         return Leaf(len(arrays) - 1)
 
     def _readable(self, value: Any, kind: Kind, *, whole: bool) -> Kind | None:
-        """Return how an object that is no array is read as one, None if it stays as it is."""
+        """Return how an object that is not an array is read as one, None if it stays as it is."""
         options = self._options
         if options is None:
             return None

@@ -42,14 +42,14 @@ _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
 _PYTHONS = (
     *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
 )  # fmt: skip
-"""Types whose subclasses nobody takes for arrays either."""
+"""Types whose subclasses are not meant as arrays either."""
 
 
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
 def may_become_array(value: Any) -> bool:
-    """Tell whether an object that is no array, container or source could become an array."""
+    """Tell whether an object that is not an array, container or source could become an array."""
     cls = type(value)
     if issubclass(cls, BUFFERS):
         return True
@@ -60,7 +60,7 @@ def may_become_array(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether an object is data of Python or NumPy, such as text or a date, which nobody takes for an array."""
+    """Tell whether an object is data of Python or NumPy, such as text or a date, which is never meant as an array."""
     cls = type(value)
     return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
 
@@ -91,7 +91,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 
 
 def refuse_object(value: Any) -> NotAnArrayError:
-    """Return the error for a whole value that is no array, and cannot become one."""
+    """Return the error for a whole value that is not an array, and cannot become one."""
     return NotAnArrayError(
         f"a value of type {type_name(value)} is no array of a known library, nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",

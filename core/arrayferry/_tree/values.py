@@ -1,4 +1,4 @@
-"""The values of objects that are no arrays of a known library, and what would be lost with them."""
+"""The values of objects that are not arrays of a known library, and what would be lost with them."""
 
 from __future__ import annotations
 

@@ -120,13 +120,13 @@ class DaskBlocks(Blocks):
         """Tell whether a client works in this process. It has no threads in one that was forked."""
         if self._process != os.getpid():
             return False
-        if client.asynchronous:  # which is told later
+        if client.asynchronous:  # which is an error later
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=ANSWER)
         except TimeoutError:
             return False
-        except Exception:  # it is closed, which is told later
+        except Exception:  # it is closed, which is an error later
             pass
         return True
 

@@ -71,7 +71,7 @@ def connected(address: str, timeout: float = PATIENCE) -> Any:
 
 
 def reconnected(address: str) -> Any:
-    """Return a new client of the cluster that another process used, None if it is gone, which is told."""
+    """Return a new client of the cluster that another process used, None with a warning if it is gone."""
     try:
         return connected(address, ANSWER)
     except ConversionError as error:
@@ -88,7 +88,7 @@ def _reachable(client: Any) -> bool | None:
     """Tell whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
 
     Returns:
-        None if it cannot be told.
+        None if it is not known.
     """
     for address in client.nthreads():
         protocol, _, place = address.rpartition("://")

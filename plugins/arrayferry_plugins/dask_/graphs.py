@@ -46,7 +46,7 @@ def arguments(graph: Any) -> list[Any]:
     waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
     found: list[Any] = []
     for part in waiting:
-        if not is_future(part):  # else it is persisted
+        if not is_future(part):  # otherwise it is persisted
             _find_futures(part, found)
     return found
 

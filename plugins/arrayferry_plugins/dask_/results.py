@@ -53,7 +53,7 @@ def is_finished(x: Any, values: Any) -> bool:
 
 
 def owned(values: Any, *, fresh: bool) -> Any:
-    """Return what an array was computed to in memory that nobody else holds, on a GPU perhaps.
+    """Return what an array was computed to in memory that nobody else holds, perhaps on a GPU.
 
     Args:
         values: the result.

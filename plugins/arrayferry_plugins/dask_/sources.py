@@ -1,4 +1,4 @@
-"""Collections of Dask that are no arrays: what to call first."""
+"""Collections of Dask that are not arrays: what to call first."""
 
 from __future__ import annotations
 

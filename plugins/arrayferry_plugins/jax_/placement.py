@@ -120,7 +120,7 @@ def place_name(device: Any, memory_kind: str | None) -> str:
 
 
 def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
-    """Return a context in which an array keeps its dtype, though it is one of those that JAX has not got now."""
+    """Return a context in which an array keeps its dtype, even if JAX lacks that dtype now."""
     import jax
 
     if jax.config.jax_enable_x64 or x.dtype.name not in WIDE:
