@@ -284,9 +284,9 @@ def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
     for cls in subclasses(Box, 300):
         assert conversion(cls(X)).tolist() == [0, 1, 2]
     pair = conversion._compiled.pair(af.registry.backend("boxes"))
-    assert pair._direct.converter is converter
+    assert pair.direct.converter is converter
     assert len(asked) >= 300
-    assert len(pair._direct._taken) <= 64
+    assert len(pair.direct._taken) <= 64
 
 
 DIRECT = {
