@@ -2,7 +2,7 @@
 # make test    set up and run the tests; make test-all runs the long ones too
 # make lint    ruff, mypy strict, pyright, and what type checkers know
 # make bench   compare with Gymnasium and with calls by hand; make bench-dask with Dask by hand
-# make fuzz, make mutants, make downstream, make matrix, make floor: see below
+# make fuzz, make mutants, make downstream, make bridges, make matrix, make floor: see below
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,13 +11,14 @@ READY := $(VENV)/.ready
 EXAMPLES := $(VENV)/.examples
 GYMNAX := .venv-gymnax/.ready
 VALUES := .venv-values/.ready
+BRIDGES := .venv-bridges/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
 # The tests of a file run in one process, so that their cluster or environment is made once.
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all downstream matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: demo test test-all downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
@@ -69,6 +70,15 @@ downstream: $(GYMNAX) $(VALUES)
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
+
+# Real environments of many packages. Their pins conflict, so they are installed without what they ask for.
+$(BRIDGES): $(READY) tests/bridges/requirements.txt
+	$(call on_top,.venv-bridges)
+	.venv-bridges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/bridges/requirements.txt
+	@touch $@
+
+bridges: $(BRIDGES)
+	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges
 
 # The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
@@ -124,4 +134,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-gymnax .venv-values $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

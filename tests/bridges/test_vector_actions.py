@@ -1,0 +1,124 @@
+"""Vector environments of several packages are stepped with every form of action, as in `test_forms_of_actions`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym import vector
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from action_forms import PASSED_ON, UNCOMPARED, WRONG, forms
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+N = 3
+GYMNASIUM = (
+    "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3",
+    "CliffWalking-v1", "Blackjack-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "HalfCheetah-v5", "Hopper-v5",
+    "Swimmer-v5", "phys2d/CartPole-v1", "phys2d/Pendulum-v0", "arrayferry/CartPole-v0", "arrayferry/Pendulum-v0",
+    "arrayferry/MountainCar-v0",
+)  # fmt: skip
+OTHERS = {
+    "minigrid": ("MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"), "ale_py": ("ALE/Pong-v5", "ALE/Breakout-v5"),
+    "flappy_bird_gymnasium": ("FlappyBird-v0",), "gymnasium_robotics": ("FetchReach-v4", "PointMaze_UMaze-v3"),
+    "popgym": ("popgym-RepeatFirstEasy-v0", "popgym-BattleshipEasy-v0"), "memory_gym": ("MysteryPath-v0",),
+    "highway_env": ("highway-v0",), "shimmy": ("dm_control/cartpole-swingup-v0",),
+    "miniworld": ("MiniWorld-OneRoom-v0",), "crafter": ("CrafterReward-v1",), "nle": ("NetHackScore-v0",),
+}  # fmt: skip
+ENVPOOL = (
+    "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3",
+    "LunarLander-v2", "HalfCheetah-v4", "Catch-v0",
+)  # fmt: skip
+
+
+def of_gymnasium(env_id, module=""):
+    if module:
+        gym.register_envs(importlib.import_module(module))
+    envs = gym.make_vec(env_id, num_envs=N, vectorization_mode="sync")
+    envs.reset(seed=3)
+    return envs
+
+
+def of_envpool(env_id):
+    import envpool
+
+    envs = envpool.make(env_id, env_type="gymnasium", num_envs=N, seed=3)
+    envs.reset()
+    return envs
+
+
+def of_supersuit(copies):
+    import supersuit
+    from pettingzoo.butterfly import pistonball_v6
+
+    envs = supersuit.pettingzoo_env_to_vec_env_v1(pistonball_v6.parallel_env(n_pistons=N // copies))
+    envs = supersuit.concat_vec_envs_v1(envs, copies, num_cpus=0, base_class="gymnasium")
+    envs.reset(seed=3)
+    return envs
+
+
+CASES = {f"gymnasium {name}": (of_gymnasium, name) for name in GYMNASIUM}
+CASES |= {
+    f"{module} {name}": (of_gymnasium, name, module)
+    for module, names in OTHERS.items()
+    for name in names
+}
+CASES |= {f"envpool {name}": (of_envpool, name) for name in ENVPOOL}
+CASES |= {f"supersuit {copies}": (of_supersuit, copies) for copies in (1, 3)}
+
+
+def outcome(envs, actions):
+    *results, _ = envs.step(actions)
+    found = af.convert(tuple(results), "numpy", scalars="convert")
+    return [np.asarray(x) for x in af.flatten(found, everything=True)[0]]
+
+
+def alike(found, expected):
+    return len(found) == len(expected) and all(
+        np.array_equal(a, b, equal_nan=a.dtype.kind == "f" == b.dtype.kind)
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_form_of_actions(case):
+    make, *arguments = CASES[case]
+    try:
+        envs = make(*arguments)
+        single = getattr(envs, "single_action_space", envs.action_space)
+        space = batch_space(single, N) if single == envs.action_space else envs.action_space
+        space.seed(0)
+        actions = space.sample()
+        expected = outcome(envs, actions)
+        repeats = all(alike(outcome(make(*arguments), actions), expected) for _ in range(2))
+    except Exception as error:
+        pytest.skip(f"it does not run here: {type(error).__name__}: {error}"[:200])
+    for name, what, value in forms(space, actions, num_envs=N):
+        if isinstance(value, np.ndarray):
+            value = value.copy()  # EnvPool keeps what it is given
+        adapter = vector.ArrayConversion(make(*arguments), target_xp="numpy")
+        try:
+            found = outcome(adapter, value)
+        except af.ConversionError as error:
+            if what != WRONG:
+                pytest.fail(f"{name} was refused: {error}")
+            # nothing was stepped
+            assert not repeats or alike(outcome(adapter, actions), expected), name
+            continue
+        except Exception as error:  # the environments' own
+            if what != PASSED_ON and name.rpartition(": ")[2] not in UNCOMPARED:
+                pytest.fail(f"{name}: {error!r}")
+            continue
+        assert what != WRONG, f"{name} was not refused"
+        if name.rpartition(": ")[2] not in UNCOMPARED and repeats:
+            assert alike(found, expected), name
