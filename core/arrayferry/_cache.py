@@ -29,7 +29,7 @@ class Cache(dict[K, V]):
 
     def __init__(self, limit: int) -> None:
         super().__init__()
-        self.limit = limit
+        self.limit: int = limit
 
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:

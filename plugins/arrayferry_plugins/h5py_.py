@@ -28,7 +28,7 @@ class H5pySource(StoredSource):
     name = "h5py"
     package = "h5py"
     array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
-    slices = _Datasets
+    slices: type[Slices] = _Datasets
 
     def device_of(self, x: Any) -> str:
         if not getattr(x, "_dset", x):  # asked before all else, for which the file must be open

@@ -67,10 +67,11 @@ class Pair:
         self.source = source
         self.target = target
         self.options = options
-        self.same = source.name == target.name and isinstance(source, Backend)
+        self.same: bool = source.name == target.name and isinstance(source, Backend)
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
-        self.direct = self._find_direct()
-        self.together = self._all  # one object, so that code calls it once for all arrays
+        self.direct: Direct | None = self._find_direct()
+        # one object, so that code calls it once for all arrays
+        self.together: Callable[[list[Any]], list[Any]] = self._all
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
 
     @functools.cached_property

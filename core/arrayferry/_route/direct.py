@@ -67,11 +67,11 @@ class Direct:
     ) -> None:
         self.converter = converter
         self.there = there
-        self.trusted = is_built_in(converter)
-        self.wrong = False
-        self.one = _bound(converter, "bind", options)
-        self.many = _bound(converter, "bind_many", options) if self.one is not None else None
-        self.inline = _bound(converter, "inline", options)
+        self.trusted: bool = is_built_in(converter)
+        self.wrong: bool = False
+        self.one: Any = _bound(converter, "bind", options)
+        self.many: Any = _bound(converter, "bind_many", options) if self.one is not None else None
+        self.inline: Any = _bound(converter, "inline", options)
         self._source = source
         self._target = target
         self._copies = bool(options.copy)

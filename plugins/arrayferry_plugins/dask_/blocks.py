@@ -65,7 +65,7 @@ class DaskBlocks(Blocks):
                     "a Dask array with chunks of unknown sizes cannot be read block by block",
                     remedy="Call x.compute_chunk_sizes() first.",
                 )
-        self.lengths = [x.chunks[axis] for x in xs]
+        self.lengths: Sequence[Sequence[int]] = [x.chunks[axis] for x in xs]
 
     def read(self, array: int, block: int) -> Any:
         reader = self.open([[(array, block)]])

@@ -221,7 +221,7 @@ class ClusterEngine:
         self._closed = False
         self._lock = threading.Lock()
         self._direct: bool | None = client.direct_to_workers
-        self.private = not client.scheduler.address.startswith("inproc")
+        self.private: bool = not client.scheduler.address.startswith("inproc")
 
     def run(
         self,

@@ -177,7 +177,8 @@ class JaxFunction(Differentiable):
 
     def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
         self._function = function
-        self._compiled = self.takes_numpy = compiled
+        self._compiled: bool = compiled
+        self.takes_numpy: bool = compiled
         self._made: Cache[Any, Any] = Cache(MAX_MADE)
 
     def _make(self, make: Callable[..., Any], *args: Any) -> Any:
