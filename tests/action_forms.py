@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+import arrayferry as af
+
 RIGHT, WRONG, MENDED, PASSED_ON = "right", "wrong", "mended", "passed on"
 ARRAYS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -128,3 +130,17 @@ def out_of_range(space: Any, x: np.ndarray) -> Iterator[tuple[str, str, Any]]:
 
 UNCOMPARED = ("out of bounds", "nan", "none")
 """Forms whose results depend on the environment alone."""
+
+
+def numbers(*results: Any) -> list[np.ndarray]:
+    """Return the arrays and numbers of what a step has returned, as NumPy arrays."""
+    found = af.convert(results, "numpy", scalars="convert")
+    return [np.asarray(x) for x in af.flatten(found, everything=True)[0]]
+
+
+def alike(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    """Tell whether the numbers of two steps are the same."""
+    return len(found) == len(expected) and all(
+        np.array_equal(a, b, equal_nan=a.dtype.kind == "f" == b.dtype.kind)
+        for a, b in zip(found, expected, strict=True)
+    )

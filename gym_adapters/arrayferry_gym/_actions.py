@@ -203,10 +203,10 @@ class Fitter:
         same = shape[:first] == wanted[:first] and _long(shape[first:]) == _long(wanted[first:])
         alone = num_envs is None or (num_envs == 1 and len(shape) < len(wanted))
         if same and not self.strict:
-            self.mended = f"the shape {shape} was changed to {wanted}{where.place}"
+            self.mended = f"the shape {shape} was changed to {wanted}{where.clause}"
             return wanted
         if box and alone and size >= fitting and not same and self._passes_on and not self.strict:
-            self.passed_on = f"it has the shape {shape} instead of {wanted}{where.place}"
+            self.passed_on = f"it has the shape {shape} instead of {wanted}{where.clause}"
             return None
         raise self._unfit(space, where, f"it takes the shape {wanted}, not {shape}", num_envs)
 
@@ -224,7 +224,7 @@ class Fitter:
             self.regular = False
             broken = np.isfinite(x) & (np.floor(x) != x)
             if space.dtype.kind != "f" and broken.any():
-                self.passed_on = f"{culprit(x, broken)} is no {space.dtype}{where.place}"
+                self.passed_on = f"{culprit(x, broken)} is no {space.dtype}{where.clause}"
             return x
         if isinstance(space, spaces.Box):
             return cast
@@ -275,10 +275,10 @@ class Fitter:
             if further and self._passes_on:
                 parts.update((key, value[key]) for key in further)
                 self.passed_on = (
-                    f"it has the key {further[0]!r}{where.place}, which the space has not"
+                    f"it has the key {further[0]!r}{where.clause}, which the space has not"
                 )
             elif further:
-                self.mended = f"the key {further[0]!r}{where.place} was left out"
+                self.mended = f"the key {further[0]!r}{where.clause} was left out"
             return parts
         if not _is_as_long(value, len(space.spaces)):
             raise self._unfit(space, where, f"it takes a tuple of {len(space.spaces)}")
@@ -368,19 +368,20 @@ class LibraryFitter(Fitter):
             raise self._unfit(space, where, "it takes an array")
         return x
 
+    def _is_read(self, x: Any) -> bool:
+        if isinstance(x, (np.ndarray, np.generic)):
+            return True
+        return self._reads and not self.backend.is_traced(x)
+
     def _host(self, x: Any) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):
             return x
-        if not self._reads or self.backend.is_traced(x):
-            return None
-        return af.convert(x, "numpy", sparse="dense")
+        return af.convert(x, "numpy", sparse="dense") if self._is_read(x) else None
 
     def _check_kind(self, x: Any, space: Any, where: Place) -> None:
         super()._check_kind(x, space, where)
-        unread = not isinstance(x, (np.ndarray, np.generic)) and (
-            not self._reads or self.backend.is_traced(x)
-        )
-        if unread and "float" in plain_name(x.dtype) and not isinstance(space, spaces.Box):
+        whole = not isinstance(space, spaces.Box)
+        if whole and "float" in plain_name(x.dtype) and not self._is_read(x):
             raise self._unfit(space, where, "it takes whole numbers")
 
     def _formed(

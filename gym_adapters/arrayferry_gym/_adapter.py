@@ -14,8 +14,9 @@ import arrayferry as af
 from arrayferry.adapting import never_raises, observed_read, observers
 
 from ._actions import Fitter, LibraryFitter
+from ._env_options import check_actions_of, check_flag
 from ._libraries import Libraries, Target, device_text, dtype_name
-from ._misfits import Misfits, check_of
+from ._misfits import Misfits
 from ._quick import NOT_QUICK, Quick, find_quick, item
 from ._spaces import converted_space
 
@@ -68,16 +69,10 @@ class Adapter(RecordConstructorArgs):
         **options: Any,
     ) -> None:
         """Set up the libraries, and record the arguments, along with those that are `recorded`."""
-        for name, flag in {
-            "convert_info": options.get("convert_info", True),
-            "convert_render": convert_render,
-            "stack_final": (recorded or {}).get("stack_final", False),
-        }.items():
-            if type(flag) is not bool:
-                raise af.OptionError(
-                    f"{name}={flag!r:.80} is not valid", remedy="Pass True or False."
-                )
-        self._check = check_of(check_actions)
+        check_flag("convert_info", options.get("convert_info", True))
+        check_flag("convert_render", convert_render)
+        check_flag("stack_final", (recorded or {}).get("stack_final", False))
+        self._check = check_actions_of(check_actions)
         self._misfits = Misfits()
         self._convert_render = convert_render
         self._libraries = Libraries(

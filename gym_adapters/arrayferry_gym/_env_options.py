@@ -18,6 +18,7 @@ __all__ = [
     "UNSET",
     "Unset",
     "autoreset_mode_of",
+    "check_actions_of",
     "check_flag",
     "check_render_mode",
     "count_of",
@@ -103,6 +104,25 @@ def check_flag(name: str, flag: Any) -> None:
     """
     if type(flag) is not bool:
         raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")
+
+
+def check_actions_of(check_actions: Any) -> str:
+    """Return how actions are checked, as an option says it: True is "strict", False is "fit".
+
+    Raises:
+        arrayferry.OptionError: there is no such check.
+    """
+    if type(check_actions) is bool:
+        return "strict" if check_actions else "fit"
+    if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
+        return str(check_actions)
+    raise af.OptionError(
+        f"check_actions={check_actions!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(map(repr, _ACTION_CHECKS))}.",
+    )
+
+
+_ACTION_CHECKS = ("fit", "strict", "off")
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:

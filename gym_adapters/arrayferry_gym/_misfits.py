@@ -1,4 +1,4 @@
-"""Actions that do not fit: how they are checked, what is told of them, and what probably happened."""
+"""Actions that do not fit: what is told of them, and what probably happened."""
 
 from __future__ import annotations
 
@@ -8,29 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-import arrayferry as af
-
 from ._caller import caller_level
 
-__all__ = ["Misfits", "Place", "check_of", "described", "likely_mistake"]
-
-_CHECKS = ("fit", "strict", "off")
-
-
-def check_of(check_actions: Any) -> str:
-    """Return how actions are checked, as an option says it: True is "strict", False is "fit".
-
-    Raises:
-        arrayferry.OptionError: there is no such check.
-    """
-    if type(check_actions) is bool:
-        return "strict" if check_actions else "fit"
-    if isinstance(check_actions, str) and check_actions in _CHECKS:
-        return str(check_actions)
-    raise af.OptionError(
-        f"check_actions={check_actions!r:.80} is not valid",
-        remedy=f"Pass one of {', '.join(map(repr, _CHECKS))}.",
-    )
+__all__ = ["Misfits", "Place", "described", "likely_mistake"]
 
 
 class Misfits:
@@ -88,15 +68,17 @@ class Place:
         return Place(inside, f"{self.path}[{key!r}]")
 
     def attribute(self, name: str) -> Place:
+        """Return the place of an attribute, as `place[key]` is that of a part."""
         return Place(getattr(self.value, name, self.value), f"{self.path}.{name}")
 
     @property
-    def place(self) -> str:
-        """The place, for the middle of a sentence."""
+    def clause(self) -> str:
+        """The place as a clause of a sentence, empty for the whole value."""
         return f", at {self.path}" if self.path else ""
 
 
 def described(value: Any) -> str:
+    """Describe what the user passed, for the middle of a sentence."""
     if isinstance(value, (np.ndarray, np.generic)):
         numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
         return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"

@@ -123,10 +123,8 @@ class Converted:
         return converted_space(original, self.libraries, observed=self.observed)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if not _speaks_another_library(
-            self
-        ):  # so that it loads where this package is not installed
-            return copy.copy, (self.original,)
+        if not _speaks_another_library(self):
+            return copy.copy, (self.original,)  # which loads where this package is not installed
         return _restored, (self.original, self.libraries, self.observed)
 
 

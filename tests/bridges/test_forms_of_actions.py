@@ -22,7 +22,7 @@ import arrayferry as af
 from arrayferry_gym import ArrayConversion
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from action_forms import PASSED_ON, UNCOMPARED, WRONG, forms
+from action_forms import PASSED_ON, UNCOMPARED, WRONG, alike, forms, numbers
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,21 +70,13 @@ def outcome(env, action):
     """Return what a step after a reset gives, as NumPy arrays."""
     env.reset(seed=3)
     np.random.seed(3)
-    observation, reward, terminated, truncated, _ = env.step(action)
-    found = af.convert((observation, reward, terminated, truncated), "numpy", scalars="convert")
-    return [np.asarray(x) for x in af.flatten(found, everything=True)[0]]
+    *results, _ = env.step(action)
+    return numbers(*results)
 
 
 def repeats(env, action, expected):
     """Tell whether an environment repeats itself, which some do not, even with a seed."""
     return all(alike(outcome(env, action), expected) for _ in range(4))
-
-
-def alike(found, expected):
-    return len(found) == len(expected) and all(
-        np.array_equal(a, b, equal_nan=a.dtype.kind == "f" == b.dtype.kind)
-        for a, b in zip(found, expected, strict=True)
-    )
 
 
 class Counted(gym.Wrapper):

@@ -16,7 +16,7 @@ import arrayferry as af
 from arrayferry_gym import vector
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from action_forms import PASSED_ON, UNCOMPARED, WRONG, forms
+from action_forms import PASSED_ON, UNCOMPARED, WRONG, alike, forms, numbers
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -79,15 +79,7 @@ CASES |= {f"supersuit {copies}": (of_supersuit, copies) for copies in (1, 3)}
 
 def outcome(envs, actions):
     *results, _ = envs.step(actions)
-    found = af.convert(tuple(results), "numpy", scalars="convert")
-    return [np.asarray(x) for x in af.flatten(found, everything=True)[0]]
-
-
-def alike(found, expected):
-    return len(found) == len(expected) and all(
-        np.array_equal(a, b, equal_nan=a.dtype.kind == "f" == b.dtype.kind)
-        for a, b in zip(found, expected, strict=True)
-    )
+    return numbers(*results)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -162,6 +162,10 @@ def attempt(make, vectorised, library):
             return f"fails: {error!r}"
 
 
+WRITES_INTO_ACTIONS = ("vector", "VectorizeTransformAction")
+"""Arrays of JAX are read-only in NumPy, around Gymnasium's own adapter too, so this needs copies."""
+
+
 def inside_and_outside(kind, name, library, folder):
     """Return what happens with a wrapper inside and outside of an adapter."""
     vectorised = kind == "vector"
@@ -177,7 +181,8 @@ def inside_and_outside(kind, name, library, folder):
     options = {key: str(folder) if value == "FOLDER" else value for key, value in options.items()}
 
     def adapted(env):
-        return adapter(env, target_xp=library)
+        copy = True if (kind, name) == WRITES_INTO_ACTIONS else None
+        return adapter(env, target_xp=library, copy=copy)
 
     return (
         attempt(lambda: adapted(wrapper(make(), **options)), vectorised, library),

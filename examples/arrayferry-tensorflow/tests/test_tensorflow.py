@@ -16,7 +16,6 @@ class TestTensorFlow(BackendContract):
         return tf.constant(values.copy())
 
 
-@pytest.mark.long
 def test_a_symbolic_tensor_is_refused():
     @tf.function
     def inside(x):

@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._env_options import autoreset_mode_of
+from arrayferry_gym._env_options import autoreset_mode_of, check_actions_of
 from arrayferry_gym._libraries import Target
-from arrayferry_gym._misfits import Misfits, check_of
+from arrayferry_gym._misfits import Misfits
 from arrayferry_gym._types import ActT, ArrT, ObsT
 
 from ._checks import (
@@ -250,7 +250,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         check_numbers(groups, timeout, min_workers)
         check_workers(workers, resources)
-        self._check_actions, self._misfits = check_of(check_actions), Misfits()
+        self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
         check_engine(engine, client, workers, resources, self._keep)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry_gym._env_options import (
+    check_actions_of,
     check_flag,
     check_render_mode,
     limit_of,
@@ -19,7 +20,7 @@ from arrayferry_gym._env_options import (
     seed_of,
 )
 from arrayferry_gym._libraries import Libraries, Target
-from arrayferry_gym._misfits import Misfits, check_of
+from arrayferry_gym._misfits import Misfits
 from arrayferry_gym._spaces import converted_space
 
 from ._actions import Actions
@@ -81,7 +82,7 @@ class Served:
         self._mode = mode
         self._limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._given_params = params
-        self._check_actions = check_of("strict" if validate else check_actions)
+        self._check_actions = check_actions_of("strict" if validate else check_actions)
         self._misfits = Misfits()
         self._rows = n if isinstance(self, VectorEnv) else None
         self._differentiable = differentiable
