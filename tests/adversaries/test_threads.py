@@ -6,6 +6,7 @@ import threading
 
 import jax
 import numpy as np
+import pytest
 import torch
 
 import arrayferry as af
@@ -65,6 +66,7 @@ def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
     assert not errors, errors[0]
 
 
+@pytest.mark.long
 def test_first_use_in_many_threads(run_python):
     out = run_python(
         """

@@ -47,7 +47,14 @@ def checks(run, *arguments):
     return found["checks"]
 
 
-@pytest.mark.parametrize("name", ["sparse", "mlx", "tensorflow"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("sparse", marks=pytest.mark.long),
+        "mlx",
+        pytest.param("tensorflow", marks=pytest.mark.long),
+    ],
+)
 def test_the_example_plugins_pass(run, only, name):
     only("numpy", name)
     if importlib.util.find_spec(name) is None:
@@ -105,6 +112,7 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
     )
 
 
+@pytest.mark.long
 def test_arrays_that_cannot_be_written_to(run, only, installed):
     only("numpy", "toy")
     code = (
@@ -119,6 +127,7 @@ def test_arrays_that_cannot_be_written_to(run, only, installed):
     assert "or set memory to 'immutable'" in outcomes["test_memory_is_as_stated"]["message"]
 
 
+@pytest.mark.long
 def test_a_plugin_with_converters_alone(run, installed):
     write_distribution(installed, "lossy", CONVERTERS)
     (found,) = checks(run, "arrayferry-lossy")
@@ -128,6 +137,7 @@ def test_a_plugin_with_converters_alone(run, installed):
     assert "<Converter numpy -> torch>" in test["message"]
 
 
+@pytest.mark.long
 def test_a_plugin_that_is_left_out(run, installed):
     write_distribution(installed, "broken", "import not_there")
     status, out, _ = run("check", "arrayferry.broken")
@@ -137,12 +147,14 @@ def test_a_plugin_that_is_left_out(run, installed):
     assert "Fix broken_plugin, or update or uninstall arrayferry-broken." in out
 
 
+@pytest.mark.long
 def test_a_library_that_is_not_installed(run, installed):
     write_distribution(installed, "absent", plugin("absent", "not_there"))
     status, out, _ = run("check", "absent")
     assert (status, out) == (1, "absent is not installed. Run: pip install absent\n")
 
 
+@pytest.mark.long
 def test_what_cannot_be_checked(run, installed):
     write_distribution(installed, "boxes", CONTAINER)
     for name in ("boxes", "h5py"):
@@ -169,6 +181,7 @@ UNFINISHED = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("line", "instead", "words"), UNFINISHED)
 def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, words):
     only("numpy", "toy")
@@ -185,6 +198,7 @@ def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, word
     assert len(out.splitlines()) < 15
 
 
+@pytest.mark.long
 def test_one_cause_is_told_once(run, only, installed):
     only("numpy", "toy")
     fails = "if 'int' in x.values.dtype.name:\n            raise TypeError('no integers')\n        return x.values\n"
@@ -194,6 +208,7 @@ def test_one_cause_is_told_once(run, only, installed):
     assert 0 < out.count("raised TypeError: no integers") < 4
 
 
+@pytest.mark.long
 def test_a_plugin_that_crashes_at_once(run, only, installed):
     only("numpy", "toy")
     write_distribution(
@@ -205,6 +220,7 @@ def test_a_plugin_that_crashes_at_once(run, only, installed):
     assert outcomes["test_special_values_are_kept"] == "not run"
 
 
+@pytest.mark.long
 def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("new-plugin", "mine", "--package", "not_there")[0] == 0
@@ -213,6 +229,7 @@ def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
     assert "pip install -e arrayferry-mine." in err
 
 
+@pytest.mark.long
 def test_a_library_that_has_the_functions_of_numpy(run, only, installed):
     only("numpy", "toy")
     code = plugin("toy").replace(

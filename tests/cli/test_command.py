@@ -46,6 +46,7 @@ def test_without_the_extra_it_says_how_to_install_it(missing, run_python):
     assert out == f'{expected} "arrayferry[cli]", {source}\n1\n'
 
 
+@pytest.mark.long
 def test_a_fault_of_its_own_is_not_taken_for_a_missing_extra(run_python):
     out = run_python(
         "import sys\nsys.modules['arrayferry_cli._doctor'] = None\nimport arrayferry_cli\n"
@@ -55,6 +56,7 @@ def test_a_fault_of_its_own_is_not_taken_for_a_missing_extra(run_python):
     assert out == "arrayferry_cli._doctor\n"
 
 
+@pytest.mark.long
 def test_importing_arrayferry_does_not_load_it(run_python):
     out = run_python(
         "import sys, arrayferry as af\naf.backends()\n"
@@ -92,7 +94,15 @@ def test_wrong_usage(run, arguments):
     assert run(*arguments)[0] == 2
 
 
-@pytest.mark.parametrize("width", [200, 80, 46, 12])
+@pytest.mark.parametrize(
+    "width",
+    [
+        pytest.param(200, marks=pytest.mark.long),
+        pytest.param(80, marks=pytest.mark.long),
+        46,
+        pytest.param(12, marks=pytest.mark.long),
+    ],
+)
 def test_screens_of_any_width(on_terminal, width):
     plain = on_terminal(width, "routes", ARRAYFERRY_PLUGINS="numpy,dask", NO_COLOR="1")
     assert "\x1b" not in plain
@@ -102,6 +112,7 @@ def test_screens_of_any_width(on_terminal, width):
     assert [line for line in plain.splitlines() if line != line.rstrip()] == []
 
 
+@pytest.mark.long
 def test_colours_are_for_terminals(on_terminal):
     plugins = {"ARRAYFERRY_PLUGINS": "numpy"}
     assert "\x1b[32musable" in on_terminal(80, "doctor", **plugins)
@@ -109,6 +120,7 @@ def test_colours_are_for_terminals(on_terminal):
     assert "\x1b" not in on_terminal(80, "doctor", NO_COLOR="1", FORCE_COLOR="1", **plugins)
 
 
+@pytest.mark.long
 def test_colours_can_be_forced(run, only, monkeypatch):
     only("numpy")
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -132,7 +144,15 @@ def test_the_wheel_has_it(tmp_path):
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()
 
 
-@pytest.mark.parametrize(("stream", "status"), [(">&-", 0), ("2>&-", 0), ("> /dev/full", 1)])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("stream", "status"),
+    [
+        pytest.param(">&-", 0, marks=pytest.mark.long),
+        pytest.param("2>&-", 0, marks=pytest.mark.long),
+        ("> /dev/full", 1),
+    ],
+)
 def test_streams_that_cannot_be_written_to(stream, status):
     command = f"{sys.executable} -m arrayferry routes numpy torch {stream}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)

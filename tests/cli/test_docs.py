@@ -29,6 +29,7 @@ def test_output(run, monkeypatch, tmp_path, command):
     assert run(*command.split())[1] == SHOWN[command]
 
 
+@pytest.mark.long
 def test_routes(run, only):
     only("numpy", "torch", "dask")
     assert run("routes", "dask", "torch")[1] == SHOWN["routes dask torch"]
@@ -42,6 +43,7 @@ def test_routes(run, only):
         assert cells[route["source"]][header.index(route["target"])] == word
 
 
+@pytest.mark.long
 def test_doctor(run, only):
     only("numpy")
     _, out, _ = run("doctor")

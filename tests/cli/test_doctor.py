@@ -86,12 +86,14 @@ def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
     assert out.endswith("Nothing is broken.\n")
 
 
+@pytest.mark.long
 def test_x64_of_jax(run, only, monkeypatch):
     only("numpy", "jax")
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     assert by_name(report(run), "libraries")["jax"]["float64"] is True
 
 
+@pytest.mark.long
 def test_libraries_that_fail(run, only, installed):
     for name, (code, _) in LIBRARIES.items():
         (installed / f"{name}_library.py").write_text(code)
@@ -130,6 +132,7 @@ def arrayferry_sources():
 """
 
 
+@pytest.mark.long
 def test_sources_are_imported_too(run, only, installed):
     for name, code in {"whole": "", "broken": "import not_there", "crash": CRASH}.items():
         (installed / f"{name}_library.py").write_text(code)
@@ -142,6 +145,7 @@ def test_sources_are_imported_too(run, only, installed):
     assert "it crashed with SIGSEGV" in libraries["crash"]["problem"]
 
 
+@pytest.mark.long
 def test_arrays_that_are_not_recognised(run, only, installed):
     code = plugin("blind").replace("blind_plugin.Array", "blind_plugin.Grid")
     write_distribution(installed, "blind", code)
@@ -184,7 +188,10 @@ TRIED = {
 }
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "leaves" else pytest.param(name, marks=pytest.mark.long) for name in TRIED],
+)
 def test_a_few_numbers_are_tried(run, only, installed, name):
     line, instead, words = TRIED[name]
     assert line in plugin(name)
@@ -197,6 +204,7 @@ def test_a_few_numbers_are_tried(run, only, installed, name):
     assert f"Change Toy in {name}_plugin, or report it to its authors." in found["remedy"]
 
 
+@pytest.mark.long
 def test_libraries_without_float32(run, only, installed):
     for name, dtypes in {"ints": "{'int32'}", "bools": "{'bool'}", "odd": "{'bfloat16'}"}.items():
         code = plugin(name).replace("def copy", f"def dtypes(self): return {dtypes}\n    def copy")
@@ -206,6 +214,7 @@ def test_libraries_without_float32(run, only, installed):
     assert report(run)["ok"]
 
 
+@pytest.mark.long
 def test_two_plugins_of_one_name(run, only, installed):
     write_distribution(installed, "toy", plugin("toy"))
     write_distribution(
@@ -223,6 +232,7 @@ def test_two_plugins_of_one_name(run, only, installed):
     assert run("check", "arrayferry-toy")[0] == 0
 
 
+@pytest.mark.long
 def test_a_name_of_a_built_in_one(run, only, installed):
     write_distribution(installed, "taken", plugin("taken").replace('"taken"', '"numpy"', 1))
     only("numpy", "taken")
@@ -239,6 +249,7 @@ with open(FILE, "a") as file:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["aborts", "forks"])
 def test_no_process_is_left_behind(run, only, installed, tmp_path, name):
     end = "os.abort()" if name == "aborts" else "os.fork()\n" + plugin(name)
@@ -266,6 +277,7 @@ def wait_for_the_end_of(pid):
     raise AssertionError(f"process {pid} still runs")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="there is no SIGTERM")
 def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
     pids = tmp_path / "pids"
@@ -285,7 +297,14 @@ def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
         wait_for_the_end_of(pid)
 
 
-@pytest.mark.parametrize("noise", [b"noise\\n", b"5\\n", b"[]\\n"])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"noise\\n",
+        pytest.param(b"5\\n", marks=pytest.mark.long),
+        pytest.param(b"[]\\n", marks=pytest.mark.long),
+    ],
+)
 def test_a_library_that_writes_to_files_of_others(run, only, installed, noise):
     code = f"import os\nfor number in range(3, 12):\n    try:\n        os.write(number, b'{noise.decode()}')\n    except OSError:\n        pass"
     (installed / "rude_library.py").write_text(code)
@@ -295,6 +314,7 @@ def test_a_library_that_writes_to_files_of_others(run, only, installed, noise):
     assert problem == "importing rude_library failed: it wrote to files that it had not opened"
 
 
+@pytest.mark.long
 def test_nothing_is_left_in_this_folder(run, only, installed, tmp_path, monkeypatch):
     writes = "open('LEFT', 'w').close()\n        return x.values"
     write_distribution(installed, "toy", plugin("toy").replace("return x.values", writes, 1))
@@ -306,6 +326,7 @@ def test_nothing_is_left_in_this_folder(run, only, installed, tmp_path, monkeypa
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_texts_that_would_control_a_terminal(run, only, installed):
     code = "raise ValueError('\\x1b[31mred\\x07' + 'x' * 100_000)"
     write_distribution(installed, "rude", code)
@@ -317,6 +338,7 @@ def test_texts_that_would_control_a_terminal(run, only, installed):
     assert len(out) < 10_000
 
 
+@pytest.mark.long
 def test_a_library_that_hangs(run, only, installed):
     (installed / "hanging_library.py").write_text(HANG)
     write_distribution(installed, "hanging", plugin("hanging", "hanging_library"))
@@ -339,6 +361,7 @@ PLUGINS = {
 }
 
 
+@pytest.mark.long
 def test_plugins_that_fail(run, only, installed):
     for name, (code, _) in PLUGINS.items():
         write_distribution(installed, name, code)
@@ -397,6 +420,7 @@ def test_paths_are_not_told(text, shown):
     assert without_paths(text) == shown
 
 
+@pytest.mark.long
 def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
     only("numpy")
     gone = tmp_path / "gone"
@@ -406,6 +430,7 @@ def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
     assert run("doctor")[0] == 0
 
 
+@pytest.mark.long
 def test_the_remedy_is_that_of_the_plugin(run, only, installed):
     checks = "    def check(self):\n        return 'there is no licence'\n\n    def copy"
     write_distribution(installed, "toy", plugin("toy").replace("    def copy", checks))

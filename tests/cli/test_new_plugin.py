@@ -102,6 +102,7 @@ def fill_in(path, method, code):
     path.write_text(f"{head}{start}{before}{body}\n{tail}")
 
 
+@pytest.mark.long
 def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     (installed / "littlelib.py").write_text(LIBRARY)
     status, out, _ = run(
@@ -179,6 +180,7 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     assert done.stdout == "NDArray [1. 1.] tensor([1., 1.])\n", done.stderr
 
 
+@pytest.mark.long
 def test_what_can_be_seen_is_filled_in(run, only, tmp_path, installed):
     (installed / "apilib.py").write_text(ARRAY_API)
     status, out, _ = run("new-plugin", "api", "--package", "apilib", "--directory", str(tmp_path))
@@ -228,6 +230,7 @@ def test_wrong_names_are_refused(run, tmp_path, installed, name, package, words)
     assert not place.exists()
 
 
+@pytest.mark.long
 def test_arrays_of_a_known_library_are_refused(run, tmp_path, installed):
     (installed / "mytorch.py").write_text("from torch import asarray")
     status, _, err = run(
@@ -261,6 +264,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_a_library_that_crashes(run, tmp_path, installed):
     (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     status, out, _ = run("new-plugin", "mine", "--package", "crash", "--directory", str(tmp_path))
@@ -268,6 +272,7 @@ def test_a_library_that_crashes(run, tmp_path, installed):
     assert "importing crash failed: it crashed with SIGSEGV" in out
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full(tmp_path):
     code = "import resource, signal, sys, arrayferry_cli\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
@@ -280,6 +285,7 @@ def test_a_disk_that_is_full(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_module_is_called_as_the_backend(run, tmp_path, installed):
     (installed / "apilib.py").write_text(ARRAY_API)
     status, out, _ = run("new-plugin", "apilib", "--directory", str(tmp_path))

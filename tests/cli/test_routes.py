@@ -10,6 +10,7 @@ from distributions import plugin, write_distribution
 import arrayferry as af
 
 
+@pytest.mark.long
 def test_all_pairs_agree_with_the_library(run, only):
     only("numpy", "dask")
     status, out, _ = run("routes", "--json")
@@ -52,6 +53,7 @@ def test_one_source(run, only):
     assert [line.split() for line in out.splitlines()] == [["from", "h5py"], ["numpy", "computed"]]
 
 
+@pytest.mark.long
 def test_a_pair_step_by_step(run, only, installed):
     write_distribution(installed, "toy", plugin("toy"))
     only("numpy", "torch", "jax", "dask", "toy")
@@ -73,6 +75,7 @@ def test_a_pair_step_by_step(run, only, installed):
     assert "there is nothing to do" in out
 
 
+@pytest.mark.long
 def test_several_devices(run, only, monkeypatch, installed):
     code = plugin("toy").replace(
         "    def copy",
@@ -90,6 +93,7 @@ def test_several_devices(run, only, monkeypatch, installed):
     assert "\n\ntoy (cpu) -> numpy (cpu)\n" in out
 
 
+@pytest.mark.long
 def test_a_wrong_name_gets_the_error_of_the_library(run, only):
     only("numpy", "torch")
     with pytest.raises(af.UnknownBackendError) as caught:
@@ -102,6 +106,7 @@ def test_a_wrong_name_gets_the_error_of_the_library(run, only):
     assert run("routes", "numpy", "pandas")[0] == 2
 
 
+@pytest.mark.long
 def test_a_library_that_is_not_installed(run, only, installed):
     write_distribution(installed, "absent", plugin("absent", "not_there"))
     only("numpy", "absent")
@@ -110,6 +115,7 @@ def test_a_library_that_is_not_installed(run, only, installed):
     assert err == "Error: absent is not installed. Run: pip install absent\n"
 
 
+@pytest.mark.long
 def test_a_library_that_crashes(run, only, installed):
     (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     write_distribution(installed, "crashing", plugin("crashing", "crash"))
@@ -136,6 +142,7 @@ def test_what_is_left_out_is_told(run, only, installed):
     assert "arrayferry left out the plugin 'toy' of the distribution arrayferry-toy" in out
 
 
+@pytest.mark.long
 def test_paths_are_shortened(run, only, installed):
     code = plugin("toy").replace(
         "    def copy",
@@ -147,6 +154,7 @@ def test_paths_are_shortened(run, only, installed):
     assert "no driver in .../x.so" in run("routes", "toy", "numpy")[2]
 
 
+@pytest.mark.long
 def test_nothing_to_show(run, only, monkeypatch):
     only("numpy")
     status, out, _ = run("routes", "numpy")

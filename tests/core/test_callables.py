@@ -329,6 +329,7 @@ def test_results_that_do_not_fit_the_shards_of_the_caller(run_python):
 # torch.compile.
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("keyword", [False, True])
 def test_inside_torch_compile(keyword):

@@ -157,6 +157,7 @@ def test_a_change_within_a_conversion(registered):
         assert isinstance(found["mine"].x, torch.Tensor) == (times > 3)
 
 
+@pytest.mark.long
 def test_changes_while_threads_convert():
     conversion = af.converter("torch")
     stop, wrong = threading.Event(), []

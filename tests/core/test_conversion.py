@@ -181,6 +181,7 @@ def client():
         yield client
 
 
+@pytest.mark.long
 def test_on_a_cluster(client, make):
     conversion = make(copy=True)
     future = client.submit(conversion, X)
@@ -193,6 +194,7 @@ def test_on_a_cluster(client, make):
     assert client.submit(conversion, X).key == future.key
 
 
+@pytest.mark.long
 def test_errors_are_returned_from_a_cluster(client):
     class Mine(af.Backend):
         name, package, array_types = "mine_only", "types", ("types.SimpleNamespace",)

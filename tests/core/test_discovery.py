@@ -144,6 +144,7 @@ def broken(tmp_path_factory):
     )
 
 
+@pytest.mark.long
 def test_two_methods_make_every_pair_work(working, run_python):
     out = run_python(
         """
@@ -243,6 +244,7 @@ for name in ("jax", "importerror", "typetaken", "jxa"):
 """
 
 
+@pytest.mark.long
 def test_the_name_of_a_plugin_that_is_broken(broken, run_python):
     lines = run_python(NAMES, python=broken).splitlines()
     assert lines[:2] == ["known", "known"]
@@ -258,6 +260,7 @@ def test_the_name_of_a_plugin_that_is_broken(broken, run_python):
     assert lines[2:8:2] == lines[3:8:2]
 
 
+@pytest.mark.long
 def test_the_name_of_a_plugin_that_is_not_loaded(working, run_python):
     lines = run_python(
         NAMES, python=working, env={"ARRAYFERRY_PLUGINS": "numpy, mini"}

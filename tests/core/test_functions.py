@@ -52,7 +52,7 @@ FUNCTIONS = {
 
 
 NAMES = pytest.mark.parametrize(
-    "name", [pytest.param("plain", marks=pytest.mark.long), "jitted", "tree"]
+    "name", [pytest.param(name, marks=pytest.mark.long) for name in ("plain", "tree")] + ["jitted"]
 )
 
 
@@ -254,7 +254,9 @@ def _total(f):
             True,
             id="grad-vmap",
         ),
-        pytest.param(lambda f: jax.jacrev(jax.jacrev(f)), True, id="hessian"),
+        pytest.param(
+            lambda f: jax.jacrev(jax.jacrev(f)), True, id="hessian", marks=pytest.mark.long
+        ),
         pytest.param(lambda f: jax.grad(jax.checkpoint(_total(f))), True, id="checkpoint"),
         pytest.param(
             lambda f: (
@@ -553,6 +555,7 @@ def test_places_of_arguments_without_gradient():
         function(x, torch.ones(2), c=wide)
 
 
+@pytest.mark.long
 def test_maps_of_many_sizes_are_not_kept():
     function = af.agnostic("jax", differentiable=True)(jax.jit(lambda x: x * 2))
     for size in range(1, 90):

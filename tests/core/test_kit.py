@@ -149,6 +149,7 @@ def test_correct_converters_pass(correct):
     assert first_failure(parts) == ""
 
 
+@pytest.mark.long
 def test_the_order_of_the_tests_is_that_of_pytest(tmp_path):
     write_distribution(tmp_path, "toy", TOY)
     output = run_kit(tmp_path, "--collect-only")
@@ -282,12 +283,14 @@ def run_kit(folder, *options):
         *options,
     ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    env.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(
         [*command, str(folder)], capture_output=True, text=True, env=env, cwd=folder, timeout=300
     )
     return done.stdout
 
 
+@pytest.mark.long
 def test_other_plugins_do_not_fail_the_one_under_test(tmp_path):
     write_distribution(tmp_path, "toy", TOY)
     write_distribution(tmp_path, "odd", ODD)

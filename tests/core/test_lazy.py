@@ -266,6 +266,7 @@ def test_options_of_blocks():
     assert not np.shares_memory(copies.blocks[0].compute().numpy(), X)
 
 
+@pytest.mark.long
 def test_names_are_those_of_other_processes(run_python):
     script = (
         "import dask.array as da\nfrom arrayferry_plugins.dask_ import to_dask\n"
@@ -532,7 +533,9 @@ def test_functions_take_what_it_is_computed_to(counter):
     assert x.grad.tolist() == [3, 3]
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
+@pytest.mark.parametrize(
+    "scheduler", ["threads", "synchronous", pytest.param("processes", marks=pytest.mark.long)]
+)
 @pytest.mark.filterwarnings(SINGLE)
 def test_schedulers(scheduler):
     x = to_dask(da.ones(4, chunks=2), blocks="torch")
@@ -583,6 +586,7 @@ def test_a_plugin_may_have_deferred_values(register):
         af.convert([lazy], "torch")
 
 
+@pytest.mark.long
 def test_nothing_is_imported_for_it(run_python):
     script = (
         "import sys, numpy as np, arrayferry as af\nfrom dask import delayed\n"
@@ -623,6 +627,7 @@ def fails():
     raise KeyError("lost")
 
 
+@pytest.mark.long
 def test_futures_of_any_client(clients, make):
     client, other = clients
     conversion = make("torch")

@@ -122,6 +122,7 @@ def test_prng_keys_and_deleted_arrays():
                 af.convert([x], target)
 
 
+@pytest.mark.long
 def test_sharded_arrays(run_python):
     out = run_python(
         """

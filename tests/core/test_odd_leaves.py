@@ -287,7 +287,7 @@ def test_many_arrays_into_jax_compile_for_few_at_once():
 
     jax.monitoring.register_event_duration_secs_listener(count)
     conversion = af.converter("jax")
-    value = {f"leaf {i}": np.full(5 + i % 37, i, np.float32) for i in range(1_500)}
+    value = {f"leaf {i}": np.full(5 + i % 37, i, np.float32) for i in range(300)}
     most = 0
     for _ in range(16):
         compiled.clear()

@@ -27,7 +27,13 @@ MAKE = {
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC) tensor support is in beta")
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name == "jax batched" else name
+        for name in MAKE
+    ],
+)
 @pytest.mark.parametrize("to", ["numpy", "torch", "jax", "dask"])
 def test_the_option_says(name, to):
     x = MAKE[name]()

@@ -357,6 +357,7 @@ def test_leaving_early_cancels_on_a_cluster(client, cluster):
     _nothing_is_left(cluster)
 
 
+@pytest.mark.long
 def test_leaving_early_takes_nothing_from_others(client):
     x = da.zeros(20, chunks=2).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
     kept = client.persist(x + 1)
@@ -471,7 +472,7 @@ class Batches(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_loader_sees_each_block_once(workers, place):
     stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
     list(stream)
@@ -487,7 +488,9 @@ def test_pickling(place):
     _same([part["x"] for part in copy], np.arange(7, 50))
 
 
-@pytest.mark.parametrize("when", ["as the current one", "by name"])
+@pytest.mark.parametrize(
+    "when", ["as the current one", pytest.param("by name", marks=pytest.mark.long)]
+)
 def test_a_spawned_process_uses_the_same_cluster(cluster, when):
     x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
     with distributed.Client(cluster) as client:
@@ -620,7 +623,7 @@ if __name__ == "__main__":
         ("dask", 0),
         pytest.param("threads", 2, marks=pytest.mark.long),
         pytest.param("sync", 2, marks=pytest.mark.long),
-        ("both", 2),
+        pytest.param("both", 2, marks=pytest.mark.long),
     ],
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
@@ -634,7 +637,7 @@ def test_a_process_ends_though_a_block_hangs(kind, prefetch):
     assert done.stdout.splitlines()[-1] == "BlockTimeoutError"
 
 
-@pytest.mark.parametrize("kind", ["dask", "file"])
+@pytest.mark.parametrize("kind", ["dask", pytest.param("file", marks=pytest.mark.long)])
 def test_a_process_ends_after_ctrl_c(kind):
     with subprocess.Popen(
         [sys.executable, "-c", HANGS, kind, "0", "1000"],
@@ -700,7 +703,7 @@ def test_an_iteration_is_closed_before_it_begins():
 
 
 @pytest.mark.filterwarnings("error::arrayferry.PluginWarning")
-@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("prefetch", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_closing_at_any_moment(place, prefetch):
     x = da.arange(60, chunks=2)
     for number in range(12):
@@ -768,7 +771,15 @@ def test_errors_tell_the_block(place):
     assert pickle.loads(pickle.dumps(error)).block == 2
 
 
-@pytest.mark.parametrize(("computes", "prefetch"), [("threads", 0), ("threads", 2), ("cluster", 2)])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("computes", "prefetch"),
+    [
+        pytest.param("threads", 0, marks=pytest.mark.long),
+        ("threads", 2),
+        pytest.param("cluster", 2, marks=pytest.mark.long),
+    ],
+)
 def test_a_timeout_tells_the_block(computes, prefetch, request):
     client = request.getfixturevalue("client") if computes == "cluster" else None
     x = da.arange(40, chunks=10).map_blocks(chunks.hangs, dtype=int, meta=np.empty(0, int))
@@ -815,6 +826,7 @@ def test_masks_are_not_lost():
             list(af.stream(x, "torch", block=block))
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_no_block(tmp_path):
     with (
         dask.config.set({"distributed.worker.daemon": True}),
@@ -1073,6 +1085,7 @@ def test_a_plugin_without_blocks(register):
         af.stream(Rows([2]), "torch")
 
 
+@pytest.mark.long
 def test_spawned_workers_are_supported():
     stream = af.stream(da.arange(20, chunks=10), "torch")
     with multiprocessing.get_context("spawn").Pool(1) as pool:

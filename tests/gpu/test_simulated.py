@@ -678,6 +678,7 @@ print("ok")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     find_spec("cupy") is not None, reason="CuPy is installed, and other packages import it"
 )
@@ -711,6 +712,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
+@pytest.mark.long
 def test_pytorch_is_asked_once(run_python):
     run_python(FORKED)
 

@@ -152,6 +152,7 @@ def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
     envs.close()
 
 
+@pytest.mark.long
 def test_adapters_inside_spawned_workers():
     makers = [lambda: ArrayConversion(gym.make("CartPole-v1"), target_xp="numpy")] * 2
     envs = gym.vector.AsyncVectorEnv(makers, context="spawn")

@@ -36,6 +36,7 @@ def return_in_jax(actions, gravity):
     return jax.lax.scan(one, running, actions[1:])[1].sum()
 
 
+@pytest.mark.long
 def test_pendulum_from_torch(x64):
     """By finite differences, along several directions."""
     crossed = af.agnostic("jax", differentiable=True)(return_in_jax)

@@ -65,7 +65,10 @@ def client():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [CARTPOLE, Odd], ids=["cartpole", "odd"])
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(CARTPOLE, marks=pytest.mark.long, id="cartpole"), pytest.param(Odd, id="odd")],
+)
 def test_steps_are_those_of_sync_vector_env(mode, make):
     steps = 1000 if make is CARTPOLE else 400
     sync = SyncVectorEnv([make] * 5, autoreset_mode=mode)
@@ -81,7 +84,7 @@ def test_steps_are_those_of_sync_vector_env(mode, make):
 @pytest.mark.parametrize(
     ("make", "mode", "steps"),
     [
-        (CARTPOLE, "NextStep", 150),
+        pytest.param(CARTPOLE, "NextStep", 150, marks=pytest.mark.long),
         (Odd, "SameStep", 100),
         pytest.param(Odd, "Disabled", 150, marks=pytest.mark.long),
     ],
@@ -93,6 +96,7 @@ def test_steps_on_a_cluster_are_those_of_sync_vector_env(client, make, mode, ste
     envs.close()
 
 
+@pytest.mark.long
 def test_more_groups_than_workers_and_different_bounds(client):
     fns = [
         lambda i=i: gym.wrappers.TransformObservation(
@@ -108,6 +112,7 @@ def test_more_groups_than_workers_and_different_bounds(client):
         DistributedVectorEnv(fns, client=client)
 
 
+@pytest.mark.long
 def test_spaces_that_cannot_be_stacked(client):
     class Talking(gym.Env):
         observation_space = spaces.Text(5)
@@ -402,6 +407,7 @@ def main():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "count"),
     [
@@ -424,6 +430,7 @@ def test_an_own_cluster_leaves_no_process(tmp_path, end, count):
     eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     distributed.__version__ < "2025",
     reason="older versions wait for ever for workers that cannot start",
@@ -471,6 +478,7 @@ def test_calls_through_the_scheduler(client, monkeypatch):
     envs.close()
 
 
+@pytest.mark.long
 def test_without_distributed(run_python):
     script = textwrap.dedent(
         """

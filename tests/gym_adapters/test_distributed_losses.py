@@ -65,7 +65,9 @@ def workers(request):
 
 
 PIPES = pytest.mark.parametrize("workers", ["pipes"], indirect=True)
-BOTH = pytest.mark.parametrize("workers", ["pipes", "dask"], indirect=True)
+BOTH = pytest.mark.parametrize(
+    "workers", ["pipes", pytest.param("dask", marks=pytest.mark.long)], indirect=True
+)
 
 
 def homes(envs):
@@ -82,9 +84,9 @@ class Homely(Counting):
     ("workers", "mode", "deaths"),
     [
         ("pipes", "NextStep", 10),
-        ("pipes", "SameStep", 6),
-        ("pipes", "Disabled", 6),
-        ("dask", "NextStep", 2),
+        pytest.param("pipes", "SameStep", 6, marks=pytest.mark.long),
+        pytest.param("pipes", "Disabled", 6, marks=pytest.mark.long),
+        pytest.param("dask", "NextStep", 2, marks=pytest.mark.long),
     ],
     indirect=["workers"],
 )
@@ -207,6 +209,7 @@ def test_losses_that_are_noticed_in_calls_and_resets(workers, tmp_path):
     envs.close()
 
 
+@pytest.mark.long
 def test_observations_on_a_worker_that_dies(mortal, tmp_path):
     workers = DaskWorkers(mortal)
     fns = [functools.partial(Homely, str(tmp_path), i) for i in range(6)]
@@ -366,6 +369,7 @@ def test_an_environment_that_ends_each_process_is_named(workers):
     envs.close()
 
 
+@pytest.mark.long
 def test_a_busy_worker_does_not_stop_the_others(mortal):
     workers = DaskWorkers(mortal)
     envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 4, client=mortal, timeout=8)
@@ -385,6 +389,7 @@ def test_a_busy_worker_does_not_stop_the_others(mortal):
     kill(workers, new)  # which goes on with it
 
 
+@pytest.mark.long
 def test_a_stopped_worker_is_left_out(mortal):
     envs = DistributedVectorEnv([functools.partial(Failing, "none")] * 4, client=mortal, timeout=3)
     envs.reset()

@@ -303,7 +303,7 @@ def test_it_waits_for_workers():
         timer.join()
 
 
-@pytest.mark.parametrize("to", ["numpy", "dask"])
+@pytest.mark.parametrize("to", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
 def test_a_full_reset_spreads_them(to):
     with cluster(n_workers=1) as made, distributed.Client(made) as client:
         sync = SyncVectorEnv([CARTPOLE] * 6)

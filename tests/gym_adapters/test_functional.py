@@ -159,7 +159,13 @@ def test_limits_of_steps_count_for_each_environment(library):
 
 
 @library
-@MODES
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "NextStep",
+        *(pytest.param(mode, marks=pytest.mark.long) for mode in ("SameStep", "Disabled")),
+    ],
+)
 def test_the_same_seed_gives_the_same_episodes(library, mode):
     def run(seed):
         envs = gym.make_vec(

@@ -21,7 +21,13 @@ def test_gymnasium_checks(name):
     check_env(gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array").unwrapped)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole",
+        *(pytest.param(name, marks=pytest.mark.long) for name in NAMES if name != "CartPole"),
+    ],
+)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vectors_of_single_ones(name, mode):
     envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, vectorization_mode=mode)

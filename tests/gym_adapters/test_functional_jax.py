@@ -89,7 +89,8 @@ def compiled(caplog):
 
 
 @MODES
-def test_nothing_is_compiled_again(mode, compiled):
+@pytest.mark.parametrize("steps", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_nothing_is_compiled_again(mode, steps, compiled):
     envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=100, xp="jax", autoreset_mode=mode)
     action = np.random.default_rng(0).integers(0, 2, 100)
     for gravity in (9.8, 5.0):
@@ -101,14 +102,14 @@ def test_nothing_is_compiled_again(mode, compiled):
     compiled.clear()
     rng = np.random.default_rng(1)
     ended = 0
-    for index in range(10_000):
+    for index in range(steps):
         _, _, terminated, _, _ = envs.step(rng.integers(0, 2, 100))
         if index % 100 == 0:
             ended += int(np.asarray(terminated).sum())
             envs.reset(options={"reset_mask": rng.random(100) < 0.5})
-        if index % 1000 == 0:
+        if index % 200 == 0:
             envs.reset(seed=index, options={"params": {"gravity": 1.0 + index}})
-    assert ended > 100
+    assert ended > steps / 100
     assert not compiled.names()
 
 
@@ -147,7 +148,12 @@ def test_rollouts_are_compiled_once(compiled):
 
 @pytest.mark.parametrize(
     "env",
-    [CartPole(), Pendulum(), *OTHERS, Counter()],
+    [
+        pytest.param(CartPole(), marks=pytest.mark.long),
+        pytest.param(Pendulum(), marks=pytest.mark.long),
+        *OTHERS,
+        Counter(),
+    ],
     ids=repr,
 )
 def test_transitions(env):
@@ -198,6 +204,7 @@ def test_a_rollout_is_what_the_steps_of_a_loop_are():
         observation = outcome.observation
 
 
+@pytest.mark.long
 def test_the_same_key_gives_the_same_rollout():
     runs = [
         rollout(CartPole(), at_random, None, jax.random.key(seed), 20, 4)[1] for seed in (0, 0, 1)
@@ -260,6 +267,9 @@ def test_gradients():
     by_hand = (total(0.5 + step) - total(0.5 - step)) / (2 * step)
     assert np.isclose(jax.grad(total)(0.5), by_hand, rtol=1e-2)
 
+
+@pytest.mark.long
+def test_gradients_through_parameters():
     def through_parameters(length):
         def policy(params, observation, key):
             return jnp.zeros((4, 1)), None
@@ -269,9 +279,12 @@ def test_gradients():
         )
         return transitions.reward.sum()
 
+    step = 1e-2
     by_hand = (through_parameters(1.0 + step) - through_parameters(1.0 - step)) / (2 * step)
     assert np.isclose(jax.grad(through_parameters)(1.0), by_hand, rtol=2e-2)
 
+
+def test_gradients_of_an_episode_are_refused():
     def of_an_episode(torque):
         def policy(params, observation, key):
             return params * jnp.ones((1, 1)), None
@@ -283,9 +296,18 @@ def test_gradients():
 
 
 @pytest.mark.parametrize(
-    "flag", ["jax_disable_jit", "jax_debug_nans", "jax_enable_x64", "jax_numpy_rank_promotion"]
+    "flag",
+    [
+        pytest.param("jax_disable_jit", marks=pytest.mark.long),
+        "jax_debug_nans",
+        pytest.param("jax_enable_x64", marks=pytest.mark.long),
+        "jax_numpy_rank_promotion",
+    ],
 )
-def test_flags_of_jax(flag):
+@pytest.mark.parametrize(
+    "env", [pytest.param(CartPole(), marks=pytest.mark.long), Counter()], ids=repr
+)
+def test_flags_of_jax(env, flag):
     # it moved after JAX 0.6
     enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     context = {
@@ -294,26 +316,25 @@ def test_flags_of_jax(flag):
         "jax_enable_x64": lambda: enable_x64(True),
         "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
     }[flag]
-    for env in (CartPole(), Counter()):
-        _, usual = rollout(env, at_random, None, jax.random.key(0), 10, 3)
-        lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
-        with context():
-            _, found = rollout(env, at_random, None, jax.random.key(0), 10, 3)
-            again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
-            envs = env.make_vec(3, xp="jax")
-            envs.reset(seed=0)
-            for _ in range(12):
-                envs.step(np.zeros(3, int))
-        if flag != "jax_enable_x64":
-            assert np.allclose(found.observation, usual.observation, atol=1e-5)
-            assert np.array_equal(lengths, again)
+    _, usual = rollout(env, at_random, None, jax.random.key(0), 4, 3)
+    lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=6).length
+    with context():
+        _, found = rollout(env, at_random, None, jax.random.key(0), 4, 3)
+        again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=6).length
+        envs = env.make_vec(3, xp="jax")
+        envs.reset(seed=0)
+        for _ in range(6):
+            envs.step(np.zeros(3, int))
+    if flag != "jax_enable_x64":
+        assert np.allclose(found.observation, usual.observation, atol=1e-5)
+        assert np.array_equal(lengths, again)
 
 
 @pytest.mark.parametrize(
     "env",
     [
         CartPole(),
-        Pendulum(),
+        pytest.param(Pendulum(), marks=pytest.mark.long),
         *OTHERS,
     ],
     ids=repr,
@@ -340,6 +361,7 @@ def test_strict_promotion_of_dtypes(env):
         assert envs.reset(options={"reset_mask": np.arange(n) % 2 == 0})[0].shape[0] == n
 
 
+@pytest.mark.long
 def test_vmap_over_policies():
     def run(bias, key):
         def policy(params, observation, key):
@@ -369,6 +391,7 @@ class EquinoxPolicy(equinox.Module):
         return action, jax.nn.log_softmax(logits)[jnp.arange(len(action)), action]
 
 
+@pytest.mark.long
 def test_policies_of_equinox():
     policy = EquinoxPolicy(
         equinox.nn.MLP(4, 2, 8, 1, key=jax.random.key(0)), equinox.nn.Dropout(0.1)
@@ -388,6 +411,7 @@ def test_policies_of_equinox():
     )
 
 
+@pytest.mark.long
 def test_policies_of_flax():
     class Policy(flax.linen.Module):
         @flax.linen.compact
@@ -423,6 +447,7 @@ def test_policies_of_flax():
     assert jax.tree.structure(trained) == jax.tree.structure(params)
 
 
+@pytest.mark.long
 def test_policies_of_haiku():
     haiku = pytest.importorskip("haiku")
     module = haiku.transform(lambda x: haiku.Linear(2)(x))
@@ -455,6 +480,7 @@ class EquinoxEnv(equinox.Module, FunctionalEnv):
         return state
 
 
+@pytest.mark.long
 def test_environments_of_equinox():
     env = EquinoxEnv(jnp.array([1.0, 2.0]))
     envs = env.make_vec(3, xp="jax")
@@ -562,6 +588,7 @@ def test_arguments_that_cannot_be_meant(arguments, why):
         rollout(CartPole(), at_random, None, jax.random.key(0), 3, 5, carry=carry)
 
 
+@pytest.mark.long
 def test_environments_spread_over_devices():
     code = """
         import jax, jax.numpy as jnp, numpy as np
@@ -623,6 +650,7 @@ def test_parameters_of_rollouts_are_values(compiled):
     assert jax.vmap(reward)(jnp.array([1.0, 2.0])).tolist() == [6, 12]
 
 
+@pytest.mark.long
 def test_environments_that_are_plain_dataclasses():
     @dataclasses.dataclass
     class Sized(Counter):

@@ -61,9 +61,11 @@ def collect(functions, number, steps):
     return run
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_ten_thousand_steps_equal_those_of_a_loop(mode):
-    number, steps = 4, 2_500
+@pytest.mark.parametrize(
+    "mode", [pytest.param(AutoresetMode.NEXT_STEP, marks=pytest.mark.long), AutoresetMode.SAME_STEP]
+)
+def test_thousands_of_steps_equal_those_of_a_loop(mode):
+    number, steps = 4, 1_000
     with HostFunctions(make_vec(number, mode)) as functions:
         found = collect(functions, number, steps)(3, jax.random.key(0))
         found = jax.tree.map(np.asarray, found)
@@ -90,7 +92,7 @@ def test_ten_thousand_steps_equal_those_of_a_loop(mode):
                 )
             )
         assert (found.final_observation[step] == final).all()
-    assert found.terminated.sum() > 100
+    assert found.terminated.sum() > 40
 
 
 def test_a_single_environment():
@@ -565,6 +567,7 @@ def test_without_jit_and_with_x64():
         jax.config.update("jax_enable_x64", False)
 
 
+@pytest.mark.long
 def test_threads():
     """Each has an environment of its own; together they use JAX."""
     failures = []
@@ -605,6 +608,7 @@ def test_a_wrapped_vector_environment():
     assert (info["episode"]["r"][~terminated] == 0).all()
 
 
+@pytest.mark.long
 def test_copies_have_an_environment_of_their_own():
     functions = HostFunctions(gym.make("CartPole-v1"), info_like={"x": np.zeros(1)})
     run = collect(functions, None, 20)

@@ -28,6 +28,7 @@ def test_what_they_say():
     )
 
 
+@pytest.mark.long
 def test_an_environment_of_ours_without_an_import(run_python):
     script = "import gymnasium as gym; print(repr(gym.make({!r}, xp='numpy').unwrapped))"
     out = run_python(script.format("arrayferry_gym:arrayferry/CartPole-v0"))

@@ -197,11 +197,23 @@ def test_the_table_names_every_wrapper():
         assert set(module.__all__) - OURS - {"vector"} <= listed
 
 
+SLOW = (
+    "RecordVideo",
+    "HumanRendering",
+    "GrayscaleObservation",
+    "ResizeObservation",
+    "AtariPreprocessing",
+)
+
+
 @pytest.mark.parametrize(
     "library",
     ["PyTorch", *(pytest.param(name, marks=pytest.mark.long) for name in ("JAX", "NumPy"))],
 )
-@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(*case, marks=pytest.mark.long) if case[1] in SLOW else case for case in CASES],
+)
 def test_inside_and_outside(kind, name, library, tmp_path):
     if name == "DictInfoToList" and gym.__version__ < "1.2":
         pytest.skip("in this Gymnasium it fails with RecordEpisodeStatistics on its own")

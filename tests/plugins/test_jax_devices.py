@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 SCRIPT = """
 import jax, numpy as np
 import arrayferry as af
@@ -44,6 +46,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_three_devices(run_python):
     run_python(SCRIPT, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
 
@@ -168,6 +171,7 @@ for device, there in ((None, 0), ("cpu:2", 2), (jax.devices()[3], 3)):
 """
 
 
+@pytest.mark.long
 def test_shardings(run_python):
     run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
 
@@ -231,8 +235,12 @@ for like, ids, committed in (
 """
 
 
-def test_a_mesh_that_is_set_changes_nothing(run_python):
-    run_python(MESH, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+@pytest.mark.parametrize("many", ["", pytest.param(", [x] * 130", marks=pytest.mark.long)])
+def test_a_mesh_that_is_set_changes_nothing(run_python, many):
+    run_python(
+        MESH.replace(", [x] * 130", many),
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+    )
 
 
 WIDE = """
