@@ -17,6 +17,8 @@ TORCH := torch==2.13.0
 JOBS ?= 2
 # The tests of a file run in one process, so that their cluster or environment is made once.
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# The tests start many processes, which load faster what Python has compiled before.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .PHONY: demo test test-all downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
@@ -40,11 +42,11 @@ demo: $(READY)
 
 # XLA compiles in less time what it optimises less. The plugins in examples/ are for `make test-all`.
 test: $(EXAMPLES)
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest $(PARALLEL) --ignore-glob='examples/arrayferry-*'
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) --ignore-glob='examples/arrayferry-*'
 
 # With the long tests, which `make test` leaves out: see the marker in pyproject.toml.
 test-all: $(EXAMPLES)
-	$(BIN)/python -m pytest $(PARALLEL) -m "" --hypothesis-profile test-all
+	$(PYTEST) -m "" --hypothesis-profile test-all
 
 # Clients that need a separate environment, on top of the main one.
 define on_top
