@@ -137,4 +137,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache
+	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

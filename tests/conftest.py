@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import dask
 import hypothesis
+import jax
 import numpy as np
 import pytest
 
@@ -25,10 +26,12 @@ hypothesis.settings.register_profile("test", max_examples=100, derandomize=True,
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
 
-# What JAX has compiled in one test, process or run is not compiled again in another.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# What JAX has compiled for one test is not compiled again for another. Each process has a folder
+# of its own, since JAX does not lock it.
+_COMPILED = tempfile.TemporaryDirectory(prefix="arrayferry-tests-")
+jax.config.update("jax_compilation_cache_dir", _COMPILED.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Workers of clusters, also those that take the place of killed ones, need not import everything anew.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
