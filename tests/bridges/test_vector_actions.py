@@ -8,15 +8,10 @@ import sys
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
-from gymnasium.vector.utils import batch_space
-
-import arrayferry as af
-from arrayferry_gym import vector
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from action_forms import PASSED_ON, UNCOMPARED, WRONG, alike, forms, numbers
+from real_environments import UnusableError, takes_every_form_in_batches
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,40 +72,10 @@ CASES |= {f"envpool {name}": (of_envpool, name) for name in ENVPOOL}
 CASES |= {f"supersuit {copies}": (of_supersuit, copies) for copies in (1, 3)}
 
 
-def outcome(envs, actions):
-    *results, _ = envs.step(actions)
-    return numbers(*results)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_every_form_of_actions(case):
     make, *arguments = CASES[case]
     try:
-        envs = make(*arguments)
-        single = getattr(envs, "single_action_space", envs.action_space)
-        space = batch_space(single, N) if single == envs.action_space else envs.action_space
-        space.seed(0)
-        actions = space.sample()
-        expected = outcome(envs, actions)
-        repeats = all(alike(outcome(make(*arguments), actions), expected) for _ in range(2))
-    except Exception as error:
-        pytest.skip(f"it does not run here: {type(error).__name__}: {error}"[:200])
-    for name, what, value in forms(space, actions, num_envs=N):
-        if isinstance(value, np.ndarray):
-            value = value.copy()  # EnvPool keeps what it is given
-        adapter = vector.ArrayConversion(make(*arguments), target_xp="numpy")
-        try:
-            found = outcome(adapter, value)
-        except af.ConversionError as error:
-            if what != WRONG:
-                pytest.fail(f"{name} was refused: {error}")
-            # nothing was stepped
-            assert not repeats or alike(outcome(adapter, actions), expected), name
-            continue
-        except Exception as error:  # the environments' own
-            if what != PASSED_ON and name.rpartition(": ")[2] not in UNCOMPARED:
-                pytest.fail(f"{name}: {error!r}")
-            continue
-        assert what != WRONG, f"{name} was not refused"
-        if name.rpartition(": ")[2] not in UNCOMPARED and repeats:
-            assert alike(found, expected), name
+        takes_every_form_in_batches(lambda: make(*arguments), N)
+    except UnusableError as error:
+        pytest.skip(f"it does not run here: {error}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import types
 import warnings
-from collections import OrderedDict
 from typing import Any
 
 import jax
 import numpy as np
 
 import arrayferry as af
+from arrayferry.adapting import Cache
 
 from ._identity import HoldsArrayError, Same, difference, identity, is_array
 from ._params import VALUE, Frame
@@ -136,11 +136,11 @@ def _key(leaf: Any) -> Any:
         ) from None
 
 
-_COMPILED: OrderedDict[Any, _Log] = OrderedDict()
-"""What each policy was compiled for."""
-
 _KEPT = 256
 """The number of policies, and of static parts of each, that are kept."""
+
+_COMPILED: Cache[Any, _Log] = Cache(_KEPT)
+"""What each policy was compiled for."""
 
 
 class _Log:
@@ -153,7 +153,7 @@ class _Log:
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.seen: Cache[int, None] = Cache(_KEPT)
         self.last: tuple[Any, ...] | None = None
         self.changes: dict[int, int] = {}
 
@@ -172,14 +172,10 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
     log = _COMPILED.get(group)
     if log is None:
         log = _COMPILED[group] = _Log()
-        while len(_COMPILED) > _KEPT:
-            _COMPILED.popitem(last=False)
     mark = hash(frame)
     if mark in log.seen:
         return
-    if len(log.seen) >= _KEPT:
-        log.seen.clear()
-    log.seen.add(mark)
+    log.seen[mark] = None
     last, log.last = log.last, frame.keys
     for index, (old, new) in enumerate(zip(last or frame.keys, frame.keys, strict=True)):
         if old == new or (index == 0 and not _look_equal(old, new)) or _is_traced(new):

@@ -1,0 +1,45 @@
+"""A sample of the environments that `make bridges` steps with every form of action."""
+
+from __future__ import annotations
+
+import ale_py
+import gymnasium as gym
+import pytest
+from real_environments import takes_every_form, takes_every_form_in_batches
+
+gym.register_envs(ale_py)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SINGLE = [
+    "ALE/Pong-v5",
+    "Blackjack-v1",
+    "CartPole-v1",
+    "FrozenLake-v1",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "arrayferry/Acrobot-v0",
+]
+
+
+@pytest.mark.parametrize("env_id", SINGLE)
+def test_single_environments(env_id):
+    takes_every_form(env_id)
+
+
+def batch(env_id, mode):
+    envs = gym.make_vec(env_id, 3, mode)
+    envs.reset(seed=3)
+    return envs
+
+
+@pytest.mark.parametrize(
+    ("env_id", "mode"),
+    [
+        ("CartPole-v1", "sync"),
+        ("CartPole-v1", "vector_entry_point"),
+        ("Pendulum-v1", "sync"),
+        ("arrayferry/CartPole-v0", "vector_entry_point"),
+    ],
+)
+def test_vector_environments(env_id, mode):
+    takes_every_form_in_batches(lambda: batch(env_id, mode), 3)
