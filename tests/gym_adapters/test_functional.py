@@ -617,7 +617,7 @@ def _broken(**methods):
         ("reset", lambda self, xp, rng, n, p: None, "holds no array"),
         ("reset", lambda self, xp, rng, n, p: xp.zeros((4,), dtype=xp.float32), r"shape \(4,\).*3 environments"),
         ("reset", lambda self, xp, rng, n, p: xp.zeros((), dtype=xp.float32), r"shape \(\)"),
-        ("step", lambda self, xp, rng, s, a, p: s, "not three values"),
+        ("step", lambda self, xp, rng, s, a, p: s, "not three or four values"),
         ("step", lambda self, xp, rng, s, a, p: (s["count"], 1.0, False), "structure"),
         ("step", lambda self, xp, rng, s, a, p: ({**s, "count": xp.astype(s["count"], xp.int32)}, 1.0, False), r"int32 for state\['count'\].*float32"),
         ("step", lambda self, xp, rng, s, a, p: ({**s, "count": s["count"][:1]}, 1.0, False), r"shape \(1,\) for state\['count'\]"),

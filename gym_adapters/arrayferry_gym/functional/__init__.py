@@ -24,6 +24,7 @@ from .registration import register
 
 if TYPE_CHECKING:
     from ._episode import Episode, episode
+    from ._evaluation import Evaluation, evaluate
     from ._host import HostFunctions
     from ._jax import Functions
     from ._rollout import Carry, Transition, rollout
@@ -36,6 +37,7 @@ __all__ = [
     "CartPoleParams",
     "EnvResultError",
     "Episode",
+    "Evaluation",
     "FunctionalEnv",
     "FunctionalSingleEnv",
     "FunctionalVectorEnv",
@@ -52,6 +54,7 @@ __all__ = [
     "StaleStateError",
     "Transition",
     "episode",
+    "evaluate",
     "register",
     "rollout",
 ]
@@ -61,8 +64,10 @@ _JAX = {
     "HostFunctions": "_host",
     "Carry": "_rollout",
     "Episode": "_episode",
+    "Evaluation": "_evaluation",
     "Transition": "_rollout",
     "episode": "_episode",
+    "evaluate": "_evaluation",
     "rollout": "_rollout",
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import arrayferry as af
@@ -14,9 +13,7 @@ from ._host import HostFunctions
 from ._params import Params, prepare
 from ._program import divided, noted
 
-__all__ = ["Policy", "acted", "prepared", "united"]
-
-Policy = Callable[[Any, Any, Any], tuple[Any, Any]]
+__all__ = ["prepared", "united"]
 
 
 def prepared(
@@ -74,23 +71,3 @@ def united(
     if isinstance(env, _Weak):
         env = env.env
     return env, policy, policy_params, Params(env_frame, env_values, batched)
-
-
-def acted(policy: Policy, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
-    """Return the action of a policy and its extras."""
-    result = policy(params, observation, key)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise af.OptionError(
-            f"the policy returned {type(result).__name__}, not an action and extras",
-            remedy="Return (action, extras); extras may be None.",
-        )
-    for name, part in zip(("action", "extras"), result, strict=True):
-        for leaf in af.flatten(part)[0]:
-            library = af.backend_of(leaf).name
-            if library not in ("jax", "numpy"):
-                raise af.OptionError(
-                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
-                    remedy="Compute in JAX. Or step the environment in the library of the policy: "
-                    f"env.make_vec(n, xp={library!r}).",
-                )
-    return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -19,7 +19,7 @@ from ._errors import EnvResultError
 from ._identity import held_arrays
 from ._xp import namespace, portable
 
-__all__ = ["CheckedEnv"]
+__all__ = ["CheckedEnv", "WithParams"]
 
 
 class CheckedEnv:
@@ -61,6 +61,9 @@ class CheckedEnv:
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = type(dynamics).info is not Dynamics.info
+        self.draws_params = type(dynamics).sample_params is not Dynamics.sample_params
+        space = dynamics.observation_space
+        self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._told = False
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
@@ -103,7 +106,11 @@ class CheckedEnv:
 
     def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
         """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
-        state = self.dynamics.reset(self.xp, rng, n, params)
+        if self.draws_params:
+            params, drawn = self._drawn(rng, n, params)
+            state = WithParams(self.dynamics.reset(self.xp, rng, n, params), drawn)
+        else:
+            state = self.dynamics.reset(self.xp, rng, n, params)
         if known and not self._uneven:
             return state
         leaves, layout = af.flatten(state)
@@ -115,6 +122,29 @@ class CheckedEnv:
         if self.layout is None:
             self.layout = layout
         return self._same(state, leaves, layout, "reset", n)
+
+    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the parameters of new episodes, and those of them that were drawn, by their paths."""
+        tree = self.dynamics.sample_params(self.xp, rng, n, params)
+        given, layout = af.flatten(params, everything=True)
+        leaves, own = af.flatten(tree, everything=True)
+        if type(tree) is not type(params) or own.paths != layout.paths:
+            raise EnvResultError(
+                f"{self.name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
+                remedy="Return a tree of the same types and fields.",
+            )
+        drawn = {}
+        for path, old, new in zip(layout.paths, given, leaves, strict=True):
+            if new is old:
+                continue
+            shape = tuple(getattr(new, "shape", ()))
+            if not hasattr(new, "dtype") or shape[:1] != (n,):
+                raise EnvResultError(
+                    f"{self.name}.sample_params() returned {new!r:.80} for params{path}",
+                    remedy=f"Return an array that begins with the {n} environments, or what was given.",
+                )
+            drawn[path] = new
+        return tree, drawn
 
     def adopt(self, state: Any) -> None:
         """Require of all later states the structure and the dtypes of these."""
@@ -132,23 +162,31 @@ class CheckedEnv:
 
     def step(
         self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
-    ) -> tuple[Any, Any, Any]:
-        """Return the next states, rewards and terminations, checked.
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return the next states, rewards, terminations and truncations (None if the author has none), checked.
 
         With `known`, the structure of the states is not checked again.
         """
+        drawn = None
+        if self.draws_params:
+            params, drawn, state = _with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
         try:
-            state, reward, terminated = result
+            state, reward, terminated, *rest = result
+            (truncated,) = rest or (None,)
         except (TypeError, ValueError):
             raise EnvResultError(
-                f"{self.name}.step() returned {type(result).__name__}, not three values",
-                remedy="Return the state, the reward and whether it has terminated.",
+                f"{self.name}.step() returned {_values(result)}, not three or four values",
+                remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
             ) from None
+        if drawn is not None:
+            state = WithParams(state, drawn)
         if not known or self._uneven:
             leaves, layout = af.flatten(state)
             state = self._same(state, leaves, layout, "step", self.n)
-        return state, self._reward(reward), self._terminated(terminated)
+        if truncated is not None:
+            truncated = self._flag("truncated", truncated)
+        return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
     def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
@@ -240,22 +278,24 @@ class CheckedEnv:
                 remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
             ) from None
 
-    def _terminated(self, terminated: Any) -> Any:
-        if isinstance(terminated, bool):
-            return self._full(terminated, self._bool)
+    def _flag(self, name: str, value: Any) -> Any:
+        if isinstance(value, bool):
+            return self._full(value, self._bool)
         if (
-            not hasattr(terminated, "dtype")
-            or terminated.dtype != self._bool
-            or tuple(terminated.shape) != (self.n,)
+            not hasattr(value, "dtype")
+            or value.dtype != self._bool
+            or tuple(value.shape) != (self.n,)
         ):
             raise EnvResultError(
-                f"terminated of {self.name}.step() is {terminated!r:.80}, but must be {self.n} booleans",
+                f"{name} of {self.name}.step() is {value!r:.80}, but must be {self.n} booleans",
                 remedy=f"Return an array of shape ({self.n},) and dtype bool.",
             )
-        return terminated
+        return value
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
+        if self.draws_params:
+            params, state = _with_drawn(params, state), state.state
         observation = self.dynamics.observe(self.xp, state, params)
         space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
@@ -285,6 +325,8 @@ class CheckedEnv:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
+        if self.draws_params:
+            params, state = _with_drawn(params, state), state.state
         info = self.dynamics.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
@@ -315,12 +357,39 @@ class CheckedEnv:
         return self.layout.unflatten(leaves)
 
 
+class WithParams(NamedTuple):
+    """The states of environments that draw their parameters.
+
+    Attributes:
+        state: the states, as the environment returned them.
+        params: the parameters that were drawn, arrays (n, ...) by their paths.
+    """
+
+    state: Any
+    params: dict[str, Any]
+
+
+def _with_drawn(params: Any, state: WithParams) -> Any:
+    """Return parameters with those that were drawn in their places."""
+    leaves, layout = af.flatten(params, everything=True)
+    return layout.unflatten(
+        [state.params.get(path, leaf) for path, leaf in zip(layout.paths, leaves, strict=True)]
+    )
+
+
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
 """Dtypes of integers that all fit float32."""
+
+
+def _values(result: Any) -> str:
+    """Describe what a method returned."""
+    if isinstance(result, tuple):
+        return f"{len(result)} values"
+    return type(result).__name__
 
 
 def _line(method: Any) -> str:

@@ -43,8 +43,8 @@ class Dynamics(ABC):
     @abstractmethod
     def step(
         self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any
-    ) -> tuple[Any, Any, Any]:
-        """Return the next states, the rewards, and which environments have terminated.
+    ) -> tuple[Any, ...]:
+        """Return the next states, the rewards, which environments have terminated, and optionally which are truncated.
 
         Args:
             xp: a namespace of the Array API standard.
@@ -56,12 +56,29 @@ class Dynamics(ABC):
 
         Returns:
             States of the same structure, shapes and dtypes; rewards of shape (n,), or (n, k) for several
-            objectives; booleans of shape (n,).
+            objectives; booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
+            shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it
+            has reached `max_episode_steps`, also where it has terminated.
         """
 
     @abstractmethod
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of states: arrays (n, *shape), in a dict or tuple as the space says."""
+
+    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the parameters of `n` new episodes, if they are drawn anew at each reset.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            rng: random numbers of that library.
+            n: how many environments.
+            params: the parameters that were given.
+
+        Returns:
+            A tree like `params`, in which those that were drawn are arrays (n, ...). They are kept with the state
+            until the next reset, and `reset`, `step`, `observe` and `info` get them as `params`.
+        """
+        return params
 
     def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
         """Return more about states, as a dict of arrays that begin with the axis of environments."""

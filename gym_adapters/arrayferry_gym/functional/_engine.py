@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
         observation: the observations, a tree of arrays (n, *shape).
         reward: the rewards, (n,).
         terminated: which episodes have terminated, bool (n,).
-        truncated: which episodes have reached the limit of steps, bool (n,).
+        truncated: which episodes the environment has truncated or have reached the limit of steps, bool (n,).
         final_observation: in SAME_STEP mode the observations before the reset, for all environments; else None.
         info: more about the states.
         final_info: the same, before the reset; else None.
@@ -61,11 +61,11 @@ Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def restart(
-    env: CheckedEnv, rng: Any, running: Running | None, mask: Any, params: Any
+    env: CheckedEnv, rng: Any, running: Running | None, mask: Any, params: Any, given: Any = None
 ) -> tuple[Running, Any, dict[str, Any]]:
-    """Start all environments anew, or only those in a mask if `running` is given."""
+    """Start all environments anew, or only those in a mask if `running` is given; in states if they are `given`."""
     xp, n = env.xp, env.n
-    state = env.reset(rng, n, params)
+    state = env.reset(rng, n, params) if given is None else given
     elapsed = xp.zeros((n,), dtype=xp.int32)
     ended = xp.zeros((n,), dtype=xp.bool)
     if running is not None:
@@ -98,9 +98,13 @@ def advance(
         renew: resets those in a mask.
     """
     xp, n = env.xp, env.n
-    state, reward, terminated = env.step(rng, running.state, env.clip(action), params)
+    state, reward, terminated, truncated = env.step(rng, running.state, env.clip(action), params)
     elapsed = running.elapsed + 1
-    truncated = xp.zeros((n,), dtype=xp.bool) if env.limit is None else elapsed >= env.limit
+    if env.limit is not None:
+        late = elapsed >= env.limit
+        truncated = late if truncated is None else truncated | late
+    elif truncated is None:
+        truncated = xp.zeros((n,), dtype=xp.bool)
     observation = env.observe(state, params)
     final = final_info = None
     if mode is AutoresetMode.NEXT_STEP:
@@ -123,8 +127,15 @@ def advance(
     return Running(state, elapsed, ended), outcome
 
 
-def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
-    """Return infos as vector environments do, with a mask for each key."""
+def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any = None) -> dict[str, Any]:
+    """Return infos as vector environments do, with a mask for each key.
+
+    Which actions are possible stands in the infos, too, if an observation has it under "action_mask".
+    """
+    if env.masks_actions and observation is not None and "action_mask" not in info:
+        mask = observation["action_mask"]
+        shared = env.backend.memory == "immutable"
+        info = {**info, "action_mask": mask if shared else env.backend.copy(mask)}
     found: dict[str, Any] = {}
     for key, value in info.items():
         found[key] = value
@@ -134,7 +145,9 @@ def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
 
 def as_step_result(env: CheckedEnv, outcome: Outcome) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     """Return the outcome of a step in the form of `VectorEnv.step`."""
-    infos = with_masks(env, outcome.info) if outcome.info else {}
+    infos = {}
+    if outcome.info or env.masks_actions:
+        infos = with_masks(env, outcome.info, outcome.observation)
     if outcome.final_observation is not None:
         infos["final_obs"] = outcome.final_observation
         infos["_final_obs"] = outcome.terminated | outcome.truncated

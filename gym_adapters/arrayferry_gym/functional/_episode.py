@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import arrayferry as af
 from arrayferry_gym._env_options import UNSET, count_of
 
-from ._arguments import Policy, acted, prepared, united
+from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
+from ._policies import Policy, acted, first_policy_state
 from ._xp import select
 
 __all__ = ["Episode", "episode"]
@@ -46,6 +47,7 @@ def episode(
     *,
     env_params: Any = None,
     max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
 ) -> Episode:
     """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
 
@@ -61,6 +63,7 @@ def episode(
         num_envs: how many environments.
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
+        policy_state: as in `rollout`.
 
     Returns:
         The sums of rewards, and how the episodes ended.
@@ -86,11 +89,12 @@ def episode(
     static, values = prepared(
         "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
-    return _episode(static, values, checked_key(key))  # type: ignore[no-any-return]
+    policy_state = first_policy_state(policy_state, num_envs)
+    return _episode(static, values, checked_key(key), policy_state)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
+def _episode(static: tuple[Any, ...], values: Any, key: Any, policy_state: Any) -> Any:
     *parts, limit, num_envs = static
     env, policy, policy_params, env_params = united(*parts, *values)
     functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
@@ -98,9 +102,11 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
     running, observation = functions.reset(start, num_envs, env_params)
 
     def step(loop: Any) -> Any:
-        running, found, key = loop
+        running, found, key, remembered = loop
         key, acting, stepping = jax.random.split(key, 3)
-        action, _ = acted(policy, policy_params, found.final_observation, acting)
+        action, _, remembered = acted(
+            policy, policy_params, found.final_observation, acting, remembered
+        )
         over = running.ended
         running, outcome = functions.step(stepping, running, action, env_params)
 
@@ -113,11 +119,11 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
             kept(found.terminated, outcome.terminated),
             jax.tree.map(kept, found.final_observation, outcome.observation),
         )
-        return running, found, key
+        return running, found, key, remembered
 
     shapes = jax.eval_shape(
         lambda: functions.step(
-            key, running, acted(policy, policy_params, observation, key)[0],
+            key, running, acted(policy, policy_params, observation, key, policy_state)[0],
             env_params,
         )[1].reward
     )  # fmt: skip
@@ -127,5 +133,5 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any) -> Any:
         jnp.zeros(num_envs, bool),
         observation,
     )
-    loop = (running, found, key)
+    loop = (running, found, key, policy_state)
     return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]

@@ -60,12 +60,17 @@ class JaxSimulator(Simulator):
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
 
-    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
         values, (start, again, _) = self._prepared(params)
+        starts = None if given is None else tuple(map(strong, self.env.leaves(given)))
         if mask is None or not self._leaves:
-            self._leaves, observation, info = start(self.rng.key(), values)
+            self._leaves, observation, info = start(self.rng.key(), values, starts)
         else:
-            self._leaves, observation, info = again(self._leaves, self.rng.key(), mask, values)
+            self._leaves, observation, info = again(
+                self._leaves, self.rng.key(), mask, values, starts
+            )
         return observation, info
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -145,15 +150,16 @@ def _compiled(
 ) -> tuple[Any, Any, Any]:
     """Compile the functions of a simulator."""
 
-    def start(key: Any, values: Any) -> Any:
-        params = frame.join(values)
-        running, observation, info = restart(env, random_of(key), None, None, params)
-        return _packed(env, running), observation, with_masks(env, info)
+    def start(key: Any, values: Any, starts: Any) -> Any:
+        params, given = frame.join(values), None if starts is None else env.join(starts)
+        running, observation, info = restart(env, random_of(key), None, None, params, given)
+        return _packed(env, running), observation, with_masks(env, info, observation)
 
-    def again(leaves: Any, key: Any, mask: Any, values: Any) -> Any:
-        before = _unpacked(env, leaves)
-        running, observation, info = restart(env, random_of(key), before, mask, frame.join(values))
-        return _packed(env, running), observation, with_masks(env, info)
+    def again(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+        before, given = _unpacked(env, leaves), None if starts is None else env.join(starts)
+        params = frame.join(values)
+        running, observation, info = restart(env, random_of(key), before, mask, params, given)
+        return _packed(env, running), observation, with_masks(env, info, observation)
 
     def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
         params = frame.join(values)

@@ -25,15 +25,17 @@ class NumpySimulator(Simulator):
         self._known = False
         self._any_ended = False
 
-    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
         env = self.env
         self._known = False
         if mask is None or self.running is None:
-            state = env.reset(self.rng, env.n, params.tree)
+            state = env.reset(self.rng, env.n, params.tree) if given is None else given
             elapsed, ended = np.zeros(env.n, np.int32), np.zeros(env.n, bool)
         else:
             rows = np.flatnonzero(mask)
-            state = self._renewed(self.running.state, rows, params)
+            state = self._renewed(self.running.state, rows, params, given)
             elapsed, ended = self.running.elapsed.copy(), self.running.ended.copy()
             elapsed[rows], ended[rows] = 0, False
         self.running = Running(state, elapsed, ended)
@@ -41,16 +43,20 @@ class NumpySimulator(Simulator):
         leaves = [*env.leaves(state), *params.arrays]
         found = env.observe(state, params.tree), env.inform(state, params.tree)
         observation, info = _own(found, leaves, env.held())
-        return observation, with_masks(env, info)
+        return observation, with_masks(env, info, observation)
 
-    def _renewed(self, state: Any, rows: Any, params: Params) -> Any:
-        """Return copies of states in which some rows start anew."""
+    def _renewed(self, state: Any, rows: Any, params: Params, given: Any = None) -> Any:
+        """Return copies of states in which some rows start anew, in those of `given` if there is one."""
         if not len(rows):
             return state
         env = self.env
-        fresh = env.reset(self.rng, len(rows), params.rows(rows), known=self._known)
+        if given is None:
+            fresh = env.reset(self.rng, len(rows), params.rows(rows), known=self._known)
+            starts = env.leaves(fresh)
+        else:
+            starts = [leaf[rows] for leaf in env.leaves(given)]
         renewed = []
-        for old, new in zip(env.leaves(state), env.leaves(fresh), strict=True):
+        for old, new in zip(env.leaves(state), starts, strict=True):
             leaf = old.copy()
             leaf[rows] = new
             renewed.append(leaf)
@@ -60,12 +66,14 @@ class NumpySimulator(Simulator):
         env, running = self.env, self.running
         assert running is not None
         tree = params.tree
-        state, reward, terminated = env.step(
+        state, reward, terminated, own = env.step(
             self.rng, running.state, env.clip(action), tree, known=self._known
         )
         self._known = True
         elapsed = running.elapsed + 1
         truncated = np.zeros(env.n, bool) if env.limit is None else elapsed >= env.limit
+        if own is not None:
+            truncated |= own
         final = final_info = None
         ended = running.ended
         if self.mode is AutoresetMode.NEXT_STEP:

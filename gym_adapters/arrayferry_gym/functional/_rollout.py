@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym._env_options import UNSET, count_of
+from arrayferry_gym._env_options import UNSET, check_flag, count_of
 
-from ._arguments import Policy, acted, prepared, united
+from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
+from ._policies import Policy, acted, began_anew, first_policy_state
+from ._xp import select
 
-__all__ = ["Carry", "Transition", "rollout"]
+__all__ = ["Carry", "Steps", "Transition", "check_host", "rollout"]
 
 
 class Transition(NamedTuple):
@@ -32,6 +34,12 @@ class Transition(NamedTuple):
         final_observation: the observation after the step, before any reset: that of the next state of this
             episode, also at its end.
         extras: what else the policy returned, such as log-probabilities and values.
+        began: whether the step is the first of its episode, bool. There a policy got the first rows of its state.
+        episode_return: the sum of the rewards of the episode up to this step, which is its return where it ends;
+            float32, or the dtype of the rewards if that is wider.
+        episode_length: the number of its steps up to this one, int32.
+        info: what `FunctionalEnv.info` says of the state after the step, before any reset; None unless collected.
+        state: the state that `observation` shows, None unless collected.
     """
 
     observation: Any
@@ -41,6 +49,11 @@ class Transition(NamedTuple):
     truncated: Any
     final_observation: Any
     extras: Any
+    began: Any = None
+    episode_return: Any = None
+    episode_length: Any = None
+    info: Any = None
+    state: Any = None
 
 
 class Carry(NamedTuple):
@@ -49,10 +62,21 @@ class Carry(NamedTuple):
     Attributes:
         running: the environments; of an ordinary one, its state.
         observation: their observations, (n, ...).
+        began: which of them begin an episode with the next step, bool (n,).
+        episode_return: the sums of the rewards of their episodes so far, (n,).
+        episode_length: the numbers of steps of their episodes so far, int32 (n,).
+        policy_state: the state of the policy after the last step, also where the episode has ended; None if it
+            has none.
+        first_policy_state: the rows that replace it where an episode begins.
     """
 
     running: Any
     observation: Any
+    began: Any = None
+    episode_return: Any = None
+    episode_length: Any = None
+    policy_state: Any = None
+    first_policy_state: Any = None
 
 
 def rollout(
@@ -66,6 +90,9 @@ def rollout(
     env_params: Any = None,
     carry: Carry | None = None,
     max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    collect: Sequence[str] = (),
+    final_observation: bool = True,
 ) -> tuple[Carry, Transition]:
     """Take steps in many environments with a policy, by one compiled `lax.scan`.
 
@@ -77,7 +104,8 @@ def rollout(
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
-        policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations.
+        policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
+            `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
             else, such as the functions in an Equinox module, is static. A warning names a leaf that is why it
             is compiled for the third time.
@@ -88,6 +116,11 @@ def rollout(
         carry: where another rollout has stopped. None starts all environments anew.
         max_episode_steps: after how many steps an episode is truncated, None for never. The default is
             that of the environment.
+        policy_state: for a policy with a state, such as a recurrent one: what it gets at the first step of each
+            episode, a pytree of arrays (num_envs, ...). A carry has it already, so only one of both may be passed.
+        collect: what else the transitions hold: "info", "state".
+        final_observation: whether they hold the observations before resets, which are as large as the
+            observations themselves.
 
     Returns:
         Where it has stopped, and the transitions.
@@ -105,10 +138,21 @@ def rollout(
         >>> transitions.reward.shape
         (10, 4)
         >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
+
+        A policy that remembers how many steps it has taken:
+
+        >>> def counting(params, observation, key, steps):
+        ...     return (steps % 2).astype(int), None, steps + 1
+        >>> carry, transitions = rollout(
+        ...     env, counting, None, jax.random.key(0), 10, 4, policy_state=jax.numpy.zeros(4, int)
+        ... )
+        >>> transitions.action[:4, 0]
+        Array([0, 1, 0, 1], dtype=int32)
     """
     num_steps = count_of("num_steps", num_steps)
+    check_flag("final_observation", final_observation)
     if isinstance(env, HostFunctions):
-        num_envs = _check_host(env, num_envs, env_params, max_episode_steps)
+        num_envs = check_host(env, num_envs, env_params, max_episode_steps)
     elif num_envs is not None:
         num_envs = count_of("num_envs", num_envs)
     static, values = prepared(
@@ -118,61 +162,155 @@ def rollout(
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
         )
+    if carry is not None and policy_state is not None:
+        raise af.OptionError(
+            "carry and policy_state were both passed, but the carry has the state of the policy",
+            remedy="Pass policy_state to the first rollout, and then what that returned.",
+        )
     elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
     if elapsed is not None and elapsed.shape != (num_envs,):
         raise af.OptionError(
             f"num_envs={num_envs}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    return _rollout((*static, num_steps), values, checked_key(key), carry)  # type: ignore[no-any-return]
+    static = *static, num_steps, _collected(env, collect), final_observation
+    return _rollout(
+        static, values, checked_key(key), carry, first_policy_state(policy_state, static[4])
+    )  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any) -> Any:
-    *parts, limit, num_envs, num_steps = static
+def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any, policy_state: Any) -> Any:
+    *parts, limit, num_envs, num_steps, collect, final_observation = static
     env, policy, policy_params, env_params = united(*parts, *values)
-    hosted = isinstance(env, HostFunctions)
-    functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
+    steps = Steps(env, policy, policy_params, env_params, limit)
     start, key = jax.random.split(key)
     if carry is None:
-        carry = Carry(*functions.reset(start, num_envs, env_params))
+        carry = steps.start(start, num_envs, policy_state)
     else:
-        _check_carry(carry, lambda: functions.reset(start, num_envs, env_params), env)
+        carry = steps.resumed(carry, start, num_envs)
 
     def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
-        acting, stepping = jax.random.split(key)
-        action, extras = acted(policy, policy_params, carry.observation, acting)
-        running, outcome = functions.step(stepping, carry.running, action, env_params)
-        transition = Transition(
-            carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
-            outcome.final_observation, extras,
-        )  # fmt: skip
-        return Carry(running, outcome.observation), transition
+        after, transition, outcome = steps.take(carry, key)
+        if not final_observation:
+            transition = transition._replace(final_observation=None)
+        if "state" in collect:
+            transition = transition._replace(state=carry.running.state)
+        if "info" in collect:
+            info = outcome.info if outcome.final_info is None else outcome.final_info
+            transition = transition._replace(info=info)
+        return after, transition
 
     return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
 
 
-def _check_carry(carry: Carry, reset: Callable[[], Any], env: Any) -> None:
-    """Check that a carry belongs to this environment.
+class Steps:
+    """Takes steps in a batch of environments with a policy, in code that JAX compiles.
 
-    Raises:
-        arrayferry.OptionError: it has other arrays.
+    Args:
+        env: the environment, or the functions of an ordinary one.
+        policy: the policy.
+        policy_params: its parameters.
+        env_params: those of the environment.
+        limit: after how many steps an episode is truncated.
     """
 
-    def forms(tree: Any) -> Any:
-        return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
+    def __init__(
+        self, env: Any, policy: Any, policy_params: Any, env_params: Any, limit: Any
+    ) -> None:
+        self._env = env
+        self._policy = policy
+        self._policy_params = policy_params
+        self._env_params = env_params
+        hosted = isinstance(env, HostFunctions)
+        self._functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
 
-    fresh = Carry(*jax.eval_shape(reset))
-    if forms(carry) == forms(fresh):
-        return
-    name = env.name if isinstance(env, HostFunctions) else type(env).__name__
-    raise af.OptionError(
-        f"carry is of another environment than {name}: it has {', '.join(forms(carry))}, but {name} {', '.join(forms(fresh))}",
-        remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
-    )
+    def start(self, key: Any, num_envs: int, policy_state: Any) -> Carry:
+        """Start all environments anew."""
+        running, observation = self._functions.reset(key, num_envs, self._env_params)
+
+        def first_step() -> Any:
+            action, _, _ = acted(self._policy, self._policy_params, observation, key, policy_state)
+            return self._functions.step(key, running, action, self._env_params)[1].reward
+
+        reward = jax.eval_shape(first_step)
+        return Carry(
+            running,
+            observation,
+            jnp.ones(num_envs, bool),
+            jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32)),
+            jnp.zeros(num_envs, jnp.int32),
+            policy_state,
+            policy_state,
+        )
+
+    def resumed(self, carry: Carry, key: Any, num_envs: int) -> Carry:
+        """Return where another rollout has stopped, checked.
+
+        Raises:
+            arrayferry.OptionError: it has other arrays than those of this environment and policy.
+        """
+        fresh = jax.eval_shape(lambda: self.start(key, num_envs, carry.first_policy_state))
+        if carry.began is None:  # made of its first two parts
+            elapsed = getattr(carry.running, "elapsed", None)
+            fields = {
+                "began": jnp.zeros(num_envs, bool) if elapsed is None else elapsed == 0,
+                "episode_return": jnp.zeros(fresh.episode_return.shape, fresh.episode_return.dtype),
+                "episode_length": fresh.episode_length if elapsed is None else elapsed,
+            }
+            if elapsed is None:
+                fields["episode_length"] = jnp.zeros(num_envs, jnp.int32)
+            carry = carry._replace(**fields)
+        if _forms(carry) == _forms(fresh):
+            return carry
+        name = self._env.name if isinstance(self._env, HostFunctions) else type(self._env).__name__
+        raise af.OptionError(
+            f"carry is of another environment than {name}: it has {', '.join(_forms(carry))}, but {name} {', '.join(_forms(fresh))}",
+            remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
+        )
+
+    def take(self, carry: Carry, key: Any) -> tuple[Carry, Transition, Any]:
+        """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
+        acting, stepping = jax.random.split(key)
+        state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
+        action, extras, state = acted(
+            self._policy, self._policy_params, carry.observation, acting, state
+        )
+        running, outcome = self._functions.step(stepping, carry.running, action, self._env_params)
+        total = jnp.zeros_like(carry.episode_return)
+        total = select(jnp, carry.began, total, carry.episode_return)
+        total = total + outcome.reward.astype(total.dtype)
+        length = jnp.where(carry.began, 0, carry.episode_length) + 1
+        transition = Transition(
+            carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
+            outcome.final_observation, extras, carry.began, total, length,
+        )  # fmt: skip
+        ended = outcome.terminated | outcome.truncated
+        after = Carry(
+            running, outcome.observation, ended, total, length, state, carry.first_policy_state
+        )
+        return after, transition, outcome
 
 
-def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
+def _forms(tree: Any) -> list[str]:
+    return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
+
+
+def _collected(env: Any, collect: Any) -> tuple[str, ...]:
+    """Check what a rollout collects, and return it."""
+    names = (collect,) if isinstance(collect, str) else tuple(collect)
+    allowed = ("info",) if isinstance(env, HostFunctions) else ("info", "state")
+    for name in names:
+        if name not in allowed:
+            of = f" of {env.name}" if isinstance(env, HostFunctions) else ""
+            raise af.OptionError(
+                f"collect={collect!r:.80}: a rollout{of} cannot collect {name!r}",
+                remedy=f"Pass some of {', '.join(map(repr, allowed))}.",
+            )
+    return tuple(sorted(set(names)))
+
+
+def check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
     """Check the arguments for an ordinary environment, and return the number of environments."""
     if env.num_envs is None or not env.resets_in_same_step:
         raise af.OptionError(

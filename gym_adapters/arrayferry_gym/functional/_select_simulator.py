@@ -19,12 +19,16 @@ __all__ = ["SelectSimulator"]
 class SelectSimulator(Simulator):
     """In other libraries, fresh states are made for all environments, and selected by a mask."""
 
-    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
         env = self.env
         before = None if mask is None else self.running
         with self._device():
-            self.running, observation, info = restart(env, self.rng, before, mask, params.tree)
-            return self._apart((observation, with_masks(env, info)))  # type: ignore[no-any-return]
+            self.running, observation, info = restart(
+                env, self.rng, before, mask, params.tree, given
+            )
+            return self._apart((observation, with_masks(env, info, observation)))  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         env, running = self.env, self.running

@@ -145,12 +145,13 @@ class Served:
         options = options_of(options)
         mask = options.pop("reset_mask", None)
         params = options.pop("params", None)
+        state = options.pop("state", None)
         if options:
             raise af.OptionError(
                 f"reset() has no option {next(iter(options))!r}",
-                remedy='The options are "params" and "reset_mask".',
+                remedy='The options are "params", "state" and "reset_mask".',
             )
-        simulator.refuse_traced("reset()", (seed, mask, params))
+        simulator.refuse_traced("reset()", (seed, mask, params, state))
         if mask is not None:
             try:
                 mask = reset_mask_of(mask, self._n)
@@ -163,7 +164,11 @@ class Served:
         if seed is not None or not self._seeded:
             simulator.seed(seed)
             self._seeded = True
-        result = simulator.reset(self._params, mask)
+        if state is not None:
+            if simulator.running is None:  # whose states show what is expected
+                simulator.reset(self._params)
+            state = self._checked_state(state)
+        result = simulator.reset(self._params, mask, state)
         self._begun = True
         return result if self._to_agent is None else self._to_agent(result)
 
@@ -189,7 +194,10 @@ class Served:
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""
-        return self.functional.render(af.convert(self.state, "numpy"), index)
+        state = af.convert(self.state, "numpy")
+        return self.functional.render(
+            state.state if self._simulator.env.draws_params else state, index
+        )
 
     def _forget(self) -> None:
         """Forget the states."""
@@ -215,8 +223,11 @@ class Served:
         if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
         simulator.refuse_traced("setting the state", state)
-        state = af.convert(state, simulator.env.backend, device=self._device, copy=True)
-        simulator.state = simulator.env.check(state)
+        simulator.state = self._checked_state(state)
+
+    def _checked_state(self, state: Any) -> Any:
+        env = self._simulator.env
+        return env.check(af.convert(state, env.backend, device=self._device, copy=True))
 
     @property
     def params(self) -> Any:

@@ -44,8 +44,16 @@ class Simulator:
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
 
-    def reset(self, params: Params, mask: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in a mask. Return observations and infos."""
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in a mask. Return observations and infos.
+
+        Args:
+            params: the parameters.
+            mask: which environments, bool (n,). None resets all.
+            given: the states with which they start. None draws them.
+        """
         raise NotImplementedError
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

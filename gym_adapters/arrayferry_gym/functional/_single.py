@@ -88,7 +88,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
         Args:
             seed: an integer. The same one gives the same episode in the same library.
-            options: "params" for other parameters, which stay until they are changed again.
+            options: "params" for other parameters, which stay until they are changed again; "state" for the
+                state in which to start, in the form of `state`.
         """
         observation, info = self._reset_batch(seed, options)
         number = seed_of(seed, 1)

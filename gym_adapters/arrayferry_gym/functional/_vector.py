@@ -181,8 +181,9 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         Args:
             seed: an integer, or one for each environment. The same seed gives the same episodes in the
                 same library. With None, the random numbers go on.
-            options: "params" for other parameters, which stay until they are changed again;
-                "reset_mask" for booleans, as an array or a list, to reset only some.
+            options: "params" for other parameters, which stay until they are changed again; "state" for the
+                states in which to start, in the form of `state`; "reset_mask" for booleans, as an array or a
+                list, to reset only some.
         """
         self.closed = False
         return self._reset_batch(seed, options)

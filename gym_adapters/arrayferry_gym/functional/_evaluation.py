@@ -1,0 +1,151 @@
+"""Evaluation in JAX: whole episodes of many environments in one compiled call."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._env_options import UNSET, count_of
+
+from ._arguments import prepared, united
+from ._dynamics import Dynamics
+from ._host import HostFunctions
+from ._jax import checked_key
+from ._policies import Policy, first_policy_state
+from ._rollout import Steps, check_host
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+class Evaluation(NamedTuple):
+    """The episodes of an evaluation: `episodes` in each of `n` environments.
+
+    Attributes:
+        returns: the sums of the rewards, (n, episodes), in float32, or in the dtype of the rewards if that is wider.
+        discounted_returns: the same, each reward multiplied by the discount to the power of the steps before it.
+        lengths: the numbers of steps, int32 (n, episodes).
+        terminated: whether each has terminated, bool (n, episodes).
+        truncated: whether each has been truncated, bool (n, episodes).
+    """
+
+    returns: Any
+    discounted_returns: Any
+    lengths: Any
+    terminated: Any
+    truncated: Any
+
+
+def evaluate(
+    env: Dynamics | HostFunctions,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_envs: int | None = None,
+    *,
+    episodes: int = 1,
+    discount: Any = 0.99,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+) -> Evaluation:
+    """Run so many episodes in each of many environments, by one compiled `lax.while_loop`.
+
+    Each environment counts its own first episodes, so short ones are not counted more often than long ones.
+    All wait for the environment that takes longest.
+
+    Args:
+        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
+        policy: as in `rollout`. What it returns besides the action and its state is not used.
+        policy_params: as in `rollout`.
+        key: a key of JAX.
+        num_envs: how many environments. An ordinary vector environment has its own number.
+        episodes: how many episodes of each.
+        discount: the factor by which the rewards of each further step count less, a float.
+        env_params: as in `rollout`.
+        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
+        policy_state: as in `rollout`.
+
+    Returns:
+        What each episode came to.
+
+    Raises:
+        arrayferry.OptionError: an argument is wrong.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, evaluate
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> results = evaluate(CartPole(), policy, None, jax.random.key(0), 4, episodes=3)
+        >>> results.returns.shape
+        (4, 3)
+        >>> bool((results.returns == results.lengths).all())
+        True
+    """
+    episodes = count_of("episodes", episodes)
+    if isinstance(env, HostFunctions):
+        num_envs = check_host(env, num_envs, env_params, max_episode_steps)
+    elif num_envs is not None:
+        num_envs = count_of("num_envs", num_envs)
+    static, values = prepared(
+        "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps
+    )
+    if not isinstance(discount, (int, float, jax.Array)) or jnp.shape(discount) != ():
+        raise af.OptionError(
+            f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
+        )
+    state = first_policy_state(policy_state, static[4])
+    return _evaluate(
+        (*static, episodes), values, checked_key(key), jnp.asarray(discount, float), state
+    )  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(
+    static: tuple[Any, ...], values: Any, key: Any, discount: Any, policy_state: Any
+) -> Any:
+    *parts, limit, num_envs, episodes = static
+    env, policy, policy_params, env_params = united(*parts, *values)
+    steps = Steps(env, policy, policy_params, env_params, limit)
+    start, key = jax.random.split(key)
+    carry = steps.start(start, num_envs, policy_state)
+    total = carry.episode_return
+
+    def more(loop: Any) -> Any:
+        _, _, _, _, count, _ = loop
+        return (count < episodes).any()
+
+    def one(loop: Any) -> Any:
+        carry, factor, discounted, key, count, results = loop
+        key, own = jax.random.split(key)
+        fresh = carry.began.reshape(-1, *[1] * (total.ndim - 1))
+        carry, transition, _ = steps.take(carry, own)
+        factor = jnp.where(fresh, 1, factor * discount.astype(total.dtype))
+        discounted = jnp.where(fresh, 0, discounted) + factor * transition.reward.astype(
+            total.dtype
+        )
+        ended = transition.terminated | transition.truncated
+        at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
+        found = Evaluation(
+            transition.episode_return,
+            discounted,
+            transition.episode_length,
+            transition.terminated,
+            transition.truncated,
+        )
+        rows = jnp.arange(num_envs)
+        results = jax.tree.map(lambda x, y: x.at[rows, at].set(y, mode="drop"), results, found)
+        return carry, factor, discounted, key, count + ended, results
+
+    def empty(x: Any) -> Any:
+        return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)
+
+    flags = jnp.zeros(num_envs, bool)
+    results = Evaluation(*map(empty, (total, total, carry.episode_length, flags, flags)))
+    count = jnp.zeros(num_envs, jnp.int32)
+    loop = carry, jnp.ones_like(total), total, key, count, results
+    return jax.lax.while_loop(more, one, loop)[-1]

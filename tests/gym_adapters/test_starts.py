@@ -1,0 +1,247 @@
+"""How episodes start: with parameters that are drawn, in states that are given, and with masks of actions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import array_api_strict
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    CartPole,
+    EnvResultError,
+    FunctionalEnv,
+    Functions,
+    evaluate,
+    rollout,
+)
+
+N = 4
+LIBRARIES = ["numpy", "torch", pytest.param("jax"), pytest.param(array_api_strict, id="strict")]
+libraries = pytest.mark.parametrize("xp", LIBRARIES)
+modes = pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+
+
+class Drawn(FunctionalEnv):
+    """An episode has as many steps as its parameter says, which is drawn at its start."""
+
+    observation_space = spaces.Dict(
+        {"end": spaces.Box(0, 99, (), np.float32), "count": spaces.Box(0, 99, (), np.float32)}
+    )
+    action_space = spaces.Discrete(2)
+    default_params = {"end": 0.0, "most": 6.0, "label": "kept"}
+
+    def sample_params(self, xp, rng, n, params):
+        assert params["label"] == "kept"
+        return {**params, "end": xp.floor(rng.uniform((n,), 2.0, params["most"]))}
+
+    def reset(self, xp, rng, n, params):
+        assert params["end"].shape == (n,)
+        return {"count": xp.zeros((n,), dtype=xp.float32)}
+
+    def step(self, xp, rng, state, action, params):
+        count = state["count"] + 1
+        return {"count": count}, params["end"], count >= params["end"]
+
+    def observe(self, xp, state, params):
+        return {"count": state["count"], "end": params["end"]}
+
+    def info(self, xp, state, params):
+        return {"end": params["end"] + 0}
+
+    def render(self, state, index):
+        return np.full((2, 2, 3), state["count"][index], np.uint8)
+
+
+def host(value):
+    return af.convert(value, "numpy")
+
+
+@libraries
+@modes
+def test_parameters_are_drawn_at_each_reset(xp, mode):
+    envs = Drawn().make_vec(N, xp=xp, autoreset_mode=mode)
+    observation, info = envs.reset(seed=0)
+    ends, counts = host(observation["end"]).copy(), np.zeros(N)
+    drawn, over = [ends.copy()], np.zeros(N, bool)
+    assert (host(info["end"]) == ends).all()
+    for _ in range(40):
+        observation, reward, terminated, _, info = map(host, envs.step(np.zeros(N, int)))
+        fresh = over if mode == "NextStep" else np.zeros(N, bool)
+        counts = np.where(fresh, 0, counts + 1)
+        assert (reward == np.where(fresh, 0, ends)).all()
+        ended = ~fresh & (counts >= ends)
+        assert (terminated == ended).all()
+        if mode == "SameStep":
+            assert ended.any() == (info["_final_obs"].any() if "_final_obs" in info else False)
+            assert (host(info["final_obs"]["end"])[ended] == ends[ended]).all()
+            counts[ended] = 0
+        changed = fresh if mode == "NextStep" else ended if mode == "SameStep" else over & False
+        assert (observation["end"][~changed] == ends[~changed]).all()
+        ends = observation["end"].copy()
+        drawn.append(ends[changed])
+        assert (observation["count"] == counts).all()
+        over = ended
+    values = np.concatenate(drawn)
+    assert set(values) <= {2, 3, 4, 5}
+    assert mode == "Disabled" or len(set(values)) > 2
+    envs.reset(options={"reset_mask": np.arange(N) == 1})
+    assert (host(envs.state.params)["['end']"][np.arange(N) != 1] == ends[np.arange(N) != 1]).all()
+    assert envs.params["end"] == 0
+
+
+@libraries
+def test_what_they_are_drawn_from_can_be_changed(xp):
+    envs = Drawn().make_vec(500, xp=xp, params={"most": 3.0})
+    assert set(host(envs.reset(seed=0)[0]["end"])) == {2}
+    assert set(host(envs.reset(options={"params": {"most": 9.0}})[0]["end"])) == {
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+    }
+
+
+@libraries
+def test_copies_pickles_and_images(xp):
+    envs = Drawn().make_vec(N, xp=xp, autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    envs.step(np.zeros(N, int))
+    for again in (copy.deepcopy(envs), *([] if xp is array_api_strict else [pickle.loads(pickle.dumps(envs))])):  # fmt: skip
+        twin = copy.deepcopy(envs)
+        for _ in range(9):
+            expected, found = (host(each.step(np.zeros(N, int))[0]) for each in (twin, again))
+            assert all((expected[key] == found[key]).all() for key in expected)
+    env = Drawn().make(xp=xp, render_mode=None)
+    env.reset(seed=0)
+    env.step(0)
+    assert env._image(0).max() == 1
+
+
+def test_drawn_parameters_in_compiled_calls():
+    def still(params, observation, key):
+        return jnp.zeros(N, int), None
+
+    _, transitions = rollout(Drawn(), still, None, jax.random.key(0), 60, N, collect="state")
+    ends = np.asarray(transitions.observation["end"])
+    assert (ends == transitions.state.params["['end']"]).all()
+    over = np.asarray(transitions.terminated)
+    assert (transitions.episode_length[over] == ends[over]).all()
+    assert (ends[1:][~over[:-1]] == ends[:-1][~over[:-1]]).all()
+    results = evaluate(Drawn(), still, None, jax.random.key(0), N, episodes=20)
+    assert set(np.asarray(results.lengths).ravel()) == {2, 3, 4, 5}
+    assert (results.returns == results.lengths**2).all()
+    functions = Functions(Drawn())
+    running, observation = functions.reset(jax.random.key(0), N)
+    _, outcome = jax.jit(functions.step)(jax.random.key(1), running, jnp.zeros(N, int))
+    assert (outcome.reward == observation["end"]).all()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        (lambda xp, rng, n, p: None, "returned the parameters"),
+        (lambda xp, rng, n, p: {**p, "more": rng.uniform((n,))}, "returned the parameters"),
+        (lambda xp, rng, n, p: {**p, "end": 3.0}, r"returned 3.0 for params\['end'\]"),
+        (lambda xp, rng, n, p: {**p, "end": rng.uniform((n + 1,))}, "begins with the 4 environ"),
+        (lambda xp, rng, n, p: {**p, "label": "other"}, r"'other' for params\['label'\]"),
+    ],
+)
+def test_what_cannot_be_drawn(drawn, told):
+    class Wrong(Drawn):
+        def sample_params(self, xp, rng, n, params):
+            return drawn(xp, rng, n, params)
+
+    with pytest.raises(EnvResultError, match=told):
+        Wrong().make_vec(N, xp="numpy").reset(seed=0)
+
+
+@libraries
+@modes
+def test_given_starts(xp, mode):
+    envs = CartPole().make_vec(N, xp=xp, autoreset_mode=mode)
+    envs.reset(seed=0)
+    state = envs.state
+    moved = type(state)(*(x + 0.01 for x in state))
+    expected = np.stack([host(x) for x in moved], axis=1)
+    for _ in range(5):
+        envs.step(np.ones(N, int))
+    found = host(envs.reset(options={"state": moved})[0])
+    assert np.allclose(found, expected)
+    first = [host(x).copy() for x in envs.step(np.ones(N, int))[:2]]
+    assert np.allclose(
+        host(envs.reset(options={"state": moved})[0]), expected
+    )  # nothing was changed
+    assert all(np.array_equal(a, host(b)) for a, b in zip(first, envs.step(np.ones(N, int)), strict=False))  # fmt: skip
+    mask = np.arange(N) % 2 == 0
+    found = host(envs.reset(options={"state": moved, "reset_mask": mask})[0])
+    assert np.allclose(found[mask], expected[mask])
+    assert np.allclose(found[~mask], first[0][~mask])
+    fresh = CartPole().make_vec(N, xp=xp, autoreset_mode=mode)
+    assert np.allclose(host(fresh.reset(seed=0, options={"state": host(moved)})[0]), expected)
+
+
+def test_given_starts_that_do_not_fit():
+    envs = CartPole().make_vec(N, xp="numpy")
+    envs.reset(seed=0)
+    before = envs.state
+    for wrong in (np.zeros(N), tuple(before), type(before)(*(x[:2] for x in before)), "state"):
+        with pytest.raises(EnvResultError, match="state"):
+            envs.reset(options={"state": wrong})
+        assert all((a == b).all() for a, b in zip(before, envs.state, strict=True))
+
+
+def test_single_environments_start_in_given_states():
+    env = gym.make("arrayferry/CartPole-v0", xp="torch")
+    env.reset(seed=0)
+    state = env.unwrapped.state
+    env.step(0)
+    observation, _ = env.reset(options={"state": state})
+    assert np.allclose(host(observation), [float(x[0]) for x in state])
+
+
+class Masked(Drawn):
+    """Only action 1 is possible in each second state."""
+
+    observation_space = spaces.Dict(
+        {"action_mask": spaces.MultiBinary(2), "count": spaces.Box(0, 99, (), np.float32)}
+    )
+
+    def observe(self, xp, state, params):
+        odd = state["count"] % 2 == 1
+        mask = xp.stack([~odd, xp.ones_like(odd)], axis=1)
+        return {"action_mask": xp.astype(mask, xp.int8), "count": state["count"]}
+
+    def info(self, xp, state, params):
+        return {}
+
+
+@libraries
+@modes
+def test_masks_of_actions_are_in_the_infos_too(xp, mode):
+    envs = Masked().make_vec(N, xp=xp, autoreset_mode=mode)
+    observation, info = envs.reset(seed=0)
+    for _ in range(7):
+        assert (host(info["action_mask"]) == host(observation["action_mask"])).all()
+        assert host(info["_action_mask"]).all()
+        assert af.backend_of(info["action_mask"]).name == envs.xp
+        observation, _, _, _, info = envs.step(np.zeros(N, int))
+    if envs.xp in ("numpy", "torch"):
+        info["action_mask"][...] = 7
+        assert host(observation["action_mask"]).max() == 1
+    env = Masked().make(xp=xp)
+    observation, info = env.reset(seed=0)
+    assert host(info["action_mask"]).tolist() == host(observation["action_mask"]).tolist() == [1, 1]
+    assert host(env.step(0)[4]["action_mask"]).tolist() == [0, 1]
+    sampled = env.action_space.sample(np.array([0, 1], np.int8))
+    assert int(host(sampled)) == 1
