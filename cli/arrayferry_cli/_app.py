@@ -12,7 +12,7 @@ import typer
 
 import arrayferry
 
-from . import _check, _doctor, _new_plugin, _routes
+from . import _check, _check_env, _doctor, _new_plugin, _routes
 from ._ask import NoAnswerError
 from ._reports import Unanswerable
 from ._screen import OutputError, Screen, writing
@@ -114,6 +114,27 @@ def check(
         screen.data(report)
     else:
         _check.show(report, screen)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def check_env(
+    env: Annotated[
+        str, typer.Argument(metavar="MODULE:CLASS", help="A FunctionalEnv, or FILE.py:CLASS.")
+    ],
+    json: Json = False,
+) -> None:
+    """Try an environment of your own in several libraries.
+
+    The exit status is 1 if something is wrong.
+    """
+    screen = Screen()
+    with screen.working(f"trying {env}"):
+        report = _attempt(screen, lambda: _check_env.check(env))
+    if json:
+        screen.data(report)
+    else:
+        _check_env.show(report, screen)
     raise typer.Exit(0 if report.ok else 1)
 
 

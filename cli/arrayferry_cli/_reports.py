@@ -12,6 +12,8 @@ __all__ = [
     "Conflict",
     "DoctorReport",
     "Doing",
+    "EnvProblem",
+    "EnvReport",
     "Essential",
     "Facts",
     "Library",
@@ -322,3 +324,42 @@ class Outline:
     classes: list[str] = field(default_factory=list)
     memory: str | None = None
     missing: str | None = None
+
+
+# check-env
+
+
+@dataclass
+class EnvProblem:
+    """Something that is wrong in an environment.
+
+    Attributes:
+        method: the method that it was found in.
+        place: its line, as "file:line".
+        what: what is wrong.
+        remedy: what to write instead.
+        libraries: those in which it was seen.
+    """
+
+    method: str
+    place: str
+    what: str
+    remedy: str
+    libraries: list[str]
+
+
+@dataclass
+class EnvReport:
+    """What was found out about an environment.
+
+    Attributes:
+        schema: the version of this form.
+        ok: whether nothing is wrong.
+        env: the name that was asked for.
+        problems: what is wrong.
+    """
+
+    schema: int
+    ok: bool
+    env: str
+    problems: list[EnvProblem]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._base import FunctionalEnv
+from ._check import Problem, check
 from ._engine import Outcome, Running
 from ._errors import EnvResultError, ImpureError, StaleStateError
 from ._single import FunctionalSingleEnv
@@ -50,9 +51,11 @@ __all__ = [
     "Outcome",
     "Pendulum",
     "PendulumParams",
+    "Problem",
     "Running",
     "StaleStateError",
     "Transition",
+    "check",
     "episode",
     "evaluate",
     "register",

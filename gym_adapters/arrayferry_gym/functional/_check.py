@@ -1,0 +1,434 @@
+"""`check`: an environment is tried in several libraries, and what its author wrote wrong is named, with the line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector.utils import iterate
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._dtypes import plain_name
+from arrayferry_gym._env_options import count_of
+
+from ._checked import CheckedEnv
+from ._dynamics import Dynamics, checked_dynamics
+from ._params import prepare
+
+__all__ = ["Problem", "check"]
+
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
+N = 5
+STEPS = 12
+
+
+class Problem(NamedTuple):
+    """Something that is wrong in an environment.
+
+    Attributes:
+        method: the method that it was found in, such as "step".
+        place: the line, as "file:line".
+        what: what is wrong.
+        remedy: what to write instead, "" if it is not known.
+        libraries: the libraries in which it was seen.
+    """
+
+    method: str
+    place: str
+    what: str
+    remedy: str
+    libraries: tuple[str, ...]
+
+    def __str__(self) -> str:
+        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
+        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
+
+
+def check(
+    env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
+) -> list[Problem]:
+    """Try an environment in several libraries, and return what its author has to mend.
+
+    Each method is called with a batch, in JAX inside `jit`. What it returns must have the right form, depend on
+    its arguments alone, and be the same for an environment whatever the others in the batch do.
+
+    Args:
+        env: the environment, or its class.
+        libraries: the libraries to try. Those that are not usable here are left out.
+        params: other parameters than the defaults.
+
+    Returns:
+        The problems, none if all is well. Text of them names the method, the line and the remedy.
+
+    Raises:
+        TypeError: `env` is no `FunctionalEnv`.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole, check
+        >>> check(CartPole)
+        []
+        >>> class Wrong(CartPole):
+        ...     def step(self, xp, rng, state, action, params):
+        ...         if state.angle > 0:
+        ...             return state, 1.0, False
+        ...         return state, 0.0, False
+        >>> for problem in check(Wrong, ["numpy"]):
+        ...     print(problem.what)
+        it asks whether an array is true, by if, while, and, or, not, min or max
+    """
+    dynamics = checked_dynamics(env)
+    problems = list(_signatures(dynamics))
+    dtypes: dict[str, list[tuple[str, str]]] = {}
+    if not problems:
+        for name in libraries:
+            backend = _usable(name)
+            if backend is None:
+                continue
+            trial = _Trial(dynamics, backend, params)
+            problems += trial.problems()
+            dtypes[backend.name] = trial.dtypes
+        problems += _different_dtypes(dynamics, dtypes)
+    return _merged(problems)
+
+
+def _usable(name: str) -> af.Backend | None:
+    try:
+        backend = af.registry.backend(name)
+    except af.ArrayFerryError:
+        module = sys.modules.get(name)
+        if module is None:
+            try:
+                module = __import__(name)
+            except ImportError:
+                return None
+        backend = af.registry.backend(module)
+    return backend if backend.problem() is None else None
+
+
+SIGNATURES = {
+    "reset": ("xp", "rng", "n", "params"),
+    "step": ("xp", "rng", "state", "action", "params"),
+    "observe": ("xp", "state", "params"),
+    "info": ("xp", "state", "params"),
+    "sample_params": ("xp", "rng", "n", "params"),
+    "render": ("state", "index"),
+}
+
+
+def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
+    """Find methods that cannot be called with their arguments."""
+    for name, wanted in SIGNATURES.items():
+        try:
+            inspect.signature(getattr(dynamics, name)).bind(*wanted)
+        except TypeError:
+            text = f"def {name}(self, {', '.join(wanted)})"
+            yield Problem(name, _start(dynamics, name), "its parameters are others than those that it gets",
+                          f"Write {text}.", ())  # fmt: skip
+        except ValueError:  # it has no signature
+            continue
+
+
+def _start(dynamics: Dynamics, method: str) -> str:
+    """Return the line in which a method begins."""
+    code = getattr(inspect.unwrap(getattr(type(dynamics), method)), "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else "without source"
+
+
+class _FoundError(Exception):
+    """A problem was found, and this library cannot be tried further."""
+
+
+class _Trial:
+    """An environment in one library.
+
+    Args:
+        dynamics: the environment.
+        backend: the library.
+        params: parameters.
+
+    Attributes:
+        dtypes: the paths and the dtypes of the arrays of its states.
+    """
+
+    def __init__(self, dynamics: Dynamics, backend: af.Backend, params: Any) -> None:
+        self.dtypes: list[tuple[str, str]] = []
+        self._dynamics = dynamics
+        self._backend = backend
+        self._given = params
+        self._problems: list[Problem] = []
+
+    def problems(self) -> list[Problem]:
+        """Try everything, and return what is wrong."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self._try()
+            except _FoundError:
+                pass
+        return self._problems
+
+    def _add(self, method: str, place: str, what: str, remedy: str = "") -> None:
+        self._problems.append(Problem(method, place, what, remedy, (self._backend.name,)))
+
+    def _call(self, method: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a method, and explain its error."""
+        try:
+            return function(*args)
+        except Exception as error:
+            self._add(
+                method, _place(self._dynamics, error, method), *_explained(error, self._params)
+            )
+            raise _FoundError from None
+
+    def _try(self) -> None:
+        backend, dynamics = self._backend, self._dynamics
+        self._params = dynamics.default_params
+        params = prepare(self._given, self._params, count_of("n", N), backend, None)
+        self._params = params.tree
+        self._env = env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
+        state = self._call("reset", self._reset, 0)
+        self.dtypes = [
+            (path, plain_name(x.dtype))
+            for path, x in zip(af.flatten(state)[1].paths, af.flatten(state)[0], strict=True)
+        ]
+        env.adopt(state)
+        dynamics.action_space.seed(0)
+        for number in range(STEPS):
+            observation = self._call("observe", self._observe, state)
+            self._call("info", self._inform, state)
+            if backend.name == "numpy":
+                self._inside(observation)
+            action = self._action()
+            result = self._call("step", self._step, number, state, action)
+            if backend.name == "numpy":
+                self._alone(number, state, action, result)
+            state = result[0]
+        if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
+            shown = state.state if env.draws_params else state
+            image = self._call("render", dynamics.render, shown, 0)
+            if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
+                form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
+                self._add("render", _start(dynamics, "render"), f"it returned {form}",
+                          "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
+
+    # The methods, as the library runs them.
+
+    def _rng(self, seed: int) -> Any:
+        return self._backend.random(seed, None)
+
+    def _run(self, function: Callable[..., Any], seed: int | None, *trees: Any) -> Any:
+        """Call a function with random numbers and trees: in JAX compiled, in NumPy with arrays that cannot be written to."""
+        if self._backend.name == "jax":
+            return self._compiled(function, seed, trees)
+        if self._backend.name == "numpy":
+            trees = tuple(map_arrays(_frozen, tree) for tree in trees)
+        return function(None if seed is None else self._rng(seed), *trees)
+
+    def _compiled(
+        self, function: Callable[..., Any], seed: int | None, trees: tuple[Any, ...]
+    ) -> Any:
+        import jax
+
+        parts = [af.flatten(tree) for tree in trees]
+        layouts: list[Any] = []
+
+        def run(key: Any, *leaves: Any) -> Any:
+            rng = None if key is None else self._backend.random(key)
+            given = [layout.unflatten(x) for x, (_, layout) in zip(leaves, parts, strict=True)]
+            own, layout = af.flatten(function(rng, *given))
+            layouts.append(layout)
+            return own
+
+        key = None if seed is None else jax.random.key(seed)
+        leaves = jax.jit(run)(key, *(x for x, _ in parts))
+        return layouts[-1].unflatten(leaves)
+
+    def _reset(self, seed: int) -> Any:
+        return self._run(lambda rng: self._env.reset(rng, N, self._params), seed)
+
+    def _observe(self, state: Any) -> Any:
+        return self._run(lambda _, state: self._env.observe(state, self._params), None, state)
+
+    def _inform(self, state: Any) -> Any:
+        return self._run(lambda _, state: self._env.inform(state, self._params), None, state)
+
+    def _step(self, seed: int, state: Any, action: Any) -> Any:
+        def step(rng: Any, state: Any, action: Any) -> Any:
+            state, *rest = self._env.step(rng, state, self._env.clip(action), self._params)
+            return (state, *(part for part in rest if part is not None))
+
+        return self._run(step, seed, state, action)
+
+    def _action(self) -> Any:
+        from gymnasium.vector.utils import concatenate, create_empty_array
+
+        space = self._dynamics.action_space
+        empty = create_empty_array(space, N)
+        batch = concatenate(space, [space.sample() for _ in range(N)], empty)
+        return af.convert(batch, self._backend, narrowing="allow")
+
+    # What is asked of results.
+
+    def _inside(self, observation: Any) -> None:
+        """Check that observations are in their space."""
+        from gymnasium.vector.utils import batch_space
+
+        space = self._dynamics.observation_space
+        for one in iterate(batch_space(space, N), observation):
+            if not space.contains(one):
+                self._add("observe", _start(self._dynamics, "observe"),
+                          f"the observation {one!r:.120} is not in the space {space}",
+                          "Widen the bounds of the space, or clip the observation.")  # fmt: skip
+                raise _FoundError
+
+    def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
+        """Check that a step depends on its arguments alone, and each environment on itself alone."""
+        start = _start(self._dynamics, "step")
+        again = self._call("step", self._step, seed, state, action)
+        if _differs(result, again, slice(None)):
+            self._add("step", start, "it gives other results for the same arguments",
+                      "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
+            raise _FoundError
+
+        def moved(x: Any) -> Any:
+            x = np.array(x)
+            x[0] = x[1]
+            return x
+
+        state, action = map_arrays(moved, state), map_arrays(moved, action)
+        other = self._call("step", self._step, seed, state, action)
+        pairs = {"step": (result, other)}
+        pairs["observe"] = self._observe(result[0]), self._observe(other[0])
+        for method, (before, after) in pairs.items():
+            if _differs(before, after, slice(1, None)):
+                self._add(method, _start(self._dynamics, method),
+                          "the result of an environment depends on the others in its batch",
+                          "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
+                          "whatever the values are.")  # fmt: skip
+                raise _FoundError
+
+
+def _frozen(x: Any) -> Any:
+    x = np.array(x)
+    x.setflags(write=False)
+    return x
+
+
+def _differs(a: Any, b: Any, rows: slice) -> bool:
+    pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
+    return any(
+        not np.array_equal(x[rows], y[rows], equal_nan=x.dtype.kind == "f") for x, y in pairs
+    )
+
+
+def _different_dtypes(
+    dynamics: Dynamics, dtypes: dict[str, list[tuple[str, str]]]
+) -> Iterator[Problem]:
+    """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
+    known = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
+    for parts in zip(*known.values(), strict=False):
+        names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
+        if len(set(names.values())) > 1:
+            text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
+            yield Problem("reset", _start(dynamics, "reset"), f"state{parts[0][0]} is {text}",
+                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
+
+
+def _merged(problems: list[Problem]) -> list[Problem]:
+    """Tell each problem once, with all libraries in which it was seen."""
+    merged: dict[Any, Problem] = {}
+    for problem in problems:
+        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
+        if key in merged:
+            libraries = dict.fromkeys((*merged[key].libraries, *problem.libraries))
+            problem = merged[key]._replace(libraries=tuple(libraries))
+        merged[key] = problem
+    return list(merged.values())
+
+
+# Errors and their places.
+
+_LIBRARY_FOLDERS = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))  # fmt: skip
+
+
+def _place(dynamics: Dynamics, error: BaseException, method: str) -> str:
+    """Return the author's last line in a traceback."""
+    codes = {
+        function.__code__
+        for kind in type(dynamics).__mro__
+        if kind is not Dynamics
+        for name, function in vars(kind).items()
+        if name in SIGNATURES and inspect.isfunction(function)
+    }
+    files = {code.co_filename for code in codes}
+    inside, place = False, None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        inside = inside or frame.f_code in codes
+        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, _HERE, "<"))):
+            place = f"{Path(name).name}:{line}"
+    return place or _start(dynamics, method)
+
+
+_HERE = str(Path(af.__file__).parent)
+
+
+def _explained(error: Exception, params: Any) -> tuple[str, str]:
+    """Return what is wrong, and what to write instead."""
+    if isinstance(error, af.ArrayFerryError):
+        return str(error).rstrip("."), ""
+    text, kind = str(error), type(error).__name__
+    for words, what, remedy in _MISTAKES:
+        if kind in words or any(word in text for word in words):
+            return what.format(text=text.partition("\n")[0]), remedy
+    if isinstance(error, (KeyError, AttributeError)):
+        name = error.args[0] if isinstance(error, KeyError) else error.name
+        of = params if isinstance(error, KeyError) else getattr(error, "obj", None)
+        if isinstance(name, str) and (of is params or type(of) is type(params)):
+            fields = list(params) if isinstance(params, dict) else list(getattr(params, "_fields", None) or vars(params))  # fmt: skip
+            return f"there is no parameter {name!r}", f"The parameters are {', '.join(fields) or 'none'}: see default_params."  # fmt: skip
+        if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
+            return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
+    return f"{kind}: {text.partition(chr(10))[0]}", ""
+
+
+_MISTAKES = [
+    (
+        ("truth value of an array", "Boolean value of Tensor", "TracerBoolConversionError", "bool is only allowed on arrays"),
+        "it asks whether an array is true, by if, while, and, or, not, min or max",
+        "Choose by xp.where(condition, a, b), and combine by &, | and ~.",
+    ),
+    (
+        ("read-only", "arrays are immutable", "does not support item assignment", "in-place"),
+        "it changes an array in place",
+        "Make a new array, by arithmetic or by xp.where: compiled code and other libraries would lose or leak the change.",
+    ),
+    (
+        ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
+        "a function of NumPy was called on an array of another library",
+        "Use the functions of xp, which are those of the library in use.",
+    ),
+    (
+        ("TracerIntegerConversionError", "ConcretizationTypeError", "only 0-dimensional arrays", "only length-1 arrays", "can only be converted to"),
+        "it needs the value of an array as a Python number",
+        "Compute with arrays: no int(), float(), range() or shapes that depend on values.",
+    ),
+    (
+        ("NonConcreteBooleanIndexError",),
+        "it selects by a mask, so that the shape depends on values",
+        "Use xp.where(mask, a, b), which keeps the shape.",
+    ),
+    (
+        ("cannot be type promoted", "expected scalar type", "expected m1 and m2", "same dtype"),
+        "it mixes dtypes: {text}",
+        "Cast by xp.astype(x, xp.float32), and give a dtype to xp.zeros and the like.",
+    ),
+]  # fmt: skip

@@ -1,0 +1,193 @@
+"""`check` names what an author wrote wrong, with the method and the line."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from arrayferry_gym.functional import (
+    Acrobot,
+    CartPole,
+    FunctionalEnv,
+    MountainCar,
+    MountainCarContinuous,
+    Pendulum,
+    check,
+)
+
+
+class Right(FunctionalEnv):
+    observation_space = spaces.Box(-100.0, 100.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    default_params = {"end": 5.0}
+
+    def reset(self, xp, rng, n, params):
+        return {"x": rng.uniform((n,), -1.0, 1.0), "v": xp.zeros((n,), dtype=xp.float32)}
+
+    def step(self, xp, rng, state, action, params):
+        x = state["x"] + 0.1 * xp.astype(action, xp.float32) + rng.normal(state["x"].shape) * 0.01
+        return {**state, "x": x}, x, x > params["end"]
+
+    def observe(self, xp, state, params):
+        return state["x"][:, None]
+
+
+def branches(self, xp, rng, state, action, params):
+    if state["x"] > 0:  # here
+        return state, 1.0, False
+    return state, 0.0, False
+
+
+def assigns(self, xp, rng, state, action, params):
+    state["x"][0] = 0.0  # here
+    return state, 1.0, False
+
+
+def adds(self, xp, rng, state, action, params):
+    x = state["x"]
+    x += 1  # here
+    return {**state, "x": x}, 1.0, False
+
+
+def uses_numpy(self, xp, rng, state, action, params):
+    return {**state, "x": np.sin(state["x"])}, 1.0, False  # here
+
+
+def misspells(self, xp, rng, state, action, params):
+    return state, 1.0, state["x"] > params["and"]  # here
+
+
+def depends(self, xp, rng, state, action, params):
+    x = state["x"] - xp.mean(state["x"])
+    return {**state, "x": x}, 1.0, False
+
+
+def lacks(self, xp, state, action, params):
+    return state, 1.0, False
+
+
+def draws(self, xp, rng, state, action, params):
+    return {**state, "x": state["x"] + float(np.random.rand())}, 1.0, False
+
+
+def selects(self, xp, rng, state, action, params):
+    x = state["x"][state["x"] > 0]  # here
+    return {**state, "x": x}, 1.0, False
+
+
+def is_not_standard(self, xp, rng, state, action, params):
+    return {**state, "x": xp.clamp(state["x"], 0, 1)}, 1.0, False  # here
+
+
+def needs_values(self, xp, rng, state, action, params):
+    for _ in range(int(state["v"][0])):  # here
+        pass
+    return state, 1.0, False
+
+
+def without_dtype(self, xp, rng, n, params):
+    return {"x": rng.uniform((n,), -1.0, 1.0), "v": xp.zeros((n,))}
+
+
+def outside(self, xp, state, params):
+    return state["x"][:, None] + 1000.0
+
+
+def other_form(self, xp, state, params):
+    return state["x"]
+
+
+def fails(self, xp, rng, state, action, params):
+    raise RuntimeError("the author's own")  # here
+
+
+WRONG = [
+    ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", assigns, "changes an array in place", {"numpy", "jax"}),
+    ("step", adds, "changes an array in place", {"numpy"}),
+    ("step", uses_numpy, "a function of NumPy was called", {"jax"}),
+    ("step", misspells, "there is no parameter 'and'", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", depends, "depends on the others in its batch", {"numpy"}),
+    ("step", lacks, "its parameters are others", set()),
+    ("step", draws, "gives other results for the same arguments", {"numpy"}),
+    ("step", selects, "selects by a mask", {"jax"}),
+    ("step", is_not_standard, "xp has no 'clamp'", {"numpy", "jax"}),
+    ("step", needs_values, "needs the value of an array as a Python number", {"jax"}),
+    ("reset", without_dtype, r"state\['v'\] is float64 in numpy", {"numpy", "torch"}),
+    ("observe", outside, "is not in the space", {"numpy"}),
+    ("observe", other_form, "an array of shape", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", fails, "RuntimeError: the author's own", {"numpy", "array_api_strict", "torch", "jax"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "function", "words", "libraries"), WRONG, ids=[case[1].__name__ for case in WRONG]
+)
+def test_mistakes_are_named(method, function, words, libraries):
+    import re
+
+    wrong = type("Wrong", (Right,), {method: function})
+    function.__name__ = method
+    problems = check(wrong)
+    found = [problem for problem in problems if re.search(words, problem.what)]
+    assert len(found) == 1, problems
+    (problem,) = found
+    assert problem.method == method
+    assert libraries <= set(problem.libraries)
+    lines, start = inspect.getsourcelines(function)
+    marked = [start + index for index, line in enumerate(lines) if line.rstrip().endswith("# here")]
+    assert problem.place == f"test_check_env.py:{(marked or [start])[0]}"
+    assert problem.place in str(problem)
+
+
+def test_the_line_of_a_helper_is_named():
+    def helper(x):
+        return 1.0 if x > 0 else 0.0
+
+    class Wrong(Right):
+        def step(self, xp, rng, state, action, params):
+            return state, helper(state["x"]), False
+
+    (problem,) = check(Wrong, ["numpy"])
+    assert problem.place == f"test_check_env.py:{helper.__code__.co_firstlineno + 1}"
+
+
+@pytest.mark.parametrize(
+    "env",
+    [Right, CartPole(), *(pytest.param(env, marks=pytest.mark.long) for env in (Acrobot, MountainCar, MountainCarContinuous, Pendulum))],
+)  # fmt: skip
+def test_environments_that_are_right(env):
+    assert check(env) == []
+
+
+def test_what_others_than_these_libraries_lack_is_left_out():
+    assert check(Right, ["numpy", "nolibrary"]) == []
+
+
+def test_parameters_truncations_and_infos_are_tried():
+    class More(Right):
+        default_params = {"end": 5.0, "start": 0.0}
+
+        def sample_params(self, xp, rng, n, params):
+            return {**params, "start": rng.uniform((n,), 0.0, 1.0)}
+
+        def step(self, xp, rng, state, action, params):
+            return *super().step(xp, rng, state, action, params), state["x"] > params["start"]
+
+        def info(self, xp, state, params):
+            return {"x": state["x"]}
+
+        def render(self, state, index):
+            return np.full((2, 2, 3), float(state["x"][index]))
+
+    (problem,) = check(More)
+    assert problem.method == "render"
+    assert "float64 of shape (2, 2, 3)" in problem.what
+
+
+def test_no_environment():
+    with pytest.raises(TypeError, match="a FunctionalEnv is needed"):
+        check(object())
