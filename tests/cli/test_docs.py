@@ -18,6 +18,7 @@ def test_every_command_is_shown():
         "doctor",
         "routes",
         "check",
+        "check-env",
         "new-plugin",
     }
 
@@ -27,6 +28,13 @@ def test_output(run, monkeypatch, tmp_path, command):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     assert run(*command.split())[1] == SHOWN[command]
+
+
+def test_check_env(run, monkeypatch, tmp_path):
+    (code,) = re.findall(r"```python\n(import numpy.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "hover.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    assert run("check-env", "hover.py:Hover")[1] == SHOWN["check-env hover.py:Hover"]
 
 
 @pytest.mark.long
