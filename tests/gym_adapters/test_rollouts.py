@@ -212,7 +212,7 @@ def test_states_of_a_policy_are_values():
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        (lambda p, o, k, s: (jnp.zeros(N, int), None), "returned 2 values, not action, extras, policy_state"),
+        (lambda p, o, k, s: (jnp.zeros(N, int), None), "returned 2 values, not an action, extras and policy_state"),
         (lambda p, o, k, s: (jnp.zeros(N, int), None, s["steps"]), "of the same structure"),
         (
             lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "steps": s["steps"] + 0.5}),

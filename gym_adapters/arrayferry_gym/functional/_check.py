@@ -271,7 +271,7 @@ class _Trial:
         from gymnasium.vector.utils import concatenate, create_empty_array
 
         space = self._dynamics.action_space
-        empty = create_empty_array(space, N)
+        empty: Any = create_empty_array(space, N)
         batch = concatenate(space, [space.sample() for _ in range(N)], empty)
         return af.convert(batch, self._backend, narrowing="allow")
 

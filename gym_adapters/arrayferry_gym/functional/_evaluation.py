@@ -98,10 +98,9 @@ def evaluate(
         raise af.OptionError(
             f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
         )
-    state = first_policy_state(policy_state, static[4])
-    return _evaluate(
-        (*static, episodes), values, checked_key(key), jnp.asarray(discount, float), state
-    )  # type: ignore[no-any-return]
+    state, discount = first_policy_state(policy_state, static[4]), jnp.asarray(discount, float)
+    static = *static, episodes
+    return _evaluate(static, values, checked_key(key), discount, state)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)

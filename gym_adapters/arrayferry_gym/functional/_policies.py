@@ -48,15 +48,16 @@ def acted(
     Raises:
         arrayferry.OptionError: the policy returned something else.
     """
+    names: tuple[str, ...] = ("action", "extras")
     if state is None:
-        result, names = policy(params, observation, key), ("action", "extras")
+        result = policy(params, observation, key)
     else:
         result = policy(params, observation, key, state)
-        names = ("action", "extras", "policy_state")
+        names = (*names, "policy_state")
     if not isinstance(result, tuple) or len(result) != len(names):
         given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise af.OptionError(
-            f"the policy returned {given}, not {', '.join(names)}",
+            f"the policy returned {given}, not {_listed(names)}",
             remedy=f"Return ({', '.join(names)}); extras may be None.",
         )
     for name, part in zip(names, result, strict=True):
@@ -70,6 +71,10 @@ def acted(
                 )
     action, extras, *after = result
     return action, extras, _same(state, *after) if after else None
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"an {', '.join(names[:-1])} and {names[-1]}"
 
 
 def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:

@@ -174,9 +174,8 @@ def rollout(
             remedy="Pass the number of environments with which the first rollout began.",
         )
     static = *static, num_steps, _collected(env, collect), final_observation
-    return _rollout(
-        static, values, checked_key(key), carry, first_policy_state(policy_state, static[4])
-    )  # type: ignore[no-any-return]
+    policy_state = first_policy_state(policy_state, static[4])
+    return _rollout(static, values, checked_key(key), carry, policy_state)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
