@@ -9,7 +9,7 @@ __all__ = ["is_capturing", "unless_capturing"]
 
 
 def is_capturing() -> bool:
-    """Tell whether PyTorch captures a CUDA graph in this thread. Then nothing may be asked of the device."""
+    """Tell whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
 

@@ -21,13 +21,13 @@ __all__ = ["Packed", "Part", "cut"]
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
 TOGETHER = 32 * 1024 * 1024
-"""Size in bytes of what goes together."""
+"""Size in bytes above which no more arrays are added to those that go together."""
 ALIGNMENT = 256
-"""What the addresses of the arrays are multiples of, as those of arrays that CUDA allocates."""
+"""The addresses of the arrays are multiples of this, like those of arrays that CUDA allocates."""
 
 
 class Part(NamedTuple):
-    """Where an array lies in the memory of all, in items."""
+    """Where an array lies in the common memory, in items."""
 
     start: int
     end: int
@@ -75,7 +75,7 @@ class Packed(Converter):
         return cut(flat, parts)
 
     def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
-        """Tell whether arrays of these places go together."""
+        """Tell whether it is worth bringing arrays with these places together."""
         return True
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
@@ -106,8 +106,8 @@ class Packed(Converter):
                     groups.setdefault(dtype, []).append((index, fitting))
             for dtype, group in groups.items():
                 for some in _batches(group):
-                    found = self._together([x for _, x in some], dtype, options.device)
-                    for (index, _), y in zip(some, found, strict=True):
+                    converted = self._together([x for _, x in some], dtype, options.device)
+                    for (index, _), y in zip(some, converted, strict=True):
                         results[index] = y
             return results
 

@@ -1,4 +1,4 @@
-"""What libraries have in common whose arrays are in files and stores: they are read as a whole, or in the parts stored."""
+"""What libraries with arrays in files and stores have in common: these are read as a whole, or in stored parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StoredSource(Source):
 
 
 class GroupSource(Source):
-    """Groups of arrays, which are none: what to convert instead."""
+    """Groups of arrays, which are not arrays themselves: errors say what to convert instead."""
 
     @abstractmethod
     def describe(self, group: Any) -> tuple[str, str]:
@@ -67,7 +67,8 @@ class GroupSource(Source):
     def _no_array(self, group: Any, done: str, verb: str) -> ConversionError:
         what, inside = self.describe(group)
         return ConversionError(
-            f"{what} cannot be {done}: it is no array, but holds some", remedy=f"{verb} {inside}."
+            f"{what} cannot be {done}: it is not an array, but holds some",
+            remedy=f"{verb} {inside}.",
         )
 
 

@@ -13,12 +13,13 @@ __all__ = ["AwkwardSource", "arrayferry_sources"]
 
 
 class AwkwardSource(Source):
-    """`awkward.Array` of numbers, bools, dates and time spans, where all lists of an axis are as long."""
+    """`awkward.Array` of numbers, bools, dates and time spans, where all lists along an axis have the same length."""
 
     name = "awkward"
     package = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
-    # NumPy arrays are often wrapped without a copy, so others can write to it. No result can.
+    # NumPy arrays are often wrapped without a copy, so others can write to the memory.
+    # Results are read-only.
     memory: Memory = "writable"
 
     def to_numpy(self, x: Any) -> Any:

@@ -54,7 +54,7 @@ class CupyBackend(Backend):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not _is_compact(x):  # else CuPy would make it so after what is recorded here
+            if not _is_compact(x):  # otherwise CuPy would do this after the event below
                 x = x.copy()
         # CuPy copies on the stream of the target, and does not wait for the other one
         with cupy.cuda.Device(there):
@@ -157,7 +157,7 @@ def _dtypes() -> frozenset[str]:
 
 
 def _has_bfloat16(version: str) -> bool:
-    """Tell whether a version of CuPy has bfloat16, which takes NumPy 2.1.2 and `ml_dtypes` too."""
+    """Tell whether a version of CuPy has bfloat16, which needs NumPy 2.1.2 and `ml_dtypes` too."""
     import numpy as np
 
     if int(version.partition(".")[0]) < 14 or not np.lib.NumpyVersion(np.__version__) >= "2.1.2":

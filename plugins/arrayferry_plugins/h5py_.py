@@ -31,7 +31,7 @@ class H5pySource(StoredSource):
     slices: type[Slices] = _Datasets
 
     def device_of(self, x: Any) -> str:
-        if not getattr(x, "_dset", x):  # asked before all else, for which the file must be open
+        if not getattr(x, "_dset", x):  # checked before all else, which needs the file to be open
             raise ConversionError(
                 "a dataset of a closed file cannot be converted",
                 remedy="Convert it while the file is open.",

@@ -40,7 +40,7 @@ class PandasSource(Source):
             nullable = getattr(x.dtype, "na_value", None) is pd.NA  # elsewhere, NaN is a value
             if not (nullable and x.isna().any()):
                 values = x.to_numpy(dtype).view()
-                values.flags.writeable = False  # other objects of pandas may have this memory too
+                values.flags.writeable = False  # other objects of pandas may use this memory too
                 return values
             fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(
                 dtype.kind, "x.fillna(0), or "
@@ -57,7 +57,7 @@ class PandasSource(Source):
 
 
 def _plain_dtype(x: Any) -> Any:
-    """Return the dtype of NumPy that the values of a column have, and refuse those that have none."""
+    """Return the NumPy dtype of the values of a column, and refuse a column that has none."""
     import pandas as pd
 
     dtype = x.dtype

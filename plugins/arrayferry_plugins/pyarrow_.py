@@ -61,7 +61,7 @@ class ArrowSource(Source):
 
 
 class TensorSource(Source):
-    """`Tensor`: a view of memory of others, who may write to it."""
+    """`Tensor`: a view of memory that others hold and may write to."""
 
     name = "pyarrow"
     package = "pyarrow"
@@ -91,7 +91,7 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
         if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
             raise ConversionError(
                 f"tensors of the permutation {axes} cannot be converted: "
-                "pyarrow itself reads and writes such ones in different orders",
+                "pyarrow itself reads and writes such tensors in different orders",
                 remedy="Call x.cast(x.type.storage_type) first, and reshape the result.",
             )
     while types.is_fixed_size_list(kind):

@@ -1,4 +1,4 @@
-"""tensordict: with tensors of PyTorch everything stays what it is, with other arrays it becomes dicts."""
+"""tensordict: with tensors of PyTorch, everything stays what it is; with other arrays, it becomes dicts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TensorDicts(Container):
 
 
 class TensorClasses(Container):
-    """Tensorclasses, whose constructors are not called. What is no tensor is read as its data."""
+    """Tensorclasses, whose constructors are not called. What is not a tensor is read as its data."""
 
     types: tuple[Any, ...] = ("tensordict.TensorClass",)
     transparent: bool = True

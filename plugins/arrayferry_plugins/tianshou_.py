@@ -10,7 +10,7 @@ __all__ = ["Batches", "arrayferry_containers"]
 
 
 class Batches(Container):
-    """`Batch`. It makes NumPy arrays of those of other libraries, so with these it becomes a dict."""
+    """`Batch`. It would turn arrays of other libraries into NumPy arrays, so with these it becomes a dict."""
 
     types: tuple[Any, ...] = ("tianshou.data.Batch",)
     transparent: bool = True
@@ -34,7 +34,7 @@ class Batches(Container):
 
 
 def _is_held(child: Any) -> bool:
-    """Tell whether a batch holds something as it is. It refuses arrays of objects that are tensors."""
+    """Tell whether a batch holds something as it is. It refuses arrays of objects some of which are tensors."""
     import numpy as np
     from tianshou.data import Batch
     from torch import Tensor

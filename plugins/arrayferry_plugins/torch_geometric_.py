@@ -21,7 +21,7 @@ class Graphs(Container):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
         for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
-            for name in ("_slice_dict", "_inc_dict"):  # of a batch, where its graphs begin
+            for name in ("_slice_dict", "_inc_dict"):  # where the graphs of a batch begin
                 if name in holder:
                     holder[name] = copy.deepcopy(holder[name])
         for store in new.stores:

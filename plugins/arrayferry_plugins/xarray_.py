@@ -43,7 +43,7 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            if isinstance(new.data, cls):  # it makes NumPy arrays of what it cannot hold
+            if isinstance(new.data, cls):  # xarray turns what it cannot hold into a NumPy array
                 return new
         except Exception as error:
             cause = error
@@ -116,7 +116,7 @@ class Views(Container):
 
 
 class Stored:
-    """A variable whose values are in a file yet. What is indexed is read, and nothing is kept.
+    """A variable whose values are still in a file. Indexing reads them, and nothing is kept.
 
     Args:
         variable: the `Variable`.

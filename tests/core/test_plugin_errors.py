@@ -357,7 +357,7 @@ def test_a_direct_converter_that_returns_something_else_is_not_used(register, me
     value = [Box(X), {"b": Box(X)}]
     with pytest.warns(
         af.PluginWarning,
-        match="boxes -> torch> .* which is no array of the target, so it is not used",
+        match="boxes -> torch> .* which is not an array of the target, so it is not used",
     ):
         assert conversion(value)[1]["b"].tolist() == [0, 1, 2]
     for _ in range(5):
@@ -394,7 +394,7 @@ def test_a_wrong_converter_that_is_one_step_of_several_is_not_used(register, met
     register(ToNumpy())
     conversion = af.converter("dask", copy=True if what == "shared" else None)
     assert len(af.route("boxes", "dask").steps) == 2
-    message = "ignores copy=True" if what == "shared" else "which is no array of the target"
+    message = "ignores copy=True" if what == "shared" else "which is not an array of the target"
     with pytest.warns(af.PluginWarning, match=rf"boxes -> numpy> .*{message}, so it is not used"):
         first = conversion({"a": Box(X)})["a"]
     count = len(calls)
@@ -427,7 +427,9 @@ def test_a_direct_converter_that_is_right_first(register, method):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
         assert conversion(Box(X)).tolist() == [0, 1, 2]
     assert calls
-    with pytest.warns(af.PluginWarning, match="which is no array of the target, so it is not used"):
+    with pytest.warns(
+        af.PluginWarning, match="which is not an array of the target, so it is not used"
+    ):
         assert conversion([Box(X), seven])[1].tolist() == [7, 7, 7]
     count = len(calls)
     for _ in range(5):

@@ -411,7 +411,7 @@ def test_what_cannot_be_honoured_is_refused(install):
             f"arrayferry_converters() of the plugin 'w{number}' is marked with {option}=True"
             in message
         )
-        assert f"Take {option}=True out" in message
+        assert f"Remove {option}=True from" in message
     assert "Good" in [type(each).__name__ for each in registry.catalog.converters]
 
 
@@ -521,7 +521,7 @@ print(caught[0].message)
 """
     lines = run_python(script).splitlines()
     assert lines[:2] == ["Wrong False", "[Array([1., 1.], dtype=float32)]"]
-    assert "which is no array of the target, so it is not used" in lines[2]
+    assert "which is not an array of the target, so it is not used" in lines[2]
 
 
 def test_trust_lasts_as_long_as_the_part(registry):

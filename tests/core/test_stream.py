@@ -879,7 +879,7 @@ def test_a_scheduler_that_is_gone():
         (lambda: da.ones(3), {"prefetch": -1}, af.OptionError, "prefetch=-1"),
         (lambda: da.ones(3), {"timeout": True}, af.OptionError, "timeout=True"),
         (lambda: da.ones(3), {"timeout": 0}, af.OptionError, "timeout=0"),
-        (lambda: da.ones(3), {"client": 3}, af.OptionError, "client=3 is no client"),
+        (lambda: da.ones(3), {"client": 3}, af.OptionError, "client=3 is not a client"),
         (lambda: np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "nothing here is computed"),
         (lambda: da.ones(3), {"copy": False}, af.CopyRequiredError, "cannot be shared"),
         (lambda: da.ones(3).astype("U3"), {}, af.UnsupportedDtypeError, "no dtype for text"),

@@ -500,8 +500,8 @@ class Astray(af.Converter):
     ("result", "why"),
     [
         (Astray.result, "does not put arrays on cuda:1"),
-        (lambda library, x: None, "is no array of the target"),
-        (lambda library, x: 3, "is no array of the target"),
+        (lambda library, x: None, "is not an array of the target"),
+        (lambda library, x: 3, "is not an array of the target"),
     ],
     ids=["astray", "None", "3"],
 )

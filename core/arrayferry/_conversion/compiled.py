@@ -1,4 +1,4 @@
-"""`CompiledConversion`: what a conversion has learnt from one catalog: pairs of backends, and plans for structures.
+"""`CompiledConversion`: the pairs of backends and the plans that a conversion has made from one catalog.
 
 It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
 in it can outlive the change, even if other threads still use it.
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["CompiledConversion"]
 
 MAX_PLANS = 8
-"""Plans for values of one type."""
+"""How many plans are kept for values of one type."""
 MAX_TYPES = 64
-"""Types of values that there are plans for."""
+"""For how many types of values plans are kept."""
 MAX_STRUCTURES = 1_000
-"""Structures that are counted."""
+"""How many structures are counted."""
 
 _MISSED: Any = object()
 
@@ -56,7 +56,7 @@ class CompiledConversion:
 
     Attributes:
         catalog, target, options, kind_of: as given.
-        run: converts a value: the plan that was used last, or `miss`. While somebody watches, it tells them.
+        run: converts a value: the plan that was used last, or `miss`. If there are observers, it notifies them.
     """
 
     def __init__(
@@ -81,32 +81,32 @@ class CompiledConversion:
         return [plan for plans in self._plans.values() for plan in plans]
 
     def forget_plans(self) -> None:
-        """Write all code anew, since a converter that is part of it is not used any more."""
+        """Drop all plans, since a converter that their code calls is no longer used."""
         self._plans.clear()
         self._counts.clear()
         self._use(self.miss)
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
-        """Convert by a function from now on."""
+        """Convert with a function from now on."""
         self._convert = convert
         self.notice_observers()
 
     def notice_observers(self) -> None:
-        """Let those who watch now see what is converted."""
+        """Start or stop showing conversions to observers, depending on whether there are any now."""
         while True:
             watched = bool(observers)
             self.run = self._watched if watched else self._convert
-            if watched is bool(observers):  # another thread has not just begun or ended to watch
+            if watched is bool(observers):  # no observer has just come or gone in another thread
                 return
 
     def _watched(self, value: Any) -> Any:
         return self.in_sight(self._convert, value)
 
     def in_sight(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value by a function, and let those who watch see it."""
+        """Convert a value with a function, and show that to the observers."""
         for observer in observers:
             return observer.watch(self, convert, value)
-        self.notice_observers()  # they are in the process that this one was forked from
+        self.notice_observers()  # the observers are in the process that this one was forked from
         return convert(value)
 
     def miss(self, value: Any) -> Any:
@@ -152,7 +152,7 @@ class CompiledConversion:
             if self._stays(kind):
                 continue
             groups.setdefault(self._origin_of(kind), []).append(index)
-        # what is lazy comes last, so that an array that cannot be converted is found before
+        # lazy arrays come last, so that nothing is computed if another array cannot be converted
         order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
         paths = {origin: self._paths(tree, places) for origin, places in order}
         pairs = {origin: self.pair(origin) for origin in groups}
@@ -162,15 +162,15 @@ class CompiledConversion:
         for origin, places in order:
             one, xs = pairs[origin], [arrays[index] for index in places]
             if isinstance(one, LazyPair):
-                found = self._compute(one, xs, paths[origin])
+                results = self._compute(one, xs, paths[origin])
             else:
-                found = one.many(xs, paths[origin])
-            for index, y in zip(places, found, strict=True):
+                results = one.many(xs, paths[origin])
+            for index, y in zip(places, results, strict=True):
                 arrays[index] = y
         return arrays
 
     def _compute(self, pair: LazyPair, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
-        """Convert lazy arrays and deferred values, and what they were computed to."""
+        """Convert lazy arrays and deferred values, and what computing them returned."""
         results = list(xs)
         converted: dict[Computed, Any] = {}
         for index, result in pair.results(xs, path_of):
@@ -185,11 +185,11 @@ class CompiledConversion:
         return lambda index: tree.path_of(places[index])
 
     def _stays(self, kind: Kind) -> bool:
-        """Tell whether a value is deferred, and stays so within its library."""
+        """Tell whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.what == "deferred" and kind.backend is self.target
 
     def _convert_computed(self, computed: Computed, path: str) -> Any:
-        """Convert what something was computed to, into memory that nobody else holds."""
+        """Convert a computed value into memory that nobody else holds."""
         compiled = self
         if not computed.fresh:
             if self._computed is None:
@@ -210,7 +210,7 @@ class CompiledConversion:
         return kind.origin or self.catalog.backend("numpy")
 
     def _array_of(self, number: Any) -> Any:
-        """Make a NumPy array of a number: of NumPy, with its dtype, or of Python, with the target's default."""
+        """Make a NumPy array from a number. A NumPy scalar keeps its dtype, a Python number gets the default."""
         import numpy
 
         if isinstance(number, numpy.generic):
@@ -219,14 +219,14 @@ class CompiledConversion:
 
     def pair(self, source: Origin) -> Pair:
         """Return the pair for arrays of one backend or source."""
-        found = self._pairs.get(source)
-        if found is None:
+        pair = self._pairs.get(source)
+        if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
             kind = LazyPair if source.memory == "lazy" and not same else Pair
-            found = self._pairs[source] = kind(
+            pair = self._pairs[source] = kind(
                 self.catalog, source, self.target, self.options, self.kind_of, self.forget_plans
             )
-        return found
+        return pair
 
     def _learn(self, tree: Tree, value: Any) -> None:
         """Write a plan for a structure that has been converted before."""
@@ -250,7 +250,7 @@ class CompiledConversion:
             pair = self.pair(self._origin_of(kind))
             return ways_of(pair, cls, with_fallback=with_fallback)
 
-        from .plan import write_plan  # the first conversion does without it
+        from .plan import write_plan  # the first conversion does not need it
 
         plan = write_plan(tree, ways, structure, self.target.name, self.miss)
         if plan is not None:

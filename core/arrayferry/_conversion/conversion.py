@@ -25,14 +25,14 @@ __all__ = ["Conversion", "make_conversion", "notice_observers"]
 class Conversion(Generic[A]):
     """A conversion to one target. `arrayferry.converter` makes it.
 
-    Call it with a value: an array, a tree of arrays, or anything. It can be pickled, compared, hashed,
+    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed,
     and shared among threads. What it learns about the structures that it converts is dropped when the
     registry changes, and is not pickled.
 
     Args:
         target: a name, a namespace module or a backend. It is looked up at the first call.
         options: the options.
-        registry: where backends are looked up. With another one than `arrayferry.registry`, it cannot be pickled.
+        registry: where backends are looked up. A conversion can be pickled only if this is `arrayferry.registry`.
 
     Attributes:
         options: as given.
@@ -99,19 +99,19 @@ class Conversion(Generic[A]):
         """Convert a value.
 
         Args:
-            value: an array, a tree of arrays, or anything. It is never altered.
+            value: an array, a tree of arrays, or anything else. It is never altered.
 
         Returns:
             A value of the same structure, as `arrayferry.convert` returns it.
         """
-        try:  # costs nothing, and reading the attribute apart from the call is faster
+        try:  # `try` costs nothing, and reading the attribute before the call is faster
             run = self._compiled.run  # type: ignore[union-attr]
-        except AttributeError:  # nothing was learnt yet, or the registry changed
+        except AttributeError:  # nothing has been learnt yet, or the registry has changed
             run = self._prepare().run
         return run(value)
 
     def _prepare(self) -> CompiledConversion:
-        """Look up the target, and start to learn."""
+        """Look up the target, and start learning."""
         registry, options = self.registry, self.options
         while True:
             problem = registry.backend(self._to).problem()
@@ -126,9 +126,8 @@ class Conversion(Generic[A]):
             compiled = CompiledConversion(catalog, target, options, registry.kind)
             self._compiled = compiled
             compiled.notice_observers()
-            if (
-                registry.catalog is catalog
-            ):  # otherwise it changed before this conversion was notified
+            # otherwise it changed before this conversion could be notified
+            if registry.catalog is catalog:
                 return compiled
 
     def registry_changed(self) -> None:
@@ -141,7 +140,7 @@ class Conversion(Generic[A]):
         return (self._compiled or self._prepare()).target
 
     def fallback(self, value: Any) -> Any:
-        """Convert a value without a plan, as is done for structures that are new."""
+        """Convert a value without a plan, as for a new structure."""
         compiled = self._compiled or self._prepare()
         if observers:
             return compiled.in_sight(compiled.fallback, value)
@@ -151,7 +150,7 @@ class Conversion(Generic[A]):
         """Return the code that was written for structures so far, as text."""
         plans = [] if self._compiled is None else self._compiled.plans
         return "\n\n".join(plan.source for plan in plans) or (
-            "no structure was converted twice yet, so there is no plan"
+            "no structure has been converted twice yet, so there is no plan"
         )
 
     def _portable(self) -> tuple[str | Backend, Options]:
@@ -176,8 +175,8 @@ class Conversion(Generic[A]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
             raise TypeError(
-                "a conversion with a registry of its own cannot be pickled: where it is loaded, there is the default one "
-                "only. Make it where it is used"
+                "a conversion with a registry of its own cannot be pickled, since only the default registry exists "
+                "where it is loaded. Make it where it is used"
             )
         to, options = self._portable()
         if options.device is not None and not isinstance(options.device, str):
@@ -189,9 +188,8 @@ class Conversion(Generic[A]):
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
         device = options.device
-        if device is not None and not isinstance(
-            device, str
-        ):  # it belongs to this process, as its hash does
+        if device is not None and not isinstance(device, str):
+            # it belongs to this process, as its hash does
             device = f"{device} {hash(device)}"
         own = () if self.registry is default_registry() else (id(self.registry),)
         return ("arrayferry.Conversion", to, *options._replace(device=device), *own)
@@ -220,9 +218,9 @@ def _portable_target(target: Target, registry: Registry) -> str | Backend:
     """Return the name of a target, or the backend itself if it is not registered."""
     if isinstance(target, str):
         return target
-    found = registry.backend(target)
-    by_name = isinstance(target, ModuleType) or registry.backends().get(found.name) is found
-    return found.name if by_name else found
+    backend = registry.backend(target)
+    by_name = isinstance(target, ModuleType) or registry.backends().get(backend.name) is backend
+    return backend.name if by_name else backend
 
 
 def _restore(target: str | Backend, options: Options) -> Conversion:
@@ -230,14 +228,14 @@ def _restore(target: str | Backend, options: Options) -> Conversion:
 
 
 def make_conversion(to: Target, options: Options, registry: Registry) -> Conversion:
-    """Make a conversion, and raise now what is wrong with its target or device."""
+    """Make a conversion, and raise an error now if its target or device is wrong."""
     conversion = Conversion(to, options, registry)
     conversion._prepare()
     return conversion
 
 
 def notice_observers() -> None:
-    """Let those who watch see the conversions that exist, or not any more. Those made later are seen from the start."""
+    """Start or stop showing existing conversions to observers. Later ones are shown from the start."""
     for conversion in _conversions():
         compiled = conversion._compiled
         if compiled is not None:

@@ -27,11 +27,11 @@ _KEPT: Any = object()
 
 
 class Computed:
-    """What a lazy array or a deferred value was computed to, where that is a value to convert.
+    """What computing a lazy array or a deferred value returned, if that must be converted in turn.
 
     Attributes:
         value: the result.
-        fresh: whether nobody else holds its memory. If not, whoever computed it may have kept it.
+        fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
     """
 
     __slots__ = ("fresh", "value")
@@ -56,11 +56,12 @@ class LazyPair(Pair):
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
 
         Yields:
-            The index of each that does not stay as it is, and the result; `Computed` for what is a value to convert.
+            The index and the result for each that does not stay as it is; a `Computed` if the result must be
+            converted in turn.
         """
         together, others = self.check(xs, path_of)
-        deferred: dict[int, Computed] = {}  # what is deferred and in two places stays one
-        seen: set[int] = set()  # and what is an array has memory of its own in each
+        deferred: dict[int, Computed] = {}  # a deferred value in two places stays one value
+        seen: set[int] = set()  # but an array gets its own memory in each place
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             if value is _KEPT:
                 continue
@@ -81,8 +82,8 @@ class LazyPair(Pair):
         """Check lazy arrays and deferred values before any is computed.
 
         Returns:
-            The indices of those that are computed together, and of those that are converted one by one. What is
-            kept as it is, is in neither.
+            The indices of those that are computed together, and of those that are converted one by one. An array
+            that is kept as it is appears in neither.
         """
         together: list[int] = []
         others: list[int] = []
@@ -97,7 +98,7 @@ class LazyPair(Pair):
         return together, others
 
     def _check(self, x: Any) -> bool:
-        """Check what is known of a lazy array or a deferred value before it is computed.
+        """Check what is known about a lazy array or a deferred value before it is computed.
 
         Returns:
             Whether it is computed together with others.
@@ -131,16 +132,16 @@ class LazyPair(Pair):
 
         first = {id(xs[index]): index for index in reversed(indices)}
         once = [index for index in indices if first[id(xs[index])] == index]
-        found: Sequence[Any]
+        computed: Sequence[Any]
         if (
             self.options.unsupported == "keep"
             and not self._computes
             and not overrides(self.source, Origin.to_numpy_many)
         ):  # one that is refused must not stop the others
-            found = [self._read([xs[index]], [index], path_of)[0] for index in once]
+            computed = [self._read([xs[index]], [index], path_of)[0] for index in once]
         else:
-            found = self._read([xs[index] for index in once], once, path_of)
-        values = dict(zip(once, found, strict=True))
+            computed = self._read([xs[index] for index in once], once, path_of)
+        values = dict(zip(once, computed, strict=True))
         for index in indices:
             if index not in values:
                 known = values[first[id(xs[index])]]

@@ -76,7 +76,7 @@ class Pair:
 
     @functools.cached_property
     def executor(self) -> Executor:
-        """What executes routes. It is imported at the first use, since direct converters do without it."""
+        """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
         return Executor(self.catalog, self.source, self.target, self.options)
@@ -119,13 +119,13 @@ class Pair:
             xs: the arrays.
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
-        found = None if self.direct is None else self.direct.convert_many(xs)
-        if found is None:
+        results = None if self.direct is None else self.direct.convert_many(xs)
+        if results is None:
             return [self.located(self.one, x, index, path_of) for index, x in enumerate(xs)]
-        for index, y in enumerate(found):
+        for index, y in enumerate(results):
             if y is NotImplemented:
-                found[index] = self.located(self.fallback, xs[index], index, path_of)
-        return found
+                results[index] = self.located(self.fallback, xs[index], index, path_of)
+        return results
 
     def located(
         self, convert: Callable[[Any], Any], x: Any, index: int, path_of: Callable[[int], str]
@@ -155,7 +155,7 @@ class Pair:
             if self.options.unsupported == "keep":
                 return x
             raise
-        except (ArrayFerryError, DeprecationWarning):  # a warning that the user has made an error
+        except (ArrayFerryError, DeprecationWarning):  # a warning that was turned into an error
             raise
         except Exception as error:
             if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
@@ -168,7 +168,7 @@ class Pair:
         return self._has_sparse and ask_backend(self.source, "is_sparse", x)
 
     def _from_dense(self, x: Any) -> Any:
-        """Convert a sparse array by its dense values, if that is allowed."""
+        """Convert a sparse array through its dense values, if that is allowed."""
         check_sparse(x, self.source, self.options)
         dense = call_backend(self.source, "to_dense", x)
         import numpy
@@ -202,7 +202,7 @@ class Pair:
         raise ContractError(
             f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
             f"array_types {target.array_types}",
-            duty=f"{method} is wrong, or they are misspelt.",
+            duty=f"Either {method} is wrong, or array_types is misspelt.",
             method=method,
         )
 
@@ -221,7 +221,7 @@ class Pair:
         raised, call.raised = call.raised, None
         try:
             if raised is direct or self.source.device_of(x) != "cpu" or self.source.is_traced(x):
-                return  # it is noted already, or was not meant for it
+                return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not take", what)
         except Exception:  # it is only a note
@@ -229,9 +229,9 @@ class Pair:
 
     def _all(self, xs: list[Any]) -> list[Any]:
         """Convert several arrays without their places in a tree."""
-        found = None if self.direct is None else self.direct.convert_many(xs)
-        if found is None:
+        results = None if self.direct is None else self.direct.convert_many(xs)
+        if results is None:
             return list(map(self.one, xs))
         return [
-            self.fallback(x) if y is NotImplemented else y for x, y in zip(xs, found, strict=True)
+            self.fallback(x) if y is NotImplemented else y for x, y in zip(xs, results, strict=True)
         ]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "write_plan"]
 
 MAX_LEAVES = 4_000
-"""Leaves that are written out one by one at most, which takes a seventh of a second."""
+"""How many leaves are written out one by one at most. That many take a seventh of a second."""
 
 
 class Plan:
@@ -81,13 +81,13 @@ def write_plan(
 
     Args:
         tree: a value that was taken apart.
-        ways: tells how arrays of a kind and type are converted, None if there should be no plan.
+        ways: tells how arrays of a kind and type are converted, or returns None if there should be no plan.
         structure: what `structure_of` returned.
         target: the name of the target, for tracebacks.
         miss: what the code calls for a value that it does not handle.
 
     Returns:
-        The plan, None if there can be none. It is never an error, since the value itself was converted.
+        The plan, or None if there can be none. That is not an error, since the value itself has been converted.
     """
     writer = _Writer(tree, ways, _Names())
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
@@ -123,7 +123,7 @@ class _Names:
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str) -> str:
-        """Return a name for an object, like the hint if possible."""
+        """Return a name for an object: the hint if possible."""
         name = self._known.get(id(thing))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
@@ -203,7 +203,7 @@ class _Writer:
         return f"if {condition}: break"
 
     def any_same(self, names: list[str]) -> str:
-        """Write a condition for two of several containers to be the same; "*v1" is all that are in v1."""
+        """Write a condition that two of several containers are the same; "*v1" stands for all that are in v1."""
         several = [name[1:] for name in names if name.startswith("*")]
         single = [name for name in names if not name.startswith("*")]
         if not several and len(single) <= 3:
@@ -284,7 +284,7 @@ class _Writer:
             return self.run_of_parts(node, name, cls)
         count = len(node.children)
         self.lines.append(
-            # what is not empty is unpacked by assignment, which fails for another length
+            # a container with items is unpacked by assignment, which fails for another length
             self.miss_if(
                 f"type({name}) is not {self.type_name(cls)}" + (f" or {name}" if not count else "")
             )

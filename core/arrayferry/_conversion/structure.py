@@ -1,4 +1,4 @@
-"""What a plan would check of a value: its structure, and which of its containers are written as loops."""
+"""What a plan would check in a value: its structure. Also, which of its containers are written as loops."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from arrayferry._tree.tree import Tree
 __all__ = ["UnplannableError", "are_parts", "is_run", "structure_of"]
 
 RUN = 16
-"""Children of one kind from which on a container is written as a loop, whatever its length."""
+"""A container with at least this many children of one kind is written as a loop, whatever its length."""
 MAX_LEVELS = 30
-"""Levels that are planned for at most, since Python's own parser has a limit."""
+"""How many levels a planned structure may have, since Python's own parser has a limit."""
 
 
 class UnplannableError(Exception):
@@ -21,16 +21,16 @@ class UnplannableError(Exception):
 
 
 def structure_of(tree: Tree) -> int | None:
-    """Return a number for all that a plan for this tree would check, None if it cannot be planned for.
+    """Return a number for all that a plan for this tree would check, None if there can be no plan.
 
-    It is a hash, so that no type is kept alive. If two structures have the same, one of them gets its
-    plan earlier, and nothing else happens.
+    It is a hash, so that no type is kept alive. If two structures have the same hash, one of
+    them gets its plan earlier, and nothing else happens.
     """
     if not tree.settled:
         return None
     try:
         return hash(_key(tree, tree.root, 0, set()))
-    except Exception:  # also what a class raises that cannot be hashed
+    except Exception:  # also because a class cannot be hashed
         return None
 
 
@@ -55,7 +55,7 @@ def _is_long(node: Branch) -> bool:
 
 
 def is_run(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is a long one of arrays of one type, to be written as a loop."""
+    """Tell whether a container is long and has only arrays of one type, so that it is written as a loop."""
     children = node.children
     if not _is_long(node) or type(children[0]) is not Leaf:
         return False
@@ -66,9 +66,9 @@ def is_run(tree: Tree, node: Branch) -> bool:
 
 
 def _is_part(node: Any) -> bool:
-    """Tell whether a node is a container of arrays, but of no other container that is rebuilt.
+    """Tell whether a node is a container that holds arrays, but no other container that is rebuilt.
 
-    So it is enough to check that the parts themselves are different objects.
+    Then it is enough to check that the parts themselves are different objects.
     """
     return (
         type(node) is Branch
@@ -78,7 +78,7 @@ def _is_part(node: Any) -> bool:
 
 
 def are_parts(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is a long one of parts of one structure, to be written as a loop."""
+    """Tell whether a container is long and has only parts of one structure, so that it is written as a loop."""
     if not _is_long(node) or not all(map(_is_part, node.children)):
         return False
     return len({_key(tree, child, 0, set()) for child in node.children}) == 1

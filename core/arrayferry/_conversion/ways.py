@@ -42,8 +42,8 @@ def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
     Args:
         pair: converts them one by one.
         cls: the type.
-        with_fallback: whether the code must also convert arrays that a direct converter does not, at the
-            price of a call for each array.
+        with_fallback: whether the code must also convert arrays that a direct converter does not handle, at the
+            cost of a call for each array.
     """
     import numpy
 
@@ -51,7 +51,7 @@ def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
             return Ways(Inline(no_objects, "{x}", {}))
-        if pair.options.device == DEFAULT:  # which may change
+        if pair.options.device == DEFAULT:  # the default may change
             return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
         return Ways(_already_there(pair, no_objects))
     if isinstance(pair, LazyPair):  # computing takes longer than anything that code could save

@@ -13,7 +13,7 @@ __all__ = ["Backends"]
 
 
 class Backends(Mapping[str, Backend]):
-    """Backends by name. It cannot be changed."""
+    """A mapping of backends by name. It cannot be changed."""
 
     __slots__ = ("_held",)
 

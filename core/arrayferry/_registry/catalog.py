@@ -30,15 +30,15 @@ from .imports import import_module
 __all__ = ["Catalog"]
 
 MAX_TYPES = 1_000
-"""Types whose kind is cached at most, so that types that exist for a short time are not kept alive."""
+"""How many types have their kind cached at most, so that short-lived types are not kept alive."""
 
 
 class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Attributes:
-        left_out: plugins that are installed but not used, and backends and sources of them.
-        kinds: what types are to a conversion.
+        left_out: installed plugins that are not used, and single backends and sources that are not.
+        kinds: what values of each type are to a conversion.
         routes: the routes that were found.
     """
 
@@ -77,12 +77,12 @@ class Catalog:
 
         Args:
             part: the backend or source.
-            who: the plugin that it is part of. Its sources may have one name.
+            who: the plugin that it is part of. Its sources may share one name.
         """
         return self._claims.conflict(part, who)
 
     def replacement(self, part: Origin) -> str:
-        """Name the backend or source that says that it replaces this one, "" if none does; it gets what this claims."""
+        """Name the backend or source that says that it replaces this one, "" if none does. It takes over the claims."""
         holder = self._claims.replacement(part)
         if holder is None:
             return ""
@@ -123,7 +123,7 @@ class Catalog:
         )
 
     def unknown_end(self, converter: Converter) -> str:
-        """Return the name of an end of a converter that is not a backend, "" if both are."""
+        """Return the source or target of a converter that is not a backend, "" if both are."""
         for name in (converter.source, converter.target):
             if name not in self._backends and name not in self._generic:
                 module = import_module(name)
@@ -150,7 +150,7 @@ class Catalog:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What arrays are read from, besides arrays."""
+        """The sources: what arrays are read from, besides arrays."""
         return self._sources
 
     def backend(self, to: Target) -> Backend:
@@ -162,11 +162,11 @@ class Catalog:
         if isinstance(to, Backend):
             return self._backends.get(to.name, to)
         if isinstance(to, str):
-            found = self._named(to)
-            module = import_module(to) if found is None else None
+            backend = self._named(to)
+            module = import_module(to) if backend is None else None
             module = module if module is not None and is_namespace(module) else None
         elif isinstance(to, ModuleType):
-            found = self._named(to.__name__)
+            backend = self._named(to.__name__)
             module = to if is_namespace(to) else None
             to = to.__name__
         else:
@@ -175,21 +175,21 @@ class Catalog:
                 remedy=self._remedy(to),
                 name=f"{to!r:.80}",
             )
-        if found is None and module is not None:
-            found = self._generic_of(module)
-        if found is None:
+        if backend is None and module is not None:
+            backend = self._generic_of(module)
+        if backend is None:
             for source in self._sources:
                 if to in (source.name, source.package):
                     raise UnknownBackendError(
-                        f"arrays are only read from {source.name}, so it is no target",
+                        f"arrays are only read from {source.name}, so it cannot be a target",
                         remedy='Pass the name of an array library, such as "numpy".',
                         name=to,
                     )
             raise self._unknown(to)
-        return found
+        return backend
 
     def _unknown(self, name: str) -> UnknownBackendError:
-        """Return the error for a name that nothing has."""
+        """Return the error for a name that no backend has."""
         import difflib
 
         names = [*self._claims.names, *(part.name for part in self.left_out)]
@@ -208,7 +208,7 @@ class Catalog:
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
     def _not_used(self) -> str:
-        """Name some plugins that are left out, those with a fault first."""
+        """Name some plugins that are left out, faulty ones first."""
         parts = sorted(self.left_out, key=lambda part: not part.broken)
         names = list(dict.fromkeys(part.name for part in parts))
         if not names:
@@ -229,9 +229,9 @@ class Catalog:
 
     def _named(self, name: str) -> Backend | None:
         for spelled in (name, name.lower(), name.removeprefix("array_api_compat.")):
-            found = self._claims.names.get(spelled)
-            if found is not None:
-                return found
+            backend = self._claims.names.get(spelled)
+            if backend is not None:
+                return backend
         return None
 
     def _generic_of(self, namespace: ModuleType) -> Backend:
@@ -245,7 +245,7 @@ class Catalog:
     def kind(self, value: Any) -> Kind:
         """Tell what a value is to a conversion. The answer is cached for its type.
 
-        What a registered part causes is raised. What an odd value causes makes it "other".
+        An error that a registered part causes is raised. A value that itself causes an error is "other".
         """
         return self.kinds.get(type(value)) or self._classified(value)
 
@@ -260,7 +260,7 @@ class Catalog:
         return kind
 
     def _generic_by_module(self, namespace: ModuleType) -> Backend | None:
-        """Return the backend made for a namespace, None if a plugin has the library of it."""
+        """Return the backend made for a namespace, None if a plugin handles its library."""
         return None if self._named(namespace.__name__) is not None else self._generic_of(namespace)
 
     def outdated(self) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["check_part"]
 
 
 _Rule = tuple[str, Callable[[Any], bool], str]
-"""An attribute, what it must be, and how messages say that."""
+"""An attribute, a check of its value, and how messages say what it must be."""
 
 
 def _is_text(value: Any) -> bool:

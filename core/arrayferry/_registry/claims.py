@@ -15,7 +15,7 @@ _Part = TypeVar("_Part", bound=Origin)
 class Claims:
     """What backends and sources claim: each name and each array type belongs to one of them.
 
-    Sources of one plugin may have one name, that of their library. A backend takes array types over from sources.
+    Sources of one plugin may share one name, that of their library. A backend takes over array types from sources.
 
     Attributes:
         names: the names that users may write for backends, and the backends.
@@ -47,7 +47,7 @@ class Claims:
         for name in _names_of(part):
             holder = self._taken.get(name)
             if holder is None and isinstance(part, Backend):
-                holder = self.names.get(name)  # the package of a backend is a name of its own, too
+                holder = self.names.get(name)  # the package of a backend is one of its names, too
             if holder is None or _replaces(part, holder):
                 continue
             sources = not isinstance(part, Backend) and not isinstance(holder, Backend)
@@ -64,7 +64,7 @@ class Claims:
         return f"the {part.role.lower()} {part.name!r} of {self._held[id(part)][1]}"
 
     def replacement(self, part: Origin) -> Origin | None:
-        """Return a part that is here already and says that it replaces this one."""
+        """Return an earlier part that says that it replaces this one, None if there is none."""
         for holder, _ in self._held.values():
             if holder.name != part.name and _replaces(holder, part) and not _replaces(part, holder):
                 return holder
@@ -117,12 +117,12 @@ def _names_of(part: Origin) -> list[str]:
 
 
 def _replaces(part: Origin, other: Origin) -> bool:
-    """Tell whether a part says that it replaces another one. A source is no target, so it replaces sources only."""
+    """Tell whether a part says that it replaces another one. A source is not a target, so it replaces sources only."""
     return other.name in part.replaces and (
         isinstance(part, Backend) or not isinstance(other, Backend)
     )
 
 
 def _comes_before(part: Origin, other: Origin) -> bool:
-    """Tell whether a part is a backend and another one a source: what is an array need not be read as one."""
+    """Tell whether a part is a backend and the other a source: an array need not be read from a source."""
     return isinstance(part, Backend) and not isinstance(other, Backend)

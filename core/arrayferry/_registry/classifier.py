@@ -48,12 +48,12 @@ class _Types:
         self.pytrees = pytrees_are_known()
 
     def add(self, entry: Any, parts: dict[type, Any], part: Any) -> Any:
-        """Note which part handles a type, if that has been imported. Return the earlier one that does already."""
-        found = resolve_type(entry)
-        if found is None:
+        """Note which part handles a type, if that has been imported. Return another part that already does."""
+        cls = resolve_type(entry)
+        if cls is None:
             self.missing.add(entry)
             return None
-        holder = parts.setdefault(found, part)
+        holder = parts.setdefault(cls, part)
         return None if holder is part else holder
 
 
@@ -64,8 +64,8 @@ class Classifier:
         backends: the backends.
         sources: the sources, in the order in which they are asked.
         containers: the containers, in that order.
-        claims: which array type is whose.
-        told: the types for which a warning was issued already, since two parts claim them.
+        claims: which array type belongs to which part.
+        told: the types that two parts claim, for which a warning has been issued already.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Classifier:
 
         Args:
             value: anything.
-            generic: returns a backend for a namespace of the Array API, None if a plugin has its library.
+            generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
 
         Returns:
             What it is, and whether that holds for all values of its type from now on.
@@ -131,7 +131,7 @@ class Classifier:
     def _classify(
         self, value: Any, types: _Types, generic: Callable[[ModuleType], Backend | None]
     ) -> Kind:
-        """By the type alone: an object's `__class__` and attributes may say anything."""
+        """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
         container = types.containers.get(cls)
         if container is not None:
@@ -162,11 +162,11 @@ class Classifier:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
         backend = None if namespace is None else generic(namespace)
-        # if a plugin has the library, its array types are known, and this is none of them
+        # if a plugin handles the library, its array types are known, and this is none of them
         return _OTHER if backend is None else Kind("array", backend)
 
     def _asked_container(self, cls: type) -> Container | None:
-        """Find a registered container that takes a class that is derived from none of its types."""
+        """Find a registered container that takes a class, although the class is derived from none of its types."""
         for container in self._containers:
             if not overrides(container, Container.takes):
                 continue

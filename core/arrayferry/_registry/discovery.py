@@ -3,8 +3,8 @@
 If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out, with a
 `PluginWarning` that names its entry point, its distribution and the cause.
 
-What the plugins of this distribution bring is built in. That is recorded here, and follows from nothing that
-a plugin says of itself, such as the names of its classes and modules.
+What the plugins of this distribution bring is built in. That is recorded here, and does not depend on anything
+that a plugin says about itself, such as the names of its classes and modules.
 """
 
 from __future__ import annotations
@@ -76,15 +76,14 @@ class _PluginManager(pluggy.PluginManager):
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         if isinstance(plugin, ModuleType) and not name.startswith("arrayferry_"):
-            found = vars(plugin).get(
-                name
-            )  # most names of a module: pluggy takes long to look at them
-            if not isinstance(found, FunctionType) or not hasattr(found, "arrayferry_impl"):
+            # most names of a module are skipped here, since pluggy takes long to look at them
+            attribute = vars(plugin).get(name)
+            if not isinstance(attribute, FunctionType) or not hasattr(attribute, "arrayferry_impl"):
                 return None
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None and name.startswith("arrayferry_"):
-            found = getattr(plugin, name, None)
-            if callable(found) and not isinstance(found, type):
+            attribute = getattr(plugin, name, None)
+            if callable(attribute) and not isinstance(attribute, type):
                 options = pluggy.HookimplOpts(
                     wrapper=False,
                     hookwrapper=False,
@@ -97,8 +96,8 @@ class _PluginManager(pluggy.PluginManager):
             wrapper = "wrapper" if options["wrapper"] else "hookwrapper"
             raise PluginError(
                 f"{name}() of the plugin {self._registering!r} is marked with {wrapper}=True, but the hooks of each "
-                "plugin are called by themselves, so there is nothing to wrap",
-                remedy=f"Take {wrapper}=True out of its hookimpl, and return what the plugin brings.",
+                "plugin are called separately, so there is nothing to wrap",
+                remedy=f"Remove {wrapper}=True from its hookimpl, and return what the plugin brings.",
             )
         return options
 
@@ -151,7 +150,7 @@ def contributions(plugin: object, name: str, manager: _PluginManager | None = No
                 answers.append(Answer(hook, list(_checked(answer, hook, expected)), rank))
     if not implemented:
         raise PluginError(
-            f"{plugin!r:.80} is no Backend, Converter, Container or Source, and implements no hook",
+            f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
             remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
         )
     manager.unregister(plugin)
@@ -213,8 +212,8 @@ def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
     """Load the plugins of the entry-point group.
 
     Args:
-        add: called with what each of their hooks returns and an object that names the plugin in messages: in
-            order of the ranks, among equals the built-in ones first, then by name.
+        add: called with what each of their hooks returns and an object that names the plugin in messages, in
+            order of rank. Of equal rank, built-in plugins come first, and then the order is that of the names.
 
     Returns:
         The plugins that are installed but were not loaded.
@@ -232,8 +231,8 @@ def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
         others = [point for point in points if point.name not in names]
         left_out = [LeftOut(point.name, why, Plugin(point), False) for point in others]
         points = [point for point in points if point.name in names]
-    manager = _PluginManager()  # to make one takes a while
-    found: list[tuple[Answer, Plugin]] = []
+    manager = _PluginManager()  # making one takes a while
+    collected: list[tuple[Answer, Plugin]] = []
     for point in points:
         who = Plugin(point)
         try:
@@ -250,14 +249,14 @@ def discover(add: Callable[[Answer, object], None]) -> list[LeftOut]:
             for answer in answers:
                 for part in answer.parts:
                     _trust(part)
-        found += [(answer, who) for answer in answers]
-    for answer, who in sorted(found, key=lambda each: each[0].rank):
+        collected += [(answer, who) for answer in answers]
+    for answer, who in sorted(collected, key=lambda each: each[0].rank):
         add(answer, who)
     return left_out
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
-    """Say why a plugin was not loaded, and in which line of it."""
+    """Say why a plugin was not loaded, and which of its lines failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
     top = point.module.partition(".")[0]
@@ -271,7 +270,7 @@ def describe_failure(error: BaseException, point: EntryPoint) -> str:
 
 
 _built_in: dict[int, weakref.ref[Any]] = {}
-"""The parts of built-in plugins, by id: whether two of them are equal, they may say themselves."""
+"""The parts of built-in plugins, by id, since they may define equality themselves."""
 
 
 def _trust(part: object) -> None:
@@ -287,9 +286,9 @@ def is_built_in(part: object) -> bool:
 
 
 def is_ours() -> Callable[[EntryPoint], bool]:
-    """Return a function that tells whether an entry point is of the distribution of arrayferry itself.
+    """Return a function that tells whether an entry point belongs to the distribution of arrayferry itself.
 
-    It reads the metadata of few distributions, each once, since that takes a while.
+    It reads the metadata of only a few distributions, each once, since that takes a while.
     """
     known: dict[int, bool] = {}
 

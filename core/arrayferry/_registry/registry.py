@@ -1,4 +1,4 @@
-"""`Registry`: fills catalogs from installed plugins and at run time, and replaces them as a whole.
+"""`Registry`: fills catalogs with installed plugins and what is registered at run time, and replaces them as a whole.
 
 Plugins are discovered once, at first use, and again on `refresh()`.
 """
@@ -113,7 +113,7 @@ class Registry:
                     self._replace(self.catalog.copy())
 
     def check_converters(self) -> None:
-        """Warn once of direct converters from or to a backend that no plugin has."""
+        """Warn once about direct converters from or to a backend that no plugin has."""
         catalog = self.catalog
         if self._checked is catalog:
             return
@@ -136,7 +136,7 @@ class Registry:
             name: how messages refer to it.
 
         Raises:
-            PluginError: it is wrong, or a name or an array type is already taken.
+            PluginError: it is faulty, or a name or an array type is already taken.
         """
         if isinstance(part, type) and issubclass(part, tuple(HOOKS.values())):
             raise PluginError(
@@ -177,7 +177,7 @@ class Registry:
         return self.catalog.backends
 
     def sources(self) -> Sequence[Source]:
-        """Return what arrays are read from besides arrays, such as columns of tables, installed or not."""
+        """Return the sources: what arrays are read from besides arrays, such as columns of tables, installed or not."""
         return self.catalog.sources
 
     def backend(self, to: Target) -> Backend:
@@ -225,7 +225,7 @@ class Registry:
 
 
 class AtRunTime:
-    """What a plugin was registered as at run time, for messages."""
+    """The name under which a plugin was registered at run time, for messages."""
 
     def __init__(self, name: str) -> None:
         self._name = name

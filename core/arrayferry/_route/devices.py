@@ -1,7 +1,7 @@
 """Device names in one spelling for all frameworks, and the choice of a device of the target.
 
-A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". The name of several devices is their names with
-commas in between. A framework's own names and objects are handled by its backend.
+A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". Several devices are named by their
+names with commas in between. A framework's own names and objects are handled by its backend.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def spell_device(name: str) -> str:
 def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
-    An array on an accelerator stays there, if the target can. One in host memory goes to where the target
-    puts such arrays by itself, and with `DEFAULT` every array does.
+    An array on an accelerator stays there if the target can use it there. An array in host memory goes to
+    where the target puts such arrays by default. With `DEFAULT`, every array goes there.
 
     Args:
         target: the backend of the result.
@@ -129,12 +129,12 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
 
 
 def _devices(target: Backend) -> list[str]:
-    found = call_backend(target, "devices")
-    known = [str(name) for name in found] if isinstance(found, (tuple, list)) else []
+    devices = call_backend(target, "devices")
+    known = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
     if not known:
         raise DeviceError(
             f"devices() of the backend {target.name!r} named none"
-            + (f", but returned {found!r}" if found else ""),
+            + (f", but returned {devices!r}" if devices else ""),
             remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
         )
     return known

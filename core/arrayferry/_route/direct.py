@@ -1,7 +1,7 @@
 """`Direct`: a direct converter as it is used under given options, whether it is the whole route or a step of one.
 
-A converter that raises or returns `NotImplemented` leaves an array to other ways. One that is seen to be wrong is
-not used any more, with a warning.
+A converter that raises or returns `NotImplemented` leaves an array to other ways. One that turns out to be
+wrong is no longer used, and a warning says so.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .memory import share_memory
 __all__ = ["Direct"]
 
 MAX_TYPES = 64
-"""Types of arrays of which it is known whether a converter takes them."""
+"""For how many types of arrays it is cached whether a converter takes them."""
 
 
 class _WrongResultError(Exception):
-    """A converter returned something else than an array of the target."""
+    """A converter returned something other than an array of the target."""
 
 
 class Direct:
@@ -43,13 +43,13 @@ class Direct:
         options: the options.
         there: the device on which results must be, None if that need not be checked.
         is_result: tells whether an object is an array of the target.
-        forget: called when the converter is not used any more.
+        forget: called when the converter is no longer used.
 
     Attributes:
         converter: as given.
         there: as given.
         trusted: whether it is a built-in one, whose results are not checked.
-        wrong: whether it is not used any more.
+        wrong: whether it is no longer used.
         one: converts one array, None if the converter does not support these options.
         many: converts several, if there is a function for that.
         inline: expressions that convert one array, if there are any.
@@ -83,7 +83,7 @@ class Direct:
             self._check_results()
 
     def _check_results(self) -> None:
-        """Check what the converter returns, in whatever way it is called."""
+        """Check what the converter returns, however it is called."""
         one, many, inline, checked = self.one, self.many, self.inline, self._checked
         if one is not None:
             self.one = lambda x: checked(one(x))
@@ -98,14 +98,14 @@ class Direct:
         if cls in self._right or y is NotImplemented:
             return y
         if not self._is_result(y):
-            self._give_up(f"returned {describe_array(y)}, which is no array of the target")
+            self._give_up(f"returned {describe_array(y)}, which is not an array of the target")
             raise _WrongResultError
         if len(self._right) < MAX_TYPES:
             self._right.add(cls)
         return y
 
     def _give_up(self, why: str) -> None:
-        """Use it no more."""
+        """Stop using the converter, and warn about it once."""
         if not self.wrong:
             self.wrong = True
             self._forget()
@@ -158,7 +158,7 @@ class Direct:
         return ys
 
     def _follows_options(self, x: Any, y: Any) -> bool:
-        """Check that it did copy, and put the array on a GPU, if that was asked for."""
+        """Check that the converter copied the array and put it on the right GPU, if that was asked for."""
         if self.there is not None and device_if_known(self._target, y) != self.there:
             self._give_up(f"does not put arrays on {self.there}")
             return False
@@ -169,11 +169,11 @@ class Direct:
 
     @property
     def is_checked(self) -> bool:
-        """Whether each result is checked: on a GPU that was named, and for `copy=True` of a plugin."""
+        """Whether each result is checked: if a GPU was named, and for `copy=True` unless the converter is built in."""
         return self.there is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Go on without it for an array for which it raised an error, unless memory ran out."""
+        """Let an array for which the converter raised an error take another way, unless memory ran out."""
         if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
             raise error
         if observers and open_conversion.call is not None:
@@ -184,19 +184,19 @@ class Direct:
 
 
 def _bound(converter: Converter, method: str, options: Options) -> Any:
-    """Bind a converter to options by one of its methods. What fails is not used."""
+    """Bind a converter to options with one of its methods; None if that fails."""
     try:
-        found = getattr(converter, method)(options)
-        if method == "inline" and found is not None:
-            names = {name: name for name in ("x", "y", *dict(found.names))}
-            compile(found.test.format(**names) or "True", "<test>", "eval")
-            compile(found.result.format(**names), "<result>", "eval")
+        bound = getattr(converter, method)(options)
+        if method == "inline" and bound is not None:
+            names = {name: name for name in ("x", "y", *dict(bound.names))}
+            compile(bound.test.format(**names) or "True", "<test>", "eval")
+            compile(bound.result.format(**names), "<result>", "eval")
     except MemoryError:
         raise
     except Exception as error:
         _warn(converter, f"failed in {method}() ({describe_error(error)}), so it is not used")
         return None
-    return found
+    return bound
 
 
 def _warn(converter: Converter, what: str) -> None:

@@ -1,6 +1,6 @@
-"""Dtypes by name, and the one that an array has where the target lacks its own.
+"""Dtypes by name, and the dtype that an array gets where the target lacks its own.
 
-Kinds never change: an integer stays an integer, unsigned stays unsigned. If the target has dtypes that
+Kinds never change: an integer stays an integer, and an unsigned one stays unsigned. If the target has dtypes that
 hold every value of the source's dtype, the smallest of them is used and nothing is lost. Otherwise the
 widest dtype of the kind is used, and `narrowing.py` says what happens to values that do not fit.
 """
@@ -65,14 +65,14 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
     try:
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return found
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
     except (ImportError, AttributeError, TypeError):
         return None
 
 
 def unknown_dtypes(names: Collection[Any]) -> list[str]:
-    """Return the names that no dtype of NumPy or `ml_dtypes` has, which need not be installed."""
+    """Return the names that belong to no dtype of NumPy or of `ml_dtypes`, which need not be installed."""
     own = ("bfloat", "float8", "float6", "float4", "int2", "int4", "uint2", "uint4")
     return sorted(
         str(name) for name in names if not str(name).startswith(own) and dtype_named(name) is None
@@ -93,7 +93,7 @@ def limits_of(dtype: np.dtype[Any]) -> Any:
 
 
 def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
-    """Tell whether every number of the narrow dtype is also one of the wide dtype, of the same kind."""
+    """Tell whether every number of the narrow dtype is also one of the wide dtype. Both are of the same kind."""
     if dtype_kind(narrow) in ("int", "uint"):
         w, n = limits_of(wide), limits_of(narrow)
         return bool(int(w.min) <= int(n.min) and int(w.max) >= int(n.max))
@@ -108,9 +108,9 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
     with np.errstate(all="ignore"):
         minus, infinite, negative = np.array([-0.0, np.inf, -1.0]).astype(dtype)
-    found = {"infinity": np.isinf(infinite), "minus zero": np.signbit(minus) and minus == 0}
-    found["sign"] = negative < 0
-    return frozenset(what for what, held in found.items() if held)
+    present = {"infinity": np.isinf(infinite), "minus zero": np.signbit(minus) and minus == 0}
+    present["sign"] = negative < 0
+    return frozenset(what for what, held in present.items() if held)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -123,18 +123,18 @@ def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
         return dtype, True
     kind = dtype_kind(dtype)
     same = [
-        found
-        for found in map(dtype_named, sorted(held, key=str))
-        if found is not None and kind and dtype_kind(found) == kind
+        candidate
+        for candidate in map(dtype_named, sorted(held, key=str))
+        if candidate is not None and kind and dtype_kind(candidate) == kind
     ]
     if not same:
         return None, False
     if kind == "bool":
         return same[0], True
-    whole = [found for found in same if _holds(found, dtype.newbyteorder("="))]
+    whole = [candidate for candidate in same if _holds(candidate, dtype.newbyteorder("="))]
     if whole:
         return min(whole, key=_smallest), True
-    return max(same, key=lambda found: found.itemsize), False
+    return max(same, key=lambda candidate: candidate.itemsize), False
 
 
 def _smallest(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -176,7 +176,7 @@ def target_dtype(
 
 
 def _names(held: Any, target: Backend) -> frozenset[str]:
-    """Return the names of dtypes that a backend gives in whatever way."""
+    """Return the names of a backend's dtypes, in whatever form it gives them."""
     try:
         return frozenset((held,) if isinstance(held, str) else held)
     except TypeError as error:
@@ -188,7 +188,7 @@ def _names(held: Any, target: Backend) -> frozenset[str]:
 
 
 def _misspelt(target: Backend, held: frozenset[str]) -> list[str]:
-    """Return the names among the dtypes of a backend that neither NumPy, `ml_dtypes` nor its library has."""
+    """Return the names among a backend's dtypes that belong to none of NumPy, `ml_dtypes` or its own library."""
     library = sys.modules.get(target.namespace or target.package)
     return [name for name in unknown_dtypes(held) if not hasattr(library, name)]
 
@@ -204,7 +204,7 @@ def _told(target: str, name: str, misspelt: str) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _nearest(name: str, held: frozenset[str]) -> str:
-    """Return the name of no dtype that is most like the name of one, "" if none is."""
+    """Return the name that belongs to no dtype and is closest to the name of a given one, "" if none is."""
     import difflib
 
     near = difflib.get_close_matches(name, unknown_dtypes(held), n=1, cutoff=0.8)
@@ -212,7 +212,7 @@ def _nearest(name: str, held: frozenset[str]) -> str:
 
 
 def _tell_misspelt(dtype: np.dtype[Any], target: Backend, held: frozenset[str]) -> None:
-    """Warn once if a dtype is narrowed for no other reason than that its name is misspelt."""
+    """Warn once if a dtype is narrowed only because its name is misspelt."""
     near = _nearest(dtype.name, held)
     if near and near in _misspelt(target, held):
         _told(target.name, dtype.name, near)
@@ -225,7 +225,7 @@ def _unsupported(
     if misspelt:
         return UnsupportedDtypeError(
             f"dtypes() of the backend {target.name!r} names {', '.join(map(repr, misspelt[:3]))}, which no dtype has, "
-            f"and nothing that an array of dtype {dtype} could become",
+            f"and no dtype that an array of dtype {dtype} could be converted to",
             remedy='Report this to the author of the plugin, or pass unsupported="keep" to leave such arrays unchanged.',
             dtype=str(dtype),
         )
@@ -240,6 +240,6 @@ def _unsupported(
 
 
 def hint_for(target: Backend, dtype: str) -> str:
-    """Return what the user can do so that the target has a dtype, as a sentence after a space; "" if nothing."""
+    """Return how the user can make the target have a dtype, as a sentence after a space; "" if nothing."""
     hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

@@ -29,7 +29,7 @@ class NotHandledError(Exception):
 
 
 class Exchange:
-    """Two libraries of which one takes arrays of the other by DLPack.
+    """Two libraries, one of which takes arrays of the other by DLPack.
 
     Args:
         before: the backend of the array.
@@ -49,7 +49,7 @@ class Exchange:
         self._here = here
 
     def take(self, held: Held, *, moves: bool) -> Held:
-        """Share an array by DLPack, or copy it by one of the two libraries on the device.
+        """Share an array by DLPack, or let one of the two libraries copy it on the device.
 
         Args:
             held: the array.
@@ -92,10 +92,10 @@ class Exchange:
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
-        """Copy by the target's library, so that the memory is its own; None if the source's library must copy.
+        """Copy with the target's library, so that the memory is its own; None if the source's library must copy.
 
-        On a device, where arrays of one of the libraries never change, their streams differ. Memory that is given
-        to the other one would be used again while work on it is queued.
+        On a device, this is done only where arrays of one of the libraries never change. The two then use different
+        streams, and memory that one gave to the other could be reused while work on it is still queued.
         """
         before, after = self._before, self._after
         if self._here == "cpu":
@@ -157,7 +157,7 @@ class Exchange:
                     f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
                     remedy=PASS_COPY,
                 ) from error
-            note(before.name, after.name, "DLPack took a compact copy only", error=error)
+            note(before.name, after.name, "DLPack took only a compact copy", error=error)
             compact = before.copy(x)
             keep_source(before, x, compact)
             return after.from_dlpack(before.to_dlpack(compact), self._device)
@@ -175,16 +175,16 @@ REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
 
 
 def _runs_backwards(x: Any) -> bool:
-    """Tell whether an array has a negative stride, for which PyTorch ends the process."""
+    """Tell whether an array has a negative stride, which makes PyTorch end the process."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
 
 
 def _wait_for(y: Any, before: Any, after: Backend) -> bool:
-    """Let later work of a library wait for an array of another one, as DLPack does for what it hands over.
+    """Make later work of one library wait for an array of another, as DLPack does for what it hands over.
 
     Returns:
-        Whether it does.
+        Whether it waits.
     """
     try:
         before.from_dlpack(after.to_dlpack(y))

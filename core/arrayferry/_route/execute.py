@@ -1,4 +1,4 @@
-"""The execution of a route: one array converted step by step, under all rules.
+"""The execution of a route: one array is converted step by step, under all rules.
 
 This is the path for every array that no direct converter handles, and it raises the errors.
 """
@@ -55,12 +55,12 @@ class Executor:
     ) -> Direct:
         """Return a direct converter as it is used in a step, the same for the same step."""
         key = converter, device, copy
-        found = self._directs.get(key)
-        if found is None:
+        direct = self._directs.get(key)
+        if direct is None:
             there = None
             if device is not None and converter.target_device != "cpu":
                 there = resolve_device(after, device, "")[0]
-            found = self._directs[key] = Direct(
+            direct = self._directs[key] = Direct(
                 converter,
                 before,
                 after,
@@ -69,10 +69,10 @@ class Executor:
                 lambda y: self.catalog.kind(y).is_array_of(after),
                 lambda: self._drop(converter),
             )
-        return found
+        return direct
 
     def _drop(self, converter: Converter) -> None:
-        """Look for routes without a converter that is wrong."""
+        """Leave a converter that is wrong out of all routes."""
         self._wrong |= {converter}
 
     def run(self, x: Any, *, without: frozenset[object] = frozenset(), values: Any = None) -> Any:
@@ -111,7 +111,7 @@ class Executor:
                 values = run.values
 
     def check(self, x: Any) -> bool:
-        """Check what is known of a lazy array before it is computed.
+        """Check what is known about a lazy array before it is computed.
 
         Returns:
             Whether its values are then read by `to_numpy`.

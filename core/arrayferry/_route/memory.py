@@ -25,7 +25,7 @@ def unsafe_to_share(source: Origin, target: Origin, *, constant: bool, readonly:
 
 
 def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]:
-    """Return where the first elements of two arrays are, 0 where that cannot be seen or there is none."""
+    """Return the addresses of the first elements of two arrays, 0 where that is not known or there is none."""
 
     def of(array: Any, origin: Origin) -> int:
         try:
@@ -37,7 +37,7 @@ def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]
 
 
 def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
-    """Tell whether an array of one backend uses the memory of one of another, as far as can be seen."""
+    """Tell whether an array of one backend uses the memory of one of another, as far as that is known."""
     try:
         at = source.address(x), target.address(y)
         if None not in at:

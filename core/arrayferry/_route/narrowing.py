@@ -1,4 +1,4 @@
-"""Numbers in dtypes that hold fewer of them: arrays are cast, and what does not fit is an error."""
+"""Narrowing: arrays are cast to dtypes that hold fewer numbers, and a number that does not fit is an error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _cast(
 def narrow_on_device(
     x: Any, name: str, source: Origin, target: Backend, narrowing: Narrowing
 ) -> Any:
-    """Do the same as `fit_dtype` for an array on a device, by its own library.
+    """Do the same as `fit_dtype` for an array on a device, with its own library.
 
     Args:
         x: an array of a library that array-api-compat supports.
@@ -169,7 +169,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
             dtype="int",
         )
     narrowed, lost = _cast(array, dtype)
-    if dtype.kind in "iu":  # an integer beyond it has a dtype of its own, as in NumPy
+    if dtype.kind in "iu":  # an integer that does not fit gets a wider dtype, as in NumPy
         return narrowed if lost is None else array
     if lost is not None and narrowing != "allow":
         raise NarrowingError(

@@ -1,7 +1,7 @@
 """Copies that a device has not made yet: their sources are kept until it has.
 
-A copy on a GPU is queued, and the source may be dropped before it is made. Its library would then use the
-memory for its next array, and the copy would read that.
+A copy on a GPU is queued, and the source may be dropped before the copy is made. The library would
+then reuse the memory for its next array, and the copy would read that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from arrayferry._plugin.call import call_backend, overrides
 __all__ = ["duplicate", "keep_source", "keep_until", "release"]
 
 AT_ONCE = 8
-"""How many copies are asked for in one call."""
+"""How many copies are checked in one call."""
 
 _kept: deque[tuple[Callable[[], bool], Any]] = deque()
 _of_parent: list[Any] = []
@@ -83,8 +83,8 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
         done = backend.fence(copy)
     except Exception as error:
         warnings.warn(
-            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so sources of its copies "
-            "are not kept until these are made",
+            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
+            "copies are not kept until the copies are made",
             PluginWarning,
             stacklevel=2,
         )

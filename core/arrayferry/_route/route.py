@@ -1,10 +1,10 @@
 """Routes: the steps from one backend to another.
 
-A place is a backend and a device. All devices that use host memory are one. Steps between places are direct converters, DLPack, moves
-between the devices of one library, and the general path through NumPy in host memory. The route is
-the cheapest path. It is found once and cached by the catalog.
+A place is a backend and a device. All devices that use host memory count as one. Steps between places are
+direct converters, DLPack, moves between the devices of one library, and the general path through NumPy in
+host memory. The route is the cheapest path. It is found once and cached by the catalog.
 
-Only few places can be in between: NumPy on the host, and the ends of direct converters. So the search
+Only a few places can lie in between: NumPy on the host, and the ends of direct converters. So the search
 does not grow with the number of backends.
 """
 
@@ -154,14 +154,15 @@ class _Search:
             c for c in catalog.converters if c not in without and c.source != c.target
         ]
         self.dlpack = "dlpack" not in without
-        # the source's library waits for its own move before it writes again; what never changes is only kept
+        # the source's library waits for its own move before it writes again;
+        # an array that never changes only has to be kept
         tells = overrides(target, Backend.fence)
         self.moves_by_target = source.memory == "immutable" and tells
         self.goal = HOST
         self.stops: set[Place] = set()
 
     def run(self, start: Place, goal: Place) -> Route:
-        """Search by Dijkstra's algorithm."""
+        """Search with Dijkstra's algorithm."""
         self.goal = goal
         self.stops = {goal, HOST, *self._between(start, goal)}
         order = itertools.count()
@@ -183,7 +184,7 @@ class _Search:
                     heapq.heappush(queue, (cost + more, next(order), step.target, (*steps, step)))
         raise ConversionError(
             f"there is no route from {start} to {goal}",
-            remedy="The general path needs the plugin of NumPy: is it left out by ARRAYFERRY_PLUGINS?",
+            remedy="The general path needs the plugin of NumPy: does ARRAYFERRY_PLUGINS leave it out?",
             source=start.backend,
             target=goal.backend,
         )

@@ -118,8 +118,8 @@ def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
     """Return an array that every library accepts, and whether it is a copy.
 
-    It is of the base class, in native byte order, of the usual one of several equal dtypes, aligned, and
-    has no negative strides.
+    It is of the base class, in native byte order, aligned, and has no negative strides. Of several equal
+    dtypes, it has the usual one.
     """
     import numpy as np
 
@@ -127,7 +127,7 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         n = n.view(np.ndarray)
     if not n.dtype.isnative:
         return n.astype(n.dtype.newbyteorder("=")), True
-    if n.dtype.char in "qQ":  # long long, where long is as long
+    if n.dtype.char in "qQ":  # long long, where long has the same size
         n = n.view(f"{n.dtype.kind}8")
     if n.flags.aligned:
         size = n.itemsize or 1

@@ -1,4 +1,4 @@
-"""What Dask says of its arrays, and the general way in and out."""
+"""What Dask says about its arrays, and the general way in and out."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class DaskBackend(Backend):
     from_numpy_shares: bool | None = None
 
     def to_numpy(self, x: Any) -> Any:
-        (found,) = self.compute([x])
-        if isinstance(found, ConversionError):
-            raise found
-        return on_host(found)
+        (values,) = self.compute([x])
+        if isinstance(values, ConversionError):
+            raise values
+        return on_host(values)
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         futures = [x for x in xs if is_future(x)]
@@ -51,15 +51,15 @@ class DaskBackend(Backend):
             return failed
         computed, gathered = iter(compute(waiting)), iter(gather(futures))
         values = [next(gathered) if is_future(x) else next(computed) for x in xs]
-        seen: set[int] = set()  # Dask computes equal arrays to one object
+        seen: set[int] = set()  # Dask returns one object for equal arrays
         for index, x in enumerate(xs):
             if registry.kind(x).is_array:
                 again = id(values[index]) in seen
                 seen.add(id(values[index]))
                 try:
-                    found = read_values(values[index])
-                    fresh = found is values[index] and not again and is_finished(x, found)
-                    values[index] = owned(found, fresh=fresh)
+                    array = read_values(values[index])
+                    fresh = array is values[index] and not again and is_finished(x, array)
+                    values[index] = owned(array, fresh=fresh)
                 except ConversionError as error:
                     values[index] = error
         return values

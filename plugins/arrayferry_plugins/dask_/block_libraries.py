@@ -35,15 +35,15 @@ def with_blocks(x: Any, conversion: Conversion) -> Any:
 def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
     """Return an empty array like the blocks that a conversion makes, and its dtype.
 
-    Dask works with dtypes of NumPy only, so an array of another library has one of these too, or one of
-    NumPy stands for it.
+    Dask works with dtypes of NumPy only. If an array of another library has a dtype of its own, a NumPy array
+    stands for it.
     """
     import numpy as np
 
     meta = x._meta
     if not meta.ndim:  # its only value may be anything
         meta = meta.reshape(1)[:0]
-    if meta.dtype == object:  # elsewhere, such an array is searched for arrays
+    if meta.dtype == object:  # outside of Dask, such an array is searched for arrays
         target = conversion.target
         try:
             fit_dtype(meta, target, conversion.options.narrowing)
@@ -73,7 +73,7 @@ class _ToBlocks:
 
 
 def _join(cls: type) -> None:
-    """Tell Dask how arrays of a type are put together, if it does not know."""
+    """Tell Dask how to concatenate arrays of a type, if it does not know."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 
@@ -82,7 +82,7 @@ def _join(cls: type) -> None:
 
 
 def copied(block: Any) -> Any:
-    """Copy a block, of whatever library."""
+    """Copy a block of any library."""
     return backend_of(block).copy(block)
 
 
@@ -91,7 +91,7 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
 
 
 def _know_torch() -> None:
-    """Let Dask put tensors together, for users who convert blocks by `x.map_blocks`."""
+    """Let Dask concatenate tensors, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
     lookup = getattr(dispatch, "concatenate_lookup", None)
     if lookup is not None:

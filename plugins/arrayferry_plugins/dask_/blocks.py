@@ -2,9 +2,9 @@
 
 All arrays of a stream share one graph, which is optimized once. A result that several steps need is kept
 from the first to the last of them: if they are close together, as with overlaps and cumulative sums, if many
-steps need it, as with a mean or a model, or if it is needed once more much later, as the chunks of which the
-mean is subtracted. Of the last two kinds, as much is kept as fits into a limit, since a stream must not take as
-much memory as the whole array. The rest is computed again.
+steps need it, as with a mean or a model, or if it is needed once more much later, such as the chunks
+from which the mean is subtracted. Of the last two kinds, as much is kept as fits into a limit, since a stream
+must not take as much memory as the whole array. The rest is computed again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .graphs import arguments, is_future, owner_of, persisted
 __all__ = ["DaskBlocks"]
 
 CLOSE = 2
-"""How many steps later a result is needed at most to be kept whatever its size is."""
+"""A result that is needed for at most this many more steps is kept, whatever its size."""
 ANSWER = 3.0
 """Seconds to wait for a sign of life of a client in this process."""
 
@@ -132,7 +132,7 @@ class DaskBlocks(Blocks):
 
 
 class _Formerly(str):
-    """The address of the cluster of the client that was the current one where a stream was pickled."""
+    """The address of the cluster whose client was the current one where a stream was pickled."""
 
 
 def _current_scheduler(xs: Sequence[Any]) -> Any:
@@ -162,7 +162,7 @@ def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
 
 
 def _in_task() -> bool:
-    """Tell whether this runs in a task of a cluster, where waiting for other tasks may take for ever."""
+    """Tell whether this runs in a task of a cluster, where waiting for other tasks may take forever."""
     worker = sys.modules.get("distributed.worker")
     return bool(worker is not None and getattr(worker.thread_state, "key", None))
 
@@ -200,7 +200,7 @@ class _Uses:
         first: for each key whose result is kept, the step that computes it.
         counts: for each of these keys, how many steps need it.
         needed: for each step, those of these keys that it needs.
-        at: for each step, the keys that are computed by it and kept, by how long: "close", "many" or "far".
+        at: for each step, the keys that it computes and whose results are kept, and why: "close", "many" or "far".
     """
 
     def __init__(
@@ -240,7 +240,7 @@ def _visit(
     first: dict[Any, int],
     order: list[Any],
 ) -> None:
-    """Note a key, and before it all that it depends on and that no step before needs."""
+    """Note a key, and before it everything that it depends on and that no earlier step needs."""
     waiting = [(key, False)]
     while waiting:
         key, done = waiting.pop()

@@ -17,11 +17,11 @@ __all__ = ["BLOCK", "chosen_chunks", "rechunked", "split"]
 
 
 BLOCK = 64 * 1024 * 1024
-"""Size in bytes from which on an array is split into blocks."""
+"""Size in bytes above which an array is split into blocks."""
 
 
 chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
-"""What `to_dask` was called with, for the arrays that it makes."""
+"""The chunks that `to_dask` was called with, for the arrays that it makes."""
 
 
 def split(x: Any) -> Any:
@@ -44,7 +44,7 @@ def split(x: Any) -> Any:
 
 
 def rechunked(x: Any, chunks: Any) -> Any:
-    """Return a Dask array in other chunks."""
+    """Return a Dask array with other chunks."""
     if not x.ndim:
         return x
     try:
@@ -63,7 +63,7 @@ def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
     return ConversionError(
         f"chunks={chunks!r:.80} do not fit an array of shape {x.shape} and dtype {x.dtype} "
         f"({str(error).partition(chr(10))[0]})",
-        remedy="Call x.compute_chunk_sizes() first, which computes it."
+        remedy="Call x.compute_chunk_sizes() first, which computes the array."
         if unknown
         else "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes.",
     )

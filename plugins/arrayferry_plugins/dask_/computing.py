@@ -124,7 +124,7 @@ def _client_of(xs: Sequence[Any]) -> Any:
 
 
 def gather(futures: Sequence[Any]) -> Sequence[Any]:
-    """Wait for futures and return their results; an error in the place of one that has none."""
+    """Wait for futures and return their results, or an error for one that has none."""
     by_client: dict[int, list[Any]] = {}
     for future in futures:
         by_client.setdefault(id(future.client), []).append(future)
@@ -134,7 +134,7 @@ def gather(futures: Sequence[Any]) -> Sequence[Any]:
             stack.enter_context(_outside_the_pool())
         for some in by_client.values():
             try:
-                found = iter(some[0].client.gather(some, errors="skip"))
+                results = iter(some[0].client.gather(some, errors="skip"))
             except Exception as error:
                 raise ConversionError(
                     f"the results of {len(some)} Dask Futures could not be gathered "
@@ -143,18 +143,18 @@ def gather(futures: Sequence[Any]) -> Sequence[Any]:
                 ) from error
             for future in some:
                 failure = failure_of(future)
-                values[id(future)] = next(found) if failure is None else failure
+                values[id(future)] = next(results) if failure is None else failure
     return [values[id(future)] for future in futures]
 
 
 @contextlib.contextmanager
 def _outside_the_pool() -> Iterator[None]:
-    """While a task of a worker waits for others, let another one take its thread."""
+    """While a task of a worker waits for others, let another task use its thread."""
     import distributed
 
     try:
         distributed.secede()
-    except Exception:  # this is no task
+    except Exception:  # this does not run in a task
         yield
         return
     try:

@@ -19,9 +19,9 @@ __all__ = ["CupyToDask", "DaskToCupy"]
 
 
 class DaskToCupy(Converter):
-    """Computes an array of CuPy blocks on the GPU, so that the host is not needed.
+    """Computes an array of CuPy blocks on the GPU, without going through the host.
 
-    Blocks are computed on the streams of other threads, so these are waited for.
+    Blocks are computed on the streams of other threads, so the conversion waits for these.
     """
 
     source: str = "dask"
@@ -42,7 +42,7 @@ class DaskToCupy(Converter):
 
 
 class CupyToDask(Converter):
-    """Wraps a copy of a CuPy array, on its GPU. It is made before other threads can read it."""
+    """Wraps a copy of a CuPy array, on its GPU. The copy is made before other threads can read it."""
 
     source: str = "cupy"
     target: str = "dask"

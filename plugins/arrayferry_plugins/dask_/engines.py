@@ -16,7 +16,7 @@ from arrayferry.adapting import Threads
 __all__ = ["AGAIN", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""Size of the results of one kind together that are kept for longer."""
+"""Most bytes that the results of one kind may take together if they are kept for longer."""
 
 ANSWER = 3.0
 """Seconds to try to reach a cluster that nobody named here."""
@@ -40,7 +40,7 @@ def check_client(client: Any, which: str) -> None:
     """
     if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
         raise OptionError(
-            f"{which}{client!r:.80} is no client of Dask",
+            f"{which}{client!r:.80} is not a client of Dask",
             remedy="Pass a distributed.Client, or the address of a scheduler.",
         )
     if client.asynchronous:
@@ -104,7 +104,7 @@ def _reachable(client: Any) -> bool | None:
 
 
 class _Value:
-    """A task that returns a result that is known."""
+    """A task that returns a known result."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -191,11 +191,11 @@ class ThreadEngine:
             self._totals[kind] -= size
 
     def as_task(self, result: Any) -> Any:
-        """Return a task for a result that is known."""
+        """Return a task for a known result."""
         return (_Value(result),)
 
     def abandon(self) -> None:
-        """Let the process end without the tasks that run."""
+        """Let the process end without waiting for the tasks that run."""
         if self._pool is not None:
             self._pool.abandon()
 
@@ -207,7 +207,7 @@ class ThreadEngine:
 
 
 class ClusterEngine:
-    """Runs tasks on a cluster. What is kept are futures.
+    """Runs tasks on a cluster. Results are kept as futures.
 
     Args:
         client: the client.
@@ -258,18 +258,18 @@ class ClusterEngine:
         """Note that a result is no longer kept."""
 
     def as_task(self, result: Any) -> Any:
-        """Return a task for a result that is known."""
+        """Return a task for a known result."""
         return result
 
     def abandon(self) -> None:
         """Nothing runs here that could hang."""
 
     def close(self) -> None:
-        """Cancel what was asked for."""
+        """Cancel the tasks that were submitted."""
         with self._lock:
             self._closed = True
             futures = list(self._futures)
-        for future in futures:  # what nobody else wants is cancelled by that
+        for future in futures:  # this cancels what nobody else wants
             future.release()
         if self._own:
             self._client.close()

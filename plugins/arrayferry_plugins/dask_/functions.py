@@ -1,4 +1,4 @@
-"""`to_dask`, for a choice of chunks and of the library of the blocks."""
+"""`to_dask`, with a choice of chunks and of the library of the blocks."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def to_dask(
         narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. Whether the
             numbers fit is known when a block is computed.
         scalars: as for `arrayferry.convert`.
-        unsupported: as for `arrayferry.convert`; "keep" leaves Dask arrays unchanged whose dtype the library of the
-            blocks lacks.
+        unsupported: as for `arrayferry.convert`; "keep" also leaves a Dask array unchanged if the library of the
+            blocks lacks its dtype.
         unknown: as for `arrayferry.convert`.
         sparse: as for `arrayferry.convert`.
 
     Returns:
         A value of the same structure. The dtype of each Dask array is that of its blocks, and its `_meta` an
-        empty array of their library, or of NumPy if Dask cannot hold one, as of PyTorch.
+        empty array of their library, or of NumPy if Dask cannot hold one, as with PyTorch.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.

@@ -34,30 +34,30 @@ def owner_of(futures: Sequence[Any]) -> Any:
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
-    """Return the parts of a graph that are futures, without writing out the whole of it."""
+    """Return the parts of a graph that are futures, without writing out the whole graph."""
     return {
         key: part for layer in _written_out(graph) for key, part in layer.items() if is_future(part)
     }
 
 
 def arguments(graph: Any) -> list[Any]:
-    """Return the futures that are arguments of tasks of a graph, without writing out the whole of it."""
+    """Return the futures that are arguments of tasks of a graph, without writing out the whole graph."""
     waiting = [part for layer in _written_out(graph) for part in layer.values()]
     waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
-    found: list[Any] = []
+    futures: list[Any] = []
     for part in waiting:
         if not is_future(part):  # otherwise it is persisted
-            _find_futures(part, found)
-    return found
+            _find_futures(part, futures)
+    return futures
 
 
-def _find_futures(part: Any, found: list[Any]) -> None:
-    """Find the futures in a task: what depends on nothing has none."""
+def _find_futures(part: Any, futures: list[Any]) -> None:
+    """Add the futures in a task to a list. A task that depends on nothing has none."""
     waiting = [part]
     while waiting:
         part = waiting.pop()
         if is_future(part):
-            found.append(part)
+            futures.append(part)
         elif isinstance(part, (list, tuple, set, frozenset)):
             waiting.extend(part)
         elif isinstance(part, dict):
@@ -84,7 +84,7 @@ def is_future(x: Any) -> bool:
 
 
 def failure_of(x: Any) -> ConversionError | None:
-    """Return why a future has no result and will have none, None if it has one or may have."""
+    """Return why a future has no result and will have none, None if it has one or may get one."""
     if not is_future(x):
         return None
     client, cause = x.client, None
@@ -98,7 +98,7 @@ def failure_of(x: Any) -> ConversionError | None:
         remedy = "future.result() raises the error too."
     elif x.status in ("cancelled", "lost"):
         why, remedy = f"it is {x.status}", "Submit its task again."
-        if hasattr(x, "why_lost"):  # no task made it
+        if hasattr(x, "why_lost"):  # it was not made by a task
             why, remedy = x.why_lost()
     else:
         return None

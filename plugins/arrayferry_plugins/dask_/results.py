@@ -1,4 +1,4 @@
-"""What was computed: read into arrays that nobody else holds."""
+"""Computed values are read into arrays that nobody else holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def has_sparse_blocks(blocks: Any) -> bool:
 
 
 def read_values(values: Any) -> Any:
-    """Return what an array was computed to: a NumPy array, or one of another library."""
+    """Return the computed values of an array: a NumPy array, or one of another library."""
     import numpy as np
 
     from arrayferry_plugins.numpy_ import NumpyBackend
@@ -47,17 +47,17 @@ def is_finished(x: Any, values: Any) -> bool:
         return False
     if x.npartitions > 1 or not isinstance(values, np.ndarray):
         return bool(x.npartitions > 1)
-    finish, arguments = x.__dask_postcompute__()  # older versions return an only block as it is
+    finish, arguments = x.__dask_postcompute__()  # older versions return a single block as it is
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
 
 
 def owned(values: Any, *, fresh: bool) -> Any:
-    """Return what an array was computed to in memory that nobody else holds, perhaps on a GPU.
+    """Return the computed values of an array in memory that nobody else holds, perhaps on a GPU.
 
     Args:
-        values: the result.
-        fresh: whether it is already.
+        values: the computed values.
+        fresh: whether they are in such memory already.
     """
     import numpy as np
 
@@ -74,7 +74,7 @@ def owned(values: Any, *, fresh: bool) -> Any:
 
 
 def _is_alone(values: Any) -> bool:
-    """Tell whether an array may be written to, and keeps no more alive than itself, as a message of a worker."""
+    """Tell whether an array may be written to, and keeps nothing else alive, such as a message of a worker."""
     import numpy as np
 
     whole = values if values.base is None else values.base

@@ -60,7 +60,7 @@ class BagSource(Source):
     def to_numpy(self, x: Any) -> Any:
         raise ConversionError(
             f"a Dask {type(x).__name__} cannot be converted",
-            remedy="Convert x.to_delayed() instead, which is computed to what it holds.",
+            remedy="Convert x.to_delayed() instead, which computes to its contents.",
         )
 
     def blocks(
@@ -68,5 +68,5 @@ class BagSource(Source):
     ) -> Blocks:
         raise ConversionError(
             f"a Dask {type(xs[0]).__name__} cannot be streamed",
-            remedy="Make an array of x.to_delayed() by dask.array.from_delayed, which must be told shapes and dtypes.",
+            remedy="Make an array from x.to_delayed() with dask.array.from_delayed, which needs the shapes and dtypes.",
         )

@@ -1,4 +1,4 @@
-"""What JAX says of its arrays, and the general way in and out."""
+"""What JAX says about its arrays, and the general way in and out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["BACKEND", "JaxBackend"]
 
 
 class JaxBackend(Backend):
-    """`jax.Array`, on any device of JAX. Tracers are its arrays too, without values, and sparse arrays."""
+    """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, and sparse arrays."""
 
     name = "jax"
     package = "jax"
@@ -96,12 +96,12 @@ class JaxBackend(Backend):
         with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x):
             try:
                 y = jnp.array(x, copy=True)
-            except ValueError:  # it has left a mesh, and its type still names that
+            except ValueError:  # it has left a mesh, and its type still names the mesh
                 import numpy as np
 
                 y = jax.device_put(private(np.asarray(x)), x.sharding)
         if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
-            y = jax.device_put(y, x.sharding)  # what is empty, or in memory of the host
+            y = jax.device_put(y, x.sharding)  # an array that is empty or in host memory
         return y
 
     def to_device(self, x: Any, device: Any) -> Any:
@@ -213,7 +213,7 @@ class JaxBackend(Backend):
         y = jnp.from_dlpack(x)
         if device is None:
             return y
-        return put(y, self._own_device(device))  # it is committed then, and not copied
+        return put(y, self._own_device(device))  # this commits it, and does not copy it
 
     def fence(self, x: Any) -> Callable[[], bool] | None:
         if self.is_sparse(x) or self.is_traced(x) or self.device_of(x).startswith("cpu"):

@@ -100,7 +100,7 @@ class NumpyToGpu(Packed):
     def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
         import jax
 
-        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code looks for them
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code checks for these
             return False
         key = (parts, dtype)
         if key in self._seen:

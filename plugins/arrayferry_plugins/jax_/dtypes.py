@@ -55,5 +55,5 @@ def native_dtypes(wide: bool) -> frozenset[np.dtype[Any]]:
     import numpy as np
 
     names = ALL if wide else NARROW
-    found = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
-    return frozenset([np.dtype(bool), *map(np.dtype, found)])
+    dtypes = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
+    return frozenset([np.dtype(bool), *map(np.dtype, dtypes)])

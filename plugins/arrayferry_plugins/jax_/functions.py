@@ -12,11 +12,11 @@ from arrayferry.adapting import Cache
 __all__ = ["JaxAutodiff", "call_host"]
 
 MAX_MADE = 64
-"""Functions that are kept for each function: its gradients, and its maps over axes of different lengths."""
+"""How many derived functions are kept for each function: gradients, and maps over axes of different lengths."""
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
-and waits for ever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
+and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
 each costs 30 microseconds."""
 
 
@@ -48,10 +48,10 @@ def call_host(
     def host(pieces: list[list[Any]]) -> Sequence[Any]:
         # copies, since the memory is reused after the call
         buffers = [
-            np.array(found[0])
-            if len(found) == 1
-            else np.concatenate([np.asarray(x) for x in found])
-            for found in pieces
+            np.array(chunks[0])
+            if len(chunks) == 1
+            else np.concatenate([np.asarray(x) for x in chunks])
+            for chunks in pieces
         ]
         return function(
             [
@@ -67,16 +67,16 @@ def call_host(
 
 
 def _placed(arrays: Sequence[Any], groups: Sequence[Any]) -> list[tuple[int, slice, Any, Any]]:
-    """Return for each array its group, its part of that, its dtype and its shape."""
-    found: list[Any] = [None] * len(arrays)
+    """Return for each array its group, its part of the group, its dtype and its shape."""
+    placed: list[Any] = [None] * len(arrays)
     for group, (places, pieces) in enumerate(groups):
         start = 0
         for place in places:
             x = arrays[place]
             end = start + x.size * x.dtype.itemsize // pieces[0].dtype.itemsize
-            found[place] = group, slice(start, end), x.dtype, x.shape
+            placed[place] = group, slice(start, end), x.dtype, x.shape
             start = end
-    return found
+    return placed
 
 
 def _grouped(arrays: Sequence[Any]) -> list[tuple[list[int], list[Any]]]:
@@ -120,7 +120,7 @@ _SUB_BYTE = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 
 @cache
 def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
-    """Return a function that returns its arrays, and refuses gradients, and `vmap` where there are effects."""
+    """Return a function that returns its arrays, but refuses gradients, and also `vmap` if there are effects."""
     import jax
 
     @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -151,7 +151,7 @@ def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
 
 
 class JaxAutodiff(Autodiff):
-    """Differentiates functions of JAX for others, and takes calls of others into `jax.grad`."""
+    """Differentiates functions of JAX for other libraries, and makes their functions work in `jax.grad`."""
 
     def compiles(self, function: Callable[..., Any]) -> bool:
         import jax
@@ -172,7 +172,7 @@ class JaxFunction(Differentiable):
 
     Args:
         function: the function.
-        compiled: whether it, and what is derived from it, is compiled.
+        compiled: whether it and what is derived from it are compiled.
     """
 
     def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
@@ -182,12 +182,12 @@ class JaxFunction(Differentiable):
         self._made: Cache[Any, Any] = Cache(MAX_MADE)
 
     def _make(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function makes of this one, the same for the same arguments."""
+        """Return what `make` returns for these arguments, the same object each time."""
         key = make, args
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make(*args)
-        return found
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = make(*args)
+        return made
 
     def __call__(self, arrays: list[Any]) -> Flat:
         return Flat(*self._make(self._runner)(arrays))
@@ -214,8 +214,8 @@ class JaxFunction(Differentiable):
                     "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
                     remedy="Set it once at the start, or take the gradient in the same with block.",
                 )
-            found: list[Any] = backward(pullback, cotangents)
-            return found
+            gradients: list[Any] = backward(pullback, cotangents)
+            return gradients
 
         return Flat(*packed), pull
 
@@ -230,7 +230,7 @@ class JaxFunction(Differentiable):
         return self._jitted(forward)
 
     def _part(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
-        """Return the function of the arguments wanted, with all results besides those of inexact dtype."""
+        """Return a function of the wanted arguments. It returns the results of inexact dtype, and also all results."""
 
         def part(*chosen: Any) -> Any:
             every = list(arrays)
@@ -264,8 +264,8 @@ class JaxFunction(Differentiable):
         def pushed(values: list[Any]) -> Flat:
             arrays, tangents = values[:count], values[count:]
             chosen = [arrays[index] for index in wanted]
-            _, found, _ = jax.jvp(self._part(arrays, wanted), chosen, tangents, has_aux=True)
-            return Flat(found)
+            _, outgoing, _ = jax.jvp(self._part(arrays, wanted), chosen, tangents, has_aux=True)
+            return Flat(outgoing)
 
         return JaxFunction(pushed, self._compiled)
 
@@ -334,7 +334,7 @@ def _is_traced(x: Any) -> bool:
 
 
 class _Held:
-    """What goes from the forward to the backward pass as it is.
+    """What is passed unchanged from the forward to the backward pass.
 
     Args:
         wanted: the numbers of the arguments whose gradients are wanted.
@@ -399,12 +399,12 @@ def _crossed(*, symbolic: bool) -> Any:
         held, arrays = kept
         given = [_conjugate(_full(x)) for x in cotangents if x.dtype != jax.dtypes.float0]
         if held.pullback is not None and not any(map(_is_traced, given)):
-            found = held.pullback(given)
+            pulled = held.pullback(given)
         else:
             transposed = crossing.transposed(len(arrays), held.wanted, held.pullback)
-            found = _reversible(transposed, [*arrays, *given])
+            pulled = _reversible(transposed, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(held.wanted, found, strict=True):
+        for index, x in zip(held.wanted, pulled, strict=True):
             gradients[index] = _varying(_conjugate(x), arrays[index]).astype(arrays[index].dtype)
         return (gradients,)
 
@@ -413,7 +413,7 @@ def _crossed(*, symbolic: bool) -> Any:
 
 
 def _full(cotangent: Any) -> Any:
-    """Return a cotangent as an array, also if it is known to be zero."""
+    """Return a cotangent as an array, even if it is known to be zero."""
     import jax
 
     if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
@@ -422,7 +422,7 @@ def _full(cotangent: Any) -> Any:
 
 
 def _varying(x: Any, like: Any) -> Any:
-    """Return an array that varies over the same axes of a mesh as another one, as `shard_map` demands."""
+    """Return an array that varies over the same axes of a mesh as another one, as `shard_map` requires."""
     import jax.numpy as jnp
 
     return jnp.where(False, like.astype(x.dtype), x) if _is_traced(like) else x

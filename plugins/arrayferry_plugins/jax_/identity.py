@@ -1,4 +1,4 @@
-"""The fastest way of small NumPy arrays into JAX: a compiled identity."""
+"""The fastest way for small NumPy arrays into JAX: a compiled identity."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Identity:
     would take seconds.
 
     Args:
-        device: the device, to which results are committed. None for the default device.
+        device: the device that results are committed to. None for the default device.
     """
 
     MOST = 512
-    """Combinations."""
+    """How many combinations there may be."""
     CHUNK = 128
-    """Arrays at once. Compiling for them takes a thirtieth of a second."""
+    """How many arrays are converted at once. Compiling for them takes a thirtieth of a second."""
 
     def __init__(self, device: Any = None) -> None:
         self._device = device
@@ -67,13 +67,13 @@ class Identity:
 
         if len(xs) > self.CHUNK:
             return self._in_chunks(xs)
-        found = self._at_once(xs)
-        if found is None:  # unlike jnp.array, this does not compile for each new shape
-            found = [jax.device_put(private(x), self._device) for x in xs]
-        return found
+        converted = self._at_once(xs)
+        if converted is None:  # unlike jnp.array, this does not compile for each new shape
+            converted = [jax.device_put(private(x), self._device) for x in xs]
+        return converted
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Convert chunk by chunk. At most one is compiled for in each call."""
+        """Convert chunk by chunk. Each call compiles for at most one chunk."""
         import jax
 
         results: list[Any] = list(xs)
@@ -82,11 +82,11 @@ class Identity:
         for start in range(0, len(xs), self.CHUNK):
             places = range(start, min(start + self.CHUNK, len(xs)))
             chunk = xs[places.start : places.stop]
-            found = self._at_once(chunk, may_compile=self._compilations == before)
-            if found is None:
+            converted = self._at_once(chunk, may_compile=self._compilations == before)
+            if converted is None:
                 others += places
             else:
-                results[places.start : places.stop] = found
+                results[places.start : places.stop] = converted
         if others:
             put = jax.device_put([private(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
@@ -96,7 +96,7 @@ class Identity:
     def _at_once(
         self, xs: list[np.ndarray[Any, Any]], *, may_compile: bool = True
     ) -> list[Any] | None:
-        """Convert by the compiled identity, if this combination is known for it."""
+        """Convert with the compiled identity, if this combination has been seen often enough."""
         signature = tuple([(x.shape, x.dtype) for x in xs])
         state = self._states.get(signature)
         if state == "compiled" or (state == "ready" and may_compile):
@@ -113,18 +113,17 @@ class Identity:
         return None
 
     def _run(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Call the compiled identity, outside of a mesh that is set, over which it would spread the results."""
+        """Call the compiled identity, without any mesh that is set, since it would spread the results over that."""
         if not self._spreads:
             try:
                 ys: list[Any] = self._compiled([x.copy() for x in xs])
                 if getattr(ys[0], "committed", self._commits) is self._commits:
                     return ys
-            except ValueError:  # a device was named that is not the mesh
+            except ValueError:  # the named device is not the mesh
                 if not mesh_is_set():
                     raise
-        self._spreads = (
-            mesh_is_set()
-        )  # to ask for it costs time, so it is asked for once there was one
+        # asking for a mesh costs time, so it is done only after one was noticed
+        self._spreads = mesh_is_set()
         with without_mesh():
             return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
 

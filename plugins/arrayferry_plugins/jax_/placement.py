@@ -31,7 +31,7 @@ class Spread:
     """The devices of an array in shards, for arrays of any shape.
 
     Args:
-        sharding: of that array. Arrays that it does not fit are copied to all of its devices.
+        sharding: the sharding of that array. Arrays that it does not fit are copied to all of its devices.
     """
 
     def __init__(self, sharding: Any) -> None:
@@ -139,7 +139,7 @@ def mesh_is_set() -> bool:
 
 
 def without_mesh() -> AbstractContextManager[Any]:
-    """Return a context in which no mesh is set, so that arrays are made where they are made without one."""
+    """Return a context in which no mesh is set, so that new arrays are placed as if there were none."""
     import jax
 
     if not mesh_is_set():

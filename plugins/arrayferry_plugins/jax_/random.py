@@ -33,7 +33,7 @@ class JaxRandom(Random):
         import jax
 
         self.used = True
-        if len(self._keys) == 1:  # to split into several at once is cheaper
+        if len(self._keys) == 1:  # splitting into several at once is cheaper
             self._keys = list(jax.random.split(self._keys[0], 4))
         return self._keys.pop()
 

@@ -1,4 +1,4 @@
-"""What PyTorch says of its tensors, and the general way in and out."""
+"""What PyTorch says about its tensors, and the general way in and out."""
 
 from __future__ import annotations
 
@@ -80,12 +80,11 @@ class TorchBackend(Backend):
             _refuse(x)
         try:
             return x.clone()
-        except (
-            NotImplementedError
-        ):  # a dtype of a few bits, such as uint4, has hardly any functions
+        except NotImplementedError:
+            # a dtype of a few bits, such as uint4, has hardly any functions
             return x.view(torch.uint8).clone().view(x.dtype)
         except RuntimeError:
-            if x.is_quantized:  # without the numbers that its values are made with
+            if x.is_quantized:  # and the numbers that its values are computed with are missing
                 _refuse(x)
             raise
 
@@ -175,7 +174,7 @@ class TorchBackend(Backend):
 
 
 class _Exported:
-    """A tensor on a GPU that is exported from whichever GPU is the current one.
+    """A tensor on a GPU that can be exported whichever GPU is the current one.
 
     Args:
         tensor: the tensor.

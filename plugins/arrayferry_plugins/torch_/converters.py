@@ -119,7 +119,7 @@ class TorchToNumpy(Converter):
         view, general, extra = _view(), BACKEND.to_numpy, dtype_bits()
 
         def values(x: Any) -> Any:
-            # asking costs less than to have view() raise
+            # asking costs less than letting view() raise
             if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
                 return general(x) if x.is_cpu else NotImplemented
             return view(x)

@@ -22,18 +22,18 @@ def dtype_bits() -> dict[Any, tuple[Any, Any]]:
         import ml_dtypes
     except ImportError:
         return {}
-    found = {}
+    by_dtype = {}
     for name in _EXTRA:
         dtype, own = getattr(torch, name, None), getattr(ml_dtypes, name, None)
         if dtype is not None and own is not None:
             raw = torch.int16 if dtype.itemsize == 2 else torch.uint8
-            found[dtype] = (raw, np.dtype(own))
-    return found
+            by_dtype[dtype] = (raw, np.dtype(own))
+    return by_dtype
 
 
 @cache
 def dtypes_by_bits() -> dict[str, tuple[Any, Any]]:
-    """The same by the name of the dtype: one of NumPy of the same size, and the one of PyTorch."""
+    """For the name of each such dtype: a NumPy dtype of the same size, and the one of PyTorch."""
     import numpy as np
 
     return {
@@ -54,7 +54,7 @@ _EXTRA = (
 
 @cache
 def dtype_names() -> frozenset[str]:
-    """The names of the dtypes that PyTorch has here, and other libraries, too."""
+    """The names of the dtypes that both PyTorch, as it is here, and other libraries have."""
     import torch
 
     plain = (

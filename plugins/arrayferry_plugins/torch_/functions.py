@@ -17,9 +17,8 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     disabled: list[Callable[..., Any]] = []
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if (
-            "torch._dynamo" not in sys.modules
-        ):  # nothing is compiled, and to import it takes a second
+        # until somebody imports it, nothing is compiled; importing it takes a second
+        if "torch._dynamo" not in sys.modules:
             return function(*args, **kwargs)
         if not disabled:
             import torch
@@ -32,7 +31,7 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class TorchAutodiff(Autodiff):
-    """Differentiates functions of PyTorch for others, and takes calls of others into its graphs."""
+    """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""
 
     def function(self, function: Callable[[list[Any]], Flat], *, compiled: bool) -> Differentiable:
         return TorchFunction(function)
@@ -65,7 +64,7 @@ def _refuse_recording(name: str) -> None:
 
 
 def _refuse_old_batches(arrays: Sequence[Any], name: str) -> None:
-    """Refuse the tensors of PyTorch's old vmap, which functions of autograd cannot follow."""
+    """Refuse the tensors of PyTorch's old vmap, which custom autograd functions do not support."""
     import torch
 
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
@@ -133,13 +132,13 @@ def _gradients(
     again: bool = False,
     further: bool = False,
 ) -> list[Any]:
-    """Differentiate results.
+    """Return the gradients of results.
 
     Args:
         flat: the results.
-        chosen: by what.
-        cotangents: of the results of inexact dtype.
-        again: whether that will be done again.
+        chosen: the arguments by which they are differentiated.
+        cotangents: those of the results of inexact dtype.
+        again: whether the results will be differentiated again.
         further: whether the gradients will be differentiated.
     """
     import torch
@@ -150,7 +149,7 @@ def _gradients(
     if not pairs or not chosen:
         return [torch.zeros_like(x) for x in chosen]
     with torch.set_grad_enabled(further):
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             [y for y, _ in pairs],
             chosen,
             [x for _, x in pairs],
@@ -160,7 +159,7 @@ def _gradients(
         )
     return [
         torch.zeros_like(x) if gradient is None else gradient
-        for x, gradient in zip(chosen, found, strict=True)
+        for x, gradient in zip(chosen, gradients, strict=True)
     ]
 
 
@@ -200,12 +199,12 @@ class _Pass:
         wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         if self.pullback is None or torch.is_grad_enabled() or any(map(wrapped, cotangents)):
             transposed = self.crossing.transposed(len(arrays), self.wanted, self.pullback)
-            found = self.autodiff.call(transposed, [*arrays, *cotangents])
+            pulled = self.autodiff.call(transposed, [*arrays, *cotangents])
         else:
             _refuse_old_batches(cotangents, self.crossing.name)
-            found = self.pullback(cotangents)
+            pulled = self.pullback(cotangents)
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(self.wanted, found, strict=True):
+        for index, x in zip(self.wanted, pulled, strict=True):
             like = arrays[index]
             same = x.dtype == like.dtype and x.device == like.device
             gradients[index] = x if same else x.to(like)
@@ -241,8 +240,8 @@ def _crossed() -> tuple[Any, Any]:
 
         @staticmethod
         def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
-            found = iter(ctx.state.push(ctx.saved_tensors, tangents))
-            return tuple(next(found) if inexact else None for inexact in ctx.inexact)
+            pushed = iter(ctx.state.push(ctx.saved_tensors, tangents))
+            return tuple(next(pushed) if inexact else None for inexact in ctx.inexact)
 
     class Transformed(Crossed):
         @staticmethod

@@ -65,7 +65,7 @@ class TorchRandom(Random):
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import torch
 
-        # of several exponential waiting times, the shortest is that of each index with its probability
+        # the chance that an index has the shortest exponential waiting time is its probability
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
