@@ -501,7 +501,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         backend(to_numpy_many=lambda self, xs: [x.values for x in xs] if xs else None), "to_numpy_many()",
     ),
     "computes many in another order": (ComputesManyInAnyOrder(), "compute()", "same order"),
-    "computes cubes in place": (ComputesLargeInPlace(), "compute()", "nobody else holds"),
+    "computes cubes in place": (ComputesLargeInPlace(), "compute()", "nothing else uses"),
     # the rest
     "the address of the whole": (AddressOfTheWhole(), "address() returned"),
     "another device": (Second(), "from_numpy(x, 'toy:1')"),

@@ -492,7 +492,7 @@ PLANTED = {
     DrawsTooHigh: (
         "test_random_numbers",
         "Change integers() of what random() returns",
-        "without 7",
+        "not including, 7",
     ),
     RepeatsNumbers: (
         "test_random_numbers",
@@ -660,7 +660,7 @@ PLANTED = {
     ComputesInAnyOrder: ("test_computing_together", "compute(xs)", "in the same order"),
     ComputesTooFew: ("test_computing_together", "returned 3 for 4 values", "one entry for each"),
     ComputesNothing: ("test_computing_together", "a list is not an array", "Return an array"),
-    ComputesInPlace: ("test_computing_together", "was written to", "memory that nobody else holds"),
+    ComputesInPlace: ("test_computing_together", "was written to", "memory that nothing else uses"),
     ComputesByRaising: (
         "test_computing_together",
         "compute() raised KeyError: 'lost'",
@@ -686,7 +686,7 @@ PLANTED = {
     ),
     BlocksWithoutLengths: ("test_blocks", "is None", "Set lengths of what blocks() returns"),
     BlocksOfAnotherAxis: ("test_blocks", "Return from read(array, block)", "along the axis"),
-    BlocksThatAreViews: ("test_blocks", "memory that nobody else writes to"),
+    BlocksThatAreViews: ("test_blocks", "memory that nothing else writes to"),
     BlocksThatFail: ("test_blocks", "raised ZeroDivisionError", "Return from read(array, block)"),
     BlocksInAnyOrder: ("test_blocks", "Return from open(steps)", "in the same order"),
     BlocksWithoutReader: ("test_blocks", "open() returned a NoneType", "a Reader"),

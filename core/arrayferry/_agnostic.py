@@ -312,9 +312,9 @@ def _differentiable(
         key = None  # what is in the arguments besides arrays may be another one in each call
         if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
             key = own, layout, callers
-            found = kept.get(key)
-            if found is not None:
-                return found
+            cached = kept.get(key)
+            if cached is not None:
+                return cached
         flat, autodiff = _flat(function, own, inside, layout, callers), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))
@@ -377,9 +377,9 @@ def _uncompiled(function: Function) -> Function:
     """Return a function that no compiler of any library looks into."""
     for backend in default_registry().backends().values():
         try:
-            found = backend.uncompiled(function)
-            if not callable(found):
-                raise TypeError(f"it returned a {type(found).__name__}")
+            wrapped = backend.uncompiled(function)
+            if not callable(wrapped):
+                raise TypeError(f"it returned a {type(wrapped).__name__}")
         except MemoryError:
             raise
         except Exception as error:
@@ -390,12 +390,12 @@ def _uncompiled(function: Function) -> Function:
                 stacklevel=3,
             )
         else:
-            function = found
+            function = wrapped
     return function
 
 
 def _path(layout: Layout | None, index: int) -> str:
-    """Return where an argument is: `[0]['x']` in the first one, `[1]['x']` in that named x, if there are any."""
+    """Return the place of an argument: `[0]['x']` is in the first one, `[1]['x']` is the keyword argument x, if any."""
     return f"[{index}]" if layout is None else layout.paths[index].removeprefix("[0]")
 
 
@@ -430,9 +430,9 @@ def _flat(
             if inside.options.scalars == "convert":
                 args, kwargs = inside((args, kwargs))
             result = function(*args, **kwargs)
-        found, structure = flatten(result)
-        if any(kind_of(y).backend is not own for y in found):  # it returned another library's
-            found = inside(found)
-        return Flat(found, structure)
+        returned, structure = flatten(result)
+        if any(kind_of(y).backend is not own for y in returned):  # it returned another library's
+            returned = inside(returned)
+        return Flat(returned, structure)
 
     return flat

@@ -72,7 +72,7 @@ def convert(
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
             target's own choice. None keeps the device of each array, if the target has it.
         copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares
-            memory where that is possible and safe: nobody can write to an array that never changes.
+            memory where that is possible and safe: an array that never changes cannot be written to.
         narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
             kind, and raises `NarrowingError` if a number does not fit; "forbid" always raises; "allow"
             converts anyway.

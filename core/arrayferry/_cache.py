@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Cache(dict[K, V]):
-    """A dict that is cleared when something is added to it and it is full.
+    """A dict that is cleared when an entry is added while it is full.
 
     Args:
         limit: how many entries it holds at most.

@@ -1,4 +1,4 @@
-"""Functions that `agnostic` decorates: methods, whose first argument is an object, and those whose results come later."""
+"""Functions that `agnostic` decorates: methods, and functions whose results come later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Start = Callable[..., tuple[Any, Function, Function]]
 
 
 class _Receiver:
-    """The object that a method belongs to. No conversion looks into it."""
+    """The object that a method belongs to. No conversion looks inside it."""
 
     __slots__ = ("value",)
 
@@ -24,7 +24,7 @@ class _Receiver:
 
 
 def take_receiver(function: Function) -> Callable[[Function], Function] | None:
-    """Return what makes a wrapper keep the object apart that a method belongs to; None if it is no method.
+    """Return a decorator that sets aside the object that a method belongs to; None if the function is no method.
 
     A dataclass, say, is a structure of arrays too. But a method changes the object itself, not a converted copy.
     """
@@ -59,7 +59,7 @@ def _first_parameter(function: Function) -> str:
 
 
 def with_receiver(function: Function) -> Function:
-    """Return a function that is given the object again that `take_receiver` kept apart."""
+    """Return a function that gets back the object that `take_receiver` set aside."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
         if args and type(args[0]) is _Receiver:
@@ -128,7 +128,7 @@ LATER: dict[type, Callable[[Start], Function]] = {
 
 
 def later_by_kind(function: Function) -> tuple[str, type] | None:
-    """Return what a function is called whose results come later, and the type of what it returns; None for others."""
+    """Return the kind of a function whose results come later, and the type that it returns; None for others."""
     if inspect.iscoroutinefunction(function):
         return "a coroutine function", CoroutineType
     if inspect.isgeneratorfunction(function):

@@ -89,7 +89,7 @@ class OptionError(ArrayFerryError, ValueError):
 
 
 class UnknownBackendError(ArrayFerryError, LookupError):
-    """No backend has a name.
+    """No backend has that name.
 
     Attributes:
         name: the name that was asked for.
@@ -268,7 +268,7 @@ class TraceWarning(UserWarning):
     """A trace found arrays that go and come back, or copies in a loop that can be avoided."""
 
 
-for _public in [found for found in globals().values() if isinstance(found, type)]:
+for _public in [value for value in globals().values() if isinstance(value, type)]:
     if issubclass(_public, (ArrayFerryError, PluginWarning, TraceWarning)):
         _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
 

@@ -22,9 +22,9 @@ __all__ = ["Expected", "ForeignCall", "entered", "entry_by_numpy", "name_of", "n
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return what errors call a function."""
-    found = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(found).rpartition("<locals>.")[2]
+    """Return the name of a function in errors."""
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rpartition("<locals>.")[2]
 
 
 def not_expected(name: str) -> TracedValueError:
@@ -58,11 +58,11 @@ class Expected:
         self._others = {}
         self.shapes: list[tuple[tuple[int, ...], str]] = []
         for index, leaf in enumerate(leaves):
-            found = _shape_of(leaf, caller)
-            if found is None:
+            spec = _shape_of(leaf, caller)
+            if spec is None:
                 self._others[index] = leaf
             else:
-                self.shapes.append(found)
+                self.shapes.append(spec)
         if not self.shapes:
             raise OptionError(
                 f"result_like={example!r:.80} holds no array",
@@ -91,10 +91,10 @@ class Expected:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
         leaves = [leaves[index] for index in order]
         for index, other in self._others.items():
-            found = leaves[index]
-            plain = isinstance(other, _PLAIN) or isinstance(found, _PLAIN)
-            if plain and exact_key(found) != exact_key(other):
-                raise self._differs(shown(found), shown(other), self._layout.paths[index])
+            value = leaves[index]
+            plain = isinstance(other, _PLAIN) or isinstance(value, _PLAIN)
+            if plain and exact_key(value) != exact_key(other):
+                raise self._differs(shown(value), shown(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
         values = kept_conversion("numpy", scalars="convert")(arrays)
@@ -113,9 +113,9 @@ class Expected:
             raise self._differs(f"the dtype {x.dtype}", dtype, path)
         return cast_checked(x, wanted, self._name)
 
-    def _differs(self, found: str, expected: str, path: str = "") -> ConversionError:
+    def _differs(self, actual: str, expected: str, path: str = "") -> ConversionError:
         return ConversionError(
-            f"{self._name} returned {found}, where result_like says {expected}",
+            f"{self._name} returned {actual}, where result_like says {expected}",
             remedy="Pass an example of what it returns as result_like.",
             path=path,
         )
@@ -133,10 +133,10 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     if shape is None or dtype is None:
         return None
     name = dtype_name(dtype)
-    found = dtype_named(name)
-    if found is None:
+    numpy_dtype = dtype_named(name)
+    if numpy_dtype is None:
         raise OptionError(f"result_like names the dtype {dtype}, which is not known")
-    return tuple(map(int, shape)), target_dtype(found, caller, "checked")[0].name
+    return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
 
 
 def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
@@ -151,13 +151,13 @@ def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
     to_numpy = kept_conversion("numpy", copy=True)
 
     def enter(arrays: list[Any]) -> list[Any]:
-        own, found = inside.target, to_numpy(arrays)
-        for index, x in enumerate(found):
+        own, values = inside.target, to_numpy(arrays)
+        for index, x in enumerate(values):
             try:
-                found[index] = fit_dtype(x, own, narrowing)
+                values[index] = fit_dtype(x, own, narrowing)
             except ConversionError as error:
                 raise error.locate(path=f"[{index}]", target=own.name) from None
-        return found  # type: ignore[no-any-return]
+        return values  # type: ignore[no-any-return]
 
     return enter
 
@@ -326,12 +326,12 @@ class ForeignCall:
 
     def _entered(self, arrays: Sequence[Any]) -> list[Any]:
         """Convert arguments to the library of the function."""
-        found = entered(self._inward, arrays, self._path_of)
-        return [*found[: self._place], *self._fixed, *found[self._place :]]
+        converted = entered(self._inward, arrays, self._path_of)
+        return [*converted[: self._place], *self._fixed, *converted[self._place :]]
 
     def _returned(self, flat: Flat) -> list[Any]:
         """Convert results to the library of the caller."""
         if flat.layout is not None:
             self._seen["build"] = flat.layout.unflatten
-        found: list[Any] = self._outward(flat.arrays)
-        return found
+        results: list[Any] = self._outward(flat.arrays)
+        return results

@@ -1,6 +1,6 @@
-"""Who watches conversions: `observers` is empty where nobody does, and then nothing is noted.
+"""The observers of conversions. While `observers` is empty, nothing is noted.
 
-Notes are made where a conversion takes another way than the one that was planned. They belong to the call that
+Notes are made where a conversion takes a way other than the planned one. They belong to the call that
 is open in this thread.
 """
 
@@ -37,7 +37,7 @@ class CallSite(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Why arrays of a pair took another way than the one planned."""
+    """Why arrays of a pair took a way other than the planned one."""
 
     source: str
     target: str
@@ -48,7 +48,7 @@ class Observer(Protocol):
     """What watches conversions."""
 
     def watch(self, compiled: Any, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value, and tell all who watch. The first of them is asked to."""
+        """Convert a value, and report it to all observers. Only the first of them is asked to."""
 
     def record(
         self, site: CallSite, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
@@ -63,7 +63,7 @@ class Observer(Protocol):
 
 
 observers: list[Observer] = []
-"""Those who watch now. It is changed in place, so that it can be imported by name."""
+"""The current observers. The list is changed in place, so that it can be imported by name."""
 
 
 class OpenConversion:
@@ -71,7 +71,7 @@ class OpenConversion:
 
     Attributes:
         notes: what was noted.
-        within: the seconds of calls inside this one, which are counted for themselves.
+        within: the seconds of calls inside this one, which are counted separately.
         raised: the direct converter whose error was noted last.
     """
 
@@ -92,7 +92,7 @@ open_conversion = _Open()
 
 
 def note(source: str, target: str, *words: object, error: BaseException | None = None) -> None:
-    """Note why an array takes another way than the one planned. Call it in rare cases only.
+    """Note why an array takes a way other than the planned one. Call it in rare cases only.
 
     Args:
         source: the name of what the array is of.
@@ -111,7 +111,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
 
 
 MAX_NOTES = 10_000
-"""Notes of one call."""
+"""The most notes of one call."""
 
 
 def _described(thing: object) -> str:
@@ -122,14 +122,14 @@ def _described(thing: object) -> str:
 
 
 OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))
-"""Packages that are never the place in the user's code."""
+"""Packages that never count as the user's code."""
 BETWEEN = frozenset(
     (
         "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "gymnasium", "jax",
         "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
-"""Packages that stand between the user's code and a conversion. They are the place if there is no other."""
+"""Packages that stand between the user's code and a conversion. They count if there is no other."""
 
 CALLED = (
     "arrayferry._api",
@@ -138,7 +138,7 @@ CALLED = (
     "arrayferry._trace.recorder",
     "arrayferry._trace.watch",
 )
-"""Modules of what users call, and of what is between it and a conversion."""
+"""The modules of the functions that users call, and of those between them and a conversion."""
 
 _YOURS, _BETWEEN, _OURS = range(3)
 _known: Cache[str, int] = Cache(10_000)
@@ -161,11 +161,11 @@ def call_site(frame: FrameType | None) -> CallSite:
         if whose == _BETWEEN and second is None:
             second = frame
         frame = frame.f_back
-    found = frame or second
-    if found is None:
+    caller = frame or second
+    if caller is None:
         return CallSite("", 0, "")
-    code = found.f_code
-    return CallSite(code.co_filename, found.f_lineno or 0, code.co_name)
+    code = caller.f_code
+    return CallSite(code.co_filename, caller.f_lineno or 0, code.co_name)
 
 
 def is_asked_by_user(frame: FrameType | None) -> bool:
@@ -188,7 +188,7 @@ def _whose(frame: FrameType) -> int:
 
 
 def _leave_to_parent() -> None:
-    """In a forked process, watch nothing: those who watch are in the parent."""
+    """In a forked process, watch nothing: the observers are in the parent."""
     observers.clear()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["MOST", "given", "never_raises", "often", "printable", "shown"]
 
 MOST = 200
-"""Characters of what is written of a tree."""
+"""The most characters that are written of a tree."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -30,7 +30,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def printable(text: str) -> str:
     """Replace characters that would break a line, control a terminal or cannot be written."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def often(count: int) -> str:

@@ -138,7 +138,7 @@ if TYPE_CHECKING:
 
     @final
     class _Nothing:
-        """What no value is, so that only Any fits it."""
+        """A type that no value has, so that only Any fits it."""
 
     Nothing: TypeAlias = _Nothing
 
@@ -160,7 +160,7 @@ if TYPE_CHECKING:
         | tuple[object, _Nothing, object]
         | tuple[object, object, _Nothing]
     )
-    """Structures whose types keep quiet about what is inside, or are kept as a class of their own."""
+    """Structures whose types do not say what is inside, or whose results keep their class."""
 
     K = TypeVar("K")
     K2 = TypeVar("K2")

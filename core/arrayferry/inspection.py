@@ -1,4 +1,4 @@
-"""What the command `arrayferry` asks about plugins, libraries and routes. Other tools may ask it too.
+"""What the command `arrayferry` asks about plugins, libraries and routes. Other tools may use it too.
 
 - `chosen_plugins` and `load_parts`: which installed plugins are loaded, and what one of them brings.
 - `is_built_in`: whether a part comes with arrayferry.
@@ -64,15 +64,15 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
         >>> load_parts(EntryPoint("scipy", "arrayferry_plugins.scipy_", "arrayferry"))
         {'sources': [<Source scipy>]}
     """
-    found: dict[str, list[Any]] = {}
+    parts: dict[str, list[Any]] = {}
     try:
         for answer in contributions(point.load(), point.name):
-            found.setdefault(answer.hook.removeprefix("arrayferry_"), []).extend(answer.parts)
+            parts.setdefault(answer.hook.removeprefix("arrayferry_"), []).extend(answer.parts)
     except (KeyboardInterrupt, ArrayFerryError):
         raise
     except BaseException as error:  # even sys.exit()
         raise PluginError(describe_failure(error, point)) from error
-    return found
+    return parts
 
 
 def route_between(

@@ -62,11 +62,11 @@ class BackendContract(
     """The tests that every backend must pass. Name your subclass `Test...`.
 
     Only the built-in plugins and the one under test are loaded while the tests run, so that no other plugin that is
-    installed can make them fail. The tests of what others rely on come first, so that the first message names the cause.
+    installed can make them fail. The tests that others rely on come first, so that the first message names the cause.
 
     Attributes:
         backend: the backend under test, by name, or an instance, which is registered for the tests.
-        others: names of the backends to convert to and from, none of them if it is empty; None for the
+        others: names of the backends to convert to and from, an empty tuple for none; None for the
             built-in ones. Those that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
 
@@ -92,7 +92,8 @@ def contract_for(backend: Backend) -> Any:
 
     Returns:
         The contract. Its attribute `ways` says how arrays were made, and for which dtypes. Besides its tests it has
-        those that others build on with a few numbers only: `try_to_numpy` for `test_to_numpy`, and so on.
+        short forms of those that others build on, with only a few numbers: `try_to_numpy` for `test_to_numpy`, and
+        so on.
 
     Example:
         >>> import arrayferry as af
@@ -104,7 +105,7 @@ def contract_for(backend: Backend) -> Any:
     """
 
     class Contract(Unattended, BackendContract):
-        """What is found without the author."""
+        """The contract without the author."""
 
     contract = Contract()
     contract.backend = backend.name
@@ -163,8 +164,8 @@ class SourceContract(BlockTests):
     def test_its_objects_are_recognised(self) -> None:
         """An object of the library is recognised by its type."""
         made = self.make(sample(np.dtype("float32"), (2,)))
-        found = default_registry().kind(made).source
-        name = "nothing known" if found is None else found.name
+        source = default_registry().kind(made).source
+        name = "nothing known" if source is None else source.name
         types = self._backend.array_types
         assert name == self._backend.name, (
             f"a {describe_type(made)} is recognised as {name}. Set array_types, which is {types}, to "
@@ -216,8 +217,8 @@ class SourceContract(BlockTests):
         values = sample(np.dtype("float32"), self.shapes[-1])
         for backend in default_registry().backends().values():
             if is_built_in(backend) and backend.usable:
-                found = convert(self.make(values), backend)
-                same(as_numpy(found), values, f"to {backend.name}", "Change to_numpy().")
+                converted = convert(self.make(values), backend)
+                same(as_numpy(converted), values, f"to {backend.name}", "Change to_numpy().")
 
 
 def __dir__() -> list[str]:

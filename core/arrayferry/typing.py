@@ -1,6 +1,6 @@
 """Types to annotate code with that passes on what arrayferry takes. Importing this loads no array library.
 
-The names of arrays and targets (`TorchArray`, `ToTorch`) are for type checkers alone. At run time they stand for
+The names of arrays and targets (`TorchArray`, `ToTorch`) are only for type checkers. At run time they stand for
 `Any`, since what they mean is in libraries that may not be installed. Overloads that tell what a target makes of a
 value are written with them:
 
@@ -13,7 +13,7 @@ value are written with them:
 - `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names and namespaces of one library as a target.
 - `Array`: any array that is converted as a whole.
 - `Unclear`: structures whose types do not say which arrays they hold.
-- `Nothing`: what no value is. Only a value of type `Any` fits an argument of it.
+- `Nothing`: a type that no value has. Only a value of type `Any` fits an argument of it.
 
 Example:
     >>> import arrayferry as af

@@ -384,7 +384,7 @@ def test_a_copy_in_a_hot_loop_is_reported():
     (finding,) = t.findings
     assert (finding.kind, finding.times) == ("hot loop", 120)
     assert "read-only" in finding.reason
-    assert finding.remedy == "Pass an array that can be written to."
+    assert finding.remedy == "Pass a writable array."
 
 
 AVOIDABLE = {
@@ -904,7 +904,7 @@ def test_a_trace_that_has_not_begun():
     t = af.trace()
     af.convert(X, "torch")
     assert str(t).startswith(
-        "Nothing was counted. A trace counts inside of a block: with arrayferry.trace()"
+        "Nothing was counted. A trace counts inside a block: with arrayferry.trace()"
     )
     with t:
         pass

@@ -103,7 +103,7 @@ def test_a_whole_value_that_is_no_array_can_be_refused():
                     af.NotAnArrayError, match="has this type among its array_types"
                 ) as info:
                     refuses(value)
-                assert ("Grid is no array of a known" in str(info.value)) is own
+                assert ("Grid is neither an array of a known" in str(info.value)) is own
             assert refuses({"a": value, "x": VALUES})["a"] is value
             assert refuses(VALUES).tolist() == VALUES.tolist()
 

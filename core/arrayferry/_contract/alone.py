@@ -1,4 +1,4 @@
-"""A plugin alone with the built-in ones, so that no other plugin that is installed changes what its tests find."""
+"""A plugin together with only the built-in ones, so that no other installed plugin affects its tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["find_backend", "only_plugins"]
 
 
 def find_backend(name: str) -> Backend:
-    """Find a backend by name. Plugins that are left out because of a fault do not warn.
+    """Find a backend by name. No warning is issued for plugins that are left out because of a fault.
 
     Raises:
         UnknownBackendError: there is none.
@@ -32,7 +32,7 @@ def find_backend(name: str) -> Backend:
 def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     """Load only the built-in plugins, those of the distribution of a part, and those of some others.
 
-    What was registered at run time stays. Nothing is loaded again where no other plugin is installed.
+    What was registered at run time stays. Nothing is loaded again if no other plugin is installed.
 
     Args:
         tested: the backend or source under test.
@@ -61,7 +61,7 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
         else:
             os.environ[CHOICE] = before
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PluginWarning)  # they are told where they are used
+            warnings.simplefilter("ignore", PluginWarning)  # issued again on use
             registry.refresh()
 
 

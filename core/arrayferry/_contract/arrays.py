@@ -38,13 +38,13 @@ class ArrayTests(BackendTests):
         """Return the dtypes to try.
 
         Args:
-            made: whether those beyond the standard are left out that the author's `make` does not know.
+            made: whether to leave out dtypes beyond the standard that the author's `make` does not support.
         """
         supported = self._backend.dtypes() if self.dtypes is None else self.dtypes
         names = sorted(STANDARD_DTYPES if supported is None else supported)
-        found = [dtype for dtype in map(dtype_named, names) if dtype is not None]
+        dtypes = [dtype for dtype in map(dtype_named, names) if dtype is not None]
         beyond = [np.dtype(name) for name in BEYOND] if supported is None else []
-        return found + [dtype for dtype in beyond if not made or self._makes(dtype)]
+        return dtypes + [dtype for dtype in beyond if not made or self._makes(dtype)]
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
         values = sample(dtype, (5,))
@@ -52,7 +52,7 @@ class ArrayTests(BackendTests):
         return array is not None and self._holds(array, values)
 
     def _usual(self) -> np.dtype[Any]:
-        """Return the dtype of arrays for which any would do: float32, if the library has it."""
+        """Return the dtype to use where any would do: float32, if the library has it."""
         supported = self._backend.dtypes()
         for name in _USUAL:
             if supported is None or name in supported:
@@ -60,7 +60,7 @@ class ArrayTests(BackendTests):
         pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
 
     def _samples(self, dtype: np.dtype[Any]) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
-        """Yield values of a dtype in all shapes, three times in one of them, with words for messages."""
+        """Yield values of a dtype in all shapes, three times in one of them, with descriptions for messages."""
         for shape in SHAPES if dtype.kind in "?biufc" else ((), (5,), (2, 3)):
             yield (
                 sample(dtype, shape),
@@ -71,11 +71,10 @@ class ArrayTests(BackendTests):
             yield sample(dtype, (2, 3), shift), case
 
     def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[np.ndarray[Any, Any], bool]]:
-        """Return values of a dtype whose layouts are tried, and whether all of them are."""
+        """Return values of a dtype to try layouts with, and whether to try all layouts."""
         if dtype != self._usual():
-            lazy = (
-                self._backend.memory == "lazy"
-            )  # it takes long, and layouts are of what is computed
+            # lazy arrays take long, and only what they are computed to has a layout
+            lazy = self._backend.memory == "lazy"
             return [] if lazy else [(sample(dtype, CUBE), False)]
         return [(sample(dtype, CUBE), True), (sample(dtype, HYPER), False)]
 
@@ -83,7 +82,7 @@ class ArrayTests(BackendTests):
         return numbers(self._usual(), (size,), aligned)
 
     def _memory_cases(self) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
-        """Yield NumPy memory that can be written to, of many sizes and layouts, with words for messages."""
+        """Yield writable NumPy memory of many sizes and layouts, with descriptions for messages."""
         for size in SIZES:
             for aligned in (True, False):
                 count = size * self._usual().itemsize
@@ -93,7 +92,7 @@ class ArrayTests(BackendTests):
             yield laid, f"an array of shape {CUBE} {name}"
 
     def _array_cases(self) -> Iterator[tuple[Any, np.ndarray[Any, Any], str]]:
-        """Yield arrays of the library, of many sizes and layouts, with their values and words for messages."""
+        """Yield arrays of the library, of many sizes and layouts, with their values and descriptions for messages."""
         for size in SIZES:
             for aligned in (True, False):
                 values = self._numbers(size, aligned)
@@ -107,14 +106,14 @@ class ArrayTests(BackendTests):
     def _lying(
         self, values: np.ndarray[Any, Any], *, more: bool = False
     ) -> Iterator[tuple[Any, str, str]]:
-        """Yield arrays of the library that should have the same values, and lie in memory in different ways.
+        """Yield arrays of the library that should have the same values, in different memory layouts.
 
         Args:
             values: the values.
-            more: whether there are more than two or three.
+            more: whether to yield more than two or three.
 
         Yields:
-            An array, words for messages, and what to change if `to_numpy` returns other values.
+            An array, a description for messages, and what to change if `to_numpy` returns other values.
         """
         head = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
         ways = list(laid_out(values, more=more))
@@ -132,17 +131,17 @@ class ArrayTests(BackendTests):
                 yield view, f"{head}, {name}", OWED["to_numpy"]
 
     def _same(
-        self, found: Any, array: Any, values: np.ndarray[Any, Any], what: str, fix: str
+        self, actual: Any, array: Any, values: np.ndarray[Any, Any], what: str, fix: str
     ) -> None:
-        """Assert that what a method returned for an array has its values, unless the array has others already."""
+        """Assert that what a method returned for an array has its values, unless the array itself has others."""
         try:
-            same(found, values, what, fix)
+            same(actual, values, what, fix)
         except AssertionError:
             if self._holds(array, values):
                 raise
 
     def _views(self, values: np.ndarray[Any, Any]) -> Iterator[tuple[Any, str]]:
-        """Yield arrays with these values that the library itself has cut or turned, as far as it can."""
+        """Yield arrays with these values that the library itself has sliced or transposed, as far as it can."""
         turns = [
             (order, method)
             for order in list(permutations(range(values.ndim)))[1:]

@@ -82,7 +82,7 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
         AssertionError: an array was not recognised, and so was not converted.
     """
     try:
-        found = _api.convert(value, *to, sparse="dense", **options)
+        converted = _api.convert(value, *to, sparse="dense", **options)
     except ConversionError as error:
         if isinstance(error.__cause__, Exception):
             skip_if_lacking(error)
@@ -90,31 +90,31 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
             fix = FIX_METHOD if error.method else FIX_DEVICE
             error.remedy = f"{error.duty} {fix}".lstrip()
         raise
-    if to == ("numpy",) and not isinstance(found, np.ndarray):
-        name = describe_type(found)
+    if to == ("numpy",) and not isinstance(converted, np.ndarray):
+        name = describe_type(converted)
         raise AssertionError(
             f"an array became a {name} instead of one of NumPy: its type is not recognised. Set array_types to the dotted "
             f"paths of the array types of the library{such_as(name)}"
         )
-    return found
+    return converted
 
 
 def skip_if_lacking(error: BaseException) -> None:
-    """Skip the test if the library lacks a device or a compiler here, for which its plugin is not to blame."""
+    """Skip the test if the library lacks a device or a compiler here, which is not the fault of its plugin."""
     told = lacking(error)
     if told:
         pytest.skip(f"not tested: the library lacks something here ({told})")
 
 
 def such_as(path: str, wrong: Sequence[str] = ()) -> str:
-    """Return the example of a dotted path for a message, and what is wrong with it if it is there already."""
+    """Return the end of a message: an example of a dotted path, or what is wrong if that path is there already."""
     if path not in wrong:
         return f", such as ({path!r},)"
     return f". {path!r} is there already, but nothing of that name can be imported, or another plugin has it"
 
 
 def library_of(array: Any) -> str:
-    """Return the name of the backend that an array is recognised as one of."""
+    """Return the name of the backend that an array is recognised to belong to."""
     try:
         return backend_of(array).name
     except NotAnArrayError:
@@ -127,13 +127,13 @@ def as_numpy(value: Any) -> Any:
 
 
 def converter(*to: Any, **options: Any) -> Any:
-    """Make a conversion that does the same."""
+    """Make a conversion that does the same as `convert`."""
     return _api.converter(*to, sparse="dense", **options)
 
 
 @contextlib.contextmanager
 def usable(part: Any, *, register: bool) -> Iterator[None]:
-    """Register a part for the time of a test if need be, and skip the test if the library cannot be used here."""
+    """Register a part during a test if needed, and skip the test if the library cannot be used here."""
     if register:
         default_registry().register(part)
     try:
@@ -229,7 +229,7 @@ class BackendTests(Tested):
         return [b for name, b in known if name != mine and is_built_in(b) and b.usable]
 
     def _call(self, method: str, *args: Any, what: str) -> Any:
-        """Call a method of the backend, and tell what it must return if it raises."""
+        """Call a method of the backend. If it raises, say what it must return."""
         try:
             return getattr(self._backend, method)(*args)
         except Exception as error:
@@ -254,11 +254,11 @@ class BackendTests(Tested):
 
     def _recognised(self, array: Any, who: str) -> None:
         """Check that an array is recognised as one of the backend."""
-        mine, found = self._backend, library_of(array)
-        if found == mine.name:
+        mine, library = self._backend, library_of(array)
+        if library == mine.name:
             return
-        text = f"{who} returned {describe_value(array)}, which is recognised as an array of {found}, not of {mine.name}"
-        if found != "no known library" or type(array).__module__ == "builtins":
+        text = f"{who} returned {describe_value(array)}, which is recognised as an array of {library}, not of {mine.name}"
+        if library != "no known library" or type(array).__module__ == "builtins":
             raise AssertionError(f"{text}. Return from {who} an array of {mine.package}")
         raise AssertionError(
             f"{text}. Set array_types, which is {mine.array_types}, to the dotted paths of the array types of the library"

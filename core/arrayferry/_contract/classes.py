@@ -1,4 +1,4 @@
-"""What classes of a library look like those of arrays, for messages and templates."""
+"""Which classes of a library look like array classes, for messages and templates."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "_
 
 
 def array_classes(module: ModuleType) -> list[str]:
-    """Return the dotted paths of at most 4 public classes of a library that look like those of arrays."""
-    found = []
+    """Return the dotted paths of at most 4 public classes of a library that look like array classes."""
+    paths = []
     top = module.__name__.partition(".")[0]
     for name, value in list(vars(module).items()):
         if name.startswith("_") or not isinstance(value, type) or value.__name__ != name:
             continue
         if value.__module__.partition(".")[0] != top:
             continue
-        made = getattr(vars(value).get("__init__"), "__code__", None)  # which may set them
+        made = getattr(vars(value).get("__init__"), "__code__", None)  # it may set the attributes
         known = {*dir(value), *getattr(made, "co_names", ())}
         if "shape" in known and known.intersection(_SIGNS[1:]):
-            found.append(f"{module.__name__}.{name}")
-    return sorted(found, key=lambda path: not re.search("array|tensor$", path.lower()))[:4]
+            paths.append(f"{module.__name__}.{name}")
+    return sorted(paths, key=lambda path: not re.search("array|tensor$", path.lower()))[:4]
 
 
 def any_exists(paths: Iterable[Any]) -> bool:

@@ -90,11 +90,11 @@ class ConversionTests(ArrayTests):
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
         values = sample(self._usual(), (2, 3))
         array = self.make(values)
-        found = self._call("is_sparse", array, what="for an ordinary array")
-        assert found is True or found is False, (
-            f"is_sparse() returned {found!r}. Return True or False from is_sparse(x)"
+        sparse = self._call("is_sparse", array, what="for an ordinary array")
+        assert sparse is True or sparse is False, (
+            f"is_sparse() returned {sparse!r}. Return True or False from is_sparse(x)"
         )
-        if found:
+        if sparse:
             dense = self._call("to_dense", array, what="for an ordinary array")
             if not isinstance(dense, np.ndarray):
                 self._recognised(dense, "to_dense()")
@@ -121,20 +121,22 @@ class ConversionTests(ArrayTests):
                 )
                 continue
             try:
-                found = self.read(convert(values, self._backend))
+                converted = self.read(convert(values, self._backend))
             except ConversionError:
                 pass
             else:
                 raise AssertionError(
-                    f"{number:g} of dtype {name} became {found} of dtype {found.dtype}. Return from dtypes() only what "
+                    f"{number:g} of dtype {name} became {converted} of dtype {converted.dtype}. Return from dtypes() only what "
                     "the arrays of the library can have now"
                 )
             with contextlib.suppress(UnsupportedDtypeError):
                 small = np.array([3], dtype=name)
-                found = self.read(convert(small, self._backend))
+                converted = self.read(convert(small, self._backend))
                 fix = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"
-                assert found.dtype.kind == small.dtype.kind, f"{name} became {found.dtype}. {fix}"
-                assert found.tolist() == [3], f"3 of dtype {name} became {found}. {fix}"
+                assert converted.dtype.kind == small.dtype.kind, (
+                    f"{name} became {converted.dtype}. {fix}"
+                )
+                assert converted.tolist() == [3], f"3 of dtype {name} became {converted}. {fix}"
 
     def test_text_is_refused_or_kept(self) -> None:
         """Text that the backend does not support is refused, or kept on request."""
@@ -144,10 +146,10 @@ class ConversionTests(ArrayTests):
             return
         fix = "Return from dtypes() the names of the dtypes that arrays can have, or None if that is all of NumPy's"
         try:
-            found = convert(text, self._backend)
+            converted = convert(text, self._backend)
         except UnsupportedDtypeError:
             pass
         else:
-            raise AssertionError(f"text became a {describe_type(found)}. {fix}")
+            raise AssertionError(f"text became a {describe_type(converted)}. {fix}")
         kept = convert(text, self._backend, unsupported="keep")
         assert kept is text, f'unsupported="keep" made a {describe_type(kept)} of text. {fix}'

@@ -35,9 +35,9 @@ class DeviceTests(ArrayTests):
             f"default_device() returned {default!r}, which is not one of devices() {devices}. Return the device of new arrays"
         )
         made = self._from_numpy(values.copy(), "without a device")
-        found = self._call("device_of", made, what="for an array that was made without a device")
-        assert found == default, (
-            f"from_numpy(x) was called without a device, but device_of() returned {found!r}, and default_device() "
+        actual = self._call("device_of", made, what="for an array that was made without a device")
+        assert actual == default, (
+            f"from_numpy(x) was called without a device, but device_of() returned {actual!r}, and default_device() "
             f"{default!r}. Put the array on that device if device is None, or return another one from default_device()"
         )
         missing = {}
@@ -58,37 +58,37 @@ class DeviceTests(ArrayTests):
     def _check_device(self, device: str, first: str, values: np.ndarray[Any, Any]) -> None:
         """Check arrays on one device, and moved from it to the first and back."""
         array = convert(values, self._backend, device=device)
-        found = self._call("device_of", array, what=f"for an array that was made on {device}")
-        assert found == device, (
-            f"from_numpy(x, {device!r}) was called, but device_of() returned {found!r}. {FIX_DEVICE}"
+        actual = self._call("device_of", array, what=f"for an array that was made on {device}")
+        assert actual == device, (
+            f"from_numpy(x, {device!r}) was called, but device_of() returned {actual!r}. {FIX_DEVICE}"
         )
         same(self.read(array), values, f"from_numpy(x, {device!r})", OWED["from_numpy"])
         case = f"for an array on {device}"
         same(self._to_numpy(array, case), values, f"to_numpy(), {case}", OWED["to_numpy"])
         self._check_place(array, device)
         moved = convert(array, self._backend, device=first)
-        found = self._backend.device_of(moved)
-        assert found == first, (
-            f"an array was moved from {device} to {first}, but device_of() returned {found!r}. {FIX_DEVICE}"
+        actual = self._backend.device_of(moved)
+        assert actual == first, (
+            f"an array was moved from {device} to {first}, but device_of() returned {actual!r}. {FIX_DEVICE}"
         )
         same(self.read(moved), values, f"to_device(x, {first!r}), {case}", FIX_DEVICE)
         back = convert(moved, self._backend, device=device)
         same(self.read(back), values, f"to_device(x, {device!r})", FIX_DEVICE)
         copied = convert(array, self._backend, copy=True)
         same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
-        found = self._backend.device_of(copied)
-        assert found == device, (
-            f"copy=True moved an array from {device} to {found}. Return from copy(x) an array on the device of x"
+        actual = self._backend.device_of(copied)
+        assert actual == device, (
+            f"copy=True moved an array from {device} to {actual}. Return from copy(x) an array on the device of x"
         )
 
     def _check_place(self, array: Any, device: str) -> None:
-        """Check what else is said of the place of an array."""
+        """Check the other methods that are about where an array is."""
         case = f"for an array on {device}"
         place = self._call("place_of", array, what=case)
         beside = convert(sample(self._usual(), (3,)), like=array)
-        found = self._backend.device_of(beside)
-        assert found == device, (
-            f"place_of(), {case}, named a place where from_numpy() puts arrays on {found}. {OWED['place_of']}"
+        actual = self._backend.device_of(beside)
+        assert actual == device, (
+            f"place_of(), {case}, returned a place for which from_numpy() puts arrays on {actual}. {OWED['place_of']}"
         )
         if not isinstance(place, str):
             on = self._call("is_on", array, place, what=f"{case} and what place_of() returned")
@@ -107,7 +107,7 @@ class DeviceTests(ArrayTests):
     # Random numbers.
 
     def test_random_numbers(self) -> None:
-        """Random numbers depend on the seed alone, and have the shape, the dtype and the range asked for."""
+        """Random numbers depend only on the seed, and have the shape, the dtype and the range asked for."""
         backend = self._backend
         held = backend.dtypes()
         bounds = {"uniform": (-1.0, 2.0), "integers": (3, 7), "normal": (0.0, 1.0)}
@@ -129,10 +129,10 @@ class DeviceTests(ArrayTests):
                 f"{fix}: use the seed alone.",
             )
             assert not np.array_equal(drawn[0], drawn[2]), (
-                f"{call} gives the same for two seeds. {fix}: use the seed"
+                f"{call} gives the same numbers for two seeds. {fix}: use the seed"
             )
             assert not np.array_equal(drawn[0][0], drawn[0][1]), (
-                f"{call} gives the same twice in a row. {fix}: advance its state"
+                f"{call} gives the same numbers twice in a row. {fix}: advance its state"
             )
             shape, dtype = drawn[0].shape[1:], drawn[0].dtype
             assert shape == (50, 4), f"{call} has the shape {shape}. {fix}: return that shape"
@@ -145,19 +145,19 @@ class DeviceTests(ArrayTests):
                 rng = self._call("random", 1, device, what=f"for the device {device!r}")
                 drawn_there = getattr(rng, names[0])((3,), *bounds[names[0]])
             except (Exception, pytest.skip.Exception) as error:
-                if lacking(error):  # which the test of devices tells
+                if lacking(error):  # the test of devices reports it
                     continue
                 raise
-            found_on = backend.device_of(drawn_there)
-            assert found_on == device, (
-                f"random(1, {device!r}) drew numbers on {found_on}. Return from random(seed, device) one that draws on "
+            drawn_on = backend.device_of(drawn_there)
+            assert drawn_on == device, (
+                f"random(1, {device!r}) drew numbers on {drawn_on}. Return from random(seed, device) one that draws on "
                 "that device"
             )
         if {"integers", "normal"} <= set(names):
             logits = backend.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
-            found = np.asarray(backend.to_numpy(backend.random(1).categorical((500,), logits)))
-            chosen = sorted(set(found.tolist()))
-            share = float((found == 1).mean())
+            indices = np.asarray(backend.to_numpy(backend.random(1).categorical((500,), logits)))
+            chosen = sorted(set(indices.tolist()))
+            share = float((indices == 1).mean())
             text = (
                 f"random(seed).categorical((500,), [0, 3, -100]) gives {chosen}, and 1 in {share:.0%} instead of 95%. "
                 "Change categorical() of what random() returns: draw indices with probabilities proportional to exp(logits)"
@@ -170,16 +170,16 @@ class DeviceTests(ArrayTests):
     ) -> None:
         if name == "normal":
             mean, deviation = drawn.mean(), drawn.std()
-            found = f"a mean of {mean:.3g} and a deviation of {deviation:.3g}"
-            text = text.format(found, f"use the mean {low:g} and the deviation {high:g}")
+            moments = f"a mean of {mean:.3g} and a deviation of {deviation:.3g}"
+            text = text.format(moments, f"use the mean {low:g} and the deviation {high:g}")
             assert abs(mean) < 0.3, text
             assert 0.8 < deviation < 1.2, text
             return
         least, most = drawn.min(), drawn.max()
         text = text.format(
             f"numbers from {least:g} to {most:g}",
-            f"draw from {low:g} on, up to but without {high:g}",
+            f"draw numbers from {low:g} up to, but not including, {high:g}",
         )
-        last = high - 1 if name == "integers" else high  # a float32 may be rounded up to the end
+        last = high - 1 if name == "integers" else high  # a float32 may be rounded up to the bound
         assert low <= least < low + 0.1 * (high - low), text
         assert high - 0.3 * (high - low) < most <= last, text

@@ -1,4 +1,4 @@
-"""Tests of direct converters: one array, many arrays, and written into code."""
+"""Tests of direct converters: called for one array or for many, and written into code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Way = Callable[[list[Any]], Sequence[Any]]
 
 
 class _Given(NamedTuple):
-    """An array that a converter is given, its values, and words for messages."""
+    """An array that a converter is given, its values, and a description for messages."""
 
     x: Any
     values: np.ndarray[Any, Any]
@@ -113,7 +113,7 @@ class _Check:
                 what = f"{name}() of {self.direct!r}, copy={copy}"
                 for size in (3, 1024, 64 * 1024):
                     pair = [self._numbers(size), self._numbers(size // 2 + 1)]
-                    for _ in range(3 if name == "bind_many" else 1):  # it may do otherwise then
+                    for _ in range(3 if name == "bind_many" else 1):  # later calls may differ
                         self._convert(way, pair, what)
                     self._convert(way, pair, what, copy, writes=True)
                 if copy is None and name == "bind_many":
@@ -157,7 +157,7 @@ class _Check:
     def _dtypes(self) -> list[np.dtype[Any]]:
         held = self.source.dtypes()
         names = [*sorted(STANDARD_DTYPES), *BEYOND] if held is None else sorted(held)
-        return [found for found in map(dtype_named, names) if found is not None]
+        return [dtype for dtype in map(dtype_named, names) if dtype is not None]
 
     def _samples(self) -> Iterator[_Given]:
         """Yield arrays of all dtypes and shapes, and for NumPy of all layouts."""
@@ -171,7 +171,7 @@ class _Check:
                 yield _Given(laid, np.array(values), f"for an array {name}")
 
     def _in_layouts(self) -> Iterator[_Given]:
-        """Yield arrays of the source that lie in different ways."""
+        """Yield arrays of the source in different memory layouts."""
         values = numbers(self.usual, CUBE)
         if self.source.name == self.test._backend.name:
             for x, case, _ in self.test._lying(values, more=True):
@@ -228,17 +228,17 @@ class _Check:
         copy: bool | None = None,
         writes: bool = False,
     ) -> None:
-        """Convert arrays and check what comes of them. What raises is left to the general path."""
+        """Convert arrays and check the results. If the converter raises, the general path takes over."""
         try:
-            found = list(way([each.x for each in given]))
+            results = list(way([each.x for each in given]))
         except Exception as error:
             self.problem = f"raised {describe_error(error)}"
             self.lacks = self.lacks or lacking(error)
             return
-        assert len(found) == len(given), (
-            f"{what}, returned {len(found)} for {len(given)} arrays. Return one for each"
+        assert len(results) == len(given), (
+            f"{what}, returned {len(results)} for {len(given)} arrays. Return one for each"
         )
-        for each, y in zip(given, found, strict=True):
+        for each, y in zip(given, results, strict=True):
             if y is not NotImplemented:
                 self.handled = True
                 self._check(f"{what}, {each.case}", each, y)
@@ -248,9 +248,9 @@ class _Check:
     # What it returns.
 
     def _check(self, what: str, given: _Given, y: Any) -> None:
-        found = library_of(y)
-        assert found == self.target.name, (
-            f"{what}, returned a {describe_type(y)}, an array of {found}. Return one of {self.target.name}, or "
+        library = library_of(y)
+        assert library == self.target.name, (
+            f"{what}, returned a {describe_type(y)}, an array of {library}. Return one of {self.target.name}, or "
             "NotImplemented"
         )
         try:
@@ -262,7 +262,7 @@ class _Check:
         same(self.test._values_of(self.target, y), expected, what, _EQUAL)
 
     def _check_memory(self, what: str, given: _Given, y: Any, copy: bool | None) -> None:
-        """Check that a write to one array is not seen in the other, where that must not be."""
+        """Check that a write to one array is not seen in the other where it must not be."""
         test, x, values = self.test, given.x, given.values
         ends = ((self.source, x, self.target, y), (self.target, y, self.source, x))
         for value, (writer, written, reader, read) in enumerate(ends, -2):
@@ -278,8 +278,10 @@ class _Check:
             else:
                 told = f"shares memory that must never change in {reader.name}"
                 fix = "Copy unless copy is False, or return NotImplemented."
-            found = test._values_of(reader, read)
-            same(found, values, f"{what}, {told}: {who} was written to, and the other changed", fix)
+            current = test._values_of(reader, read)
+            same(
+                current, values, f"{what}, {told}: {who} was written to, and the other changed", fix
+            )
             values = np.full_like(values, value)
 
     def _check_large(self, way: _Way, what: str, copy: bool | None) -> None:
@@ -287,17 +289,17 @@ class _Check:
         try:
             values = numbers(self.usual, (LARGE // self.usual.itemsize,))
             x = self.source.from_numpy(values.copy())
-        except Exception:  # which another test tells
+        except Exception:  # another test reports it
             return
         given = _Given(x, values, f"for an array of {LARGE // 2**20} MiB")
         self._convert(way, [given], what, copy, writes=True)
 
 
 def _written(inline: Inline) -> Callable[[Any], Any]:
-    """Return a function of the expressions that are written into code."""
+    """Make a function of the expressions that a conversion writes into its code."""
     names = {name: name for name in ("x", "y", *inline.names)}
     test, result = inline.test.format(**names) or "True", inline.result.format(**names)
-    found: Callable[[Any], Any] = eval(
+    function: Callable[[Any], Any] = eval(
         f"lambda x: ({result}) if ({test}) else NotImplemented", dict(inline.names)
     )
-    return found
+    return function

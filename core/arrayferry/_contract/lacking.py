@@ -1,4 +1,4 @@
-"""What a library may lack here, for which no plugin is to blame: a device, a driver, or a compiler."""
+"""What a library may lack on this machine through no fault of its plugin: a device, a driver, or a compiler."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _SIGNS = re.compile(
 
 
 def lacking(error: BaseException | None) -> str:
-    """Return the error among the causes of one that says that a device or a compiler is missing, "" if none does."""
+    """Return the text of the error or cause that says that a device or a compiler is missing, "" if none does."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
-        own = isinstance(error, AssertionError) or not isinstance(error, Exception)  # of the kit
+        # what the kit itself raises says nothing about the library
+        own = isinstance(error, AssertionError) or not isinstance(error, Exception)
         if not own and _SIGNS.search(text):
             return " ".join(text.split())[:200].rstrip(" .")
         error = error.__cause__ or error.__context__

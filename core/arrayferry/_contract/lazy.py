@@ -1,4 +1,4 @@
-"""Tests of what lazy libraries say: how values are computed, and how arrays are read block by block."""
+"""Tests of lazy libraries: how values are computed, and how arrays are read block by block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["BlockTests", "ComputeTests"]
 
 _COMPUTE = (
     "Return from compute(xs) a list with one entry for each of xs, in the same order: for an array its values, in memory "
-    "that nobody else holds, and for a deferred value what it is computed to"
+    "that nothing else uses, and for a deferred value the result of computing it"
 )
 _BLOCKS = "Return from blocks(xs, axis, block=None, client=None) an arrayferry.Blocks, such as Slices(xs, axis, lengths)"
 _LENGTHS = (
@@ -30,8 +30,8 @@ _LENGTHS = (
     "along the axis, as even_lengths() gives them"
 )
 _READ = (
-    "Return from read(array, block) of what blocks() returns the values of that block, along the axis from the sum of "
-    "the lengths before it on, in memory that nobody else writes to"
+    "Return from read(array, block) of what blocks() returns the values of that block, which begins along the axis at "
+    "the sum of the lengths before it, in memory that nothing else writes to"
 )
 _OPEN = (
     "Return from open(steps) of what blocks() returns a Reader, whose read(step) returns a list with one block for each "
@@ -40,7 +40,7 @@ _OPEN = (
 
 
 class ComputeTests(Tested):
-    """The tests of `compute` and `deferred_types`. They need nothing of a backend that has neither."""
+    """The tests of `compute` and `deferred_types`. A backend that has neither passes them."""
 
     def test_computing_together(self) -> None:
         """`compute` returns the values of each array, in order, in memory of their own."""
@@ -56,11 +56,11 @@ class ComputeTests(Tested):
         """Check what arrays of these shapes are computed to in one call."""
         values = [_numbers(shape, index) for index, shape in enumerate(shapes)]
         arrays = [self.make(x) for x in values]
-        found = _compute(backend, arrays)
+        computed = _compute(backend, arrays)
         for index, expected in enumerate(values):
             what = f"compute(), for array {index} of {len(arrays)}"
-            same(_read(found[index], what), expected, what, _COMPUTE)
-        for x in found:
+            same(_read(computed[index], what), expected, what, _COMPUTE)
+        for x in computed:
             if hasattr(x, "flags") and hasattr(x, "__array_interface__"):
                 assert x.flags.writeable, f"compute() returned a read-only NumPy array. {_COMPUTE}"
                 x[...] = -1
@@ -97,9 +97,9 @@ class ComputeTests(Tested):
             f"{backend.deferred_types}, to the dotted paths of these types{such_as(describe_type(lazy), backend.deferred_types)}, and "
             "leave them out of array_types"
         )
-        found = "nobody" if kind.backend is None else kind.backend.name
-        assert found == backend.name, (
-            f"{what} is recognised as a deferred value of {found}. Leave its type out of deferred_types"
+        owner = "nobody" if kind.backend is None else kind.backend.name
+        assert owner == backend.name, (
+            f"{what} is recognised as a deferred value of {owner}. Leave its type out of deferred_types"
         )
         before, after = self.make(values + 1), self.make(values + 2)
         computed = _compute(backend, [before, lazy, after])
@@ -114,7 +114,7 @@ class ComputeTests(Tested):
 
 
 class BlockTests(Tested):
-    """The tests of `blocks`. They need nothing of a part whose arrays are not read block by block."""
+    """The tests of `blocks`. A part without `blocks` passes them."""
 
     def test_blocks(self) -> None:
         """`blocks` reads every part of an array once, in any order, from several threads."""
@@ -153,8 +153,8 @@ class BlockTests(Tested):
             except ArrayFerryError as error:
                 reason = describe_error(error).removesuffix(".")
                 raise AssertionError(f"{what} raised {reason}. {_READ}") from error
-            found = np.concatenate([part["x"] for part in parts])
-            same(found, values, what, _READ)
+            joined = np.concatenate([part["x"] for part in parts])
+            same(joined, values, what, _READ)
 
     def _blocks(
         self, origin: Origin, arrays: list[Any], axis: int, wanted: int | None, case: str
@@ -195,8 +195,8 @@ class BlockTests(Tested):
 
         for _ in range(2):  # the first time, what is read is written to
             with ThreadPoolExecutor(4) as pool:
-                found = list(pool.map(read, pairs))
-            for pair, x in zip(pairs, found, strict=True):
+                parts = list(pool.map(read, pairs))
+            for pair, x in zip(pairs, parts, strict=True):
                 what = f"read{pair}, {case}"
                 same(_read(x, what), expected[pair], what, _READ)
                 if hasattr(x, "__array_interface__") and x.flags.writeable:
@@ -219,15 +219,15 @@ class BlockTests(Tested):
         try:
             for number, step in enumerate(steps):
                 try:
-                    found = list(reader.read(number))
+                    parts = list(reader.read(number))
                 except Exception as error:
                     raise AssertionError(
                         f"read({number}) of open({steps}) raised {describe_error(error)}, {case}. {_OPEN}"
                     ) from error
-                assert len(found) == len(step), (
-                    f"read({number}) of open({steps}) returned {len(found)} blocks, {case}. {_OPEN}"
+                assert len(parts) == len(step), (
+                    f"read({number}) of open({steps}) returned {len(parts)} blocks, {case}. {_OPEN}"
                 )
-                for pair, x in zip(step, found, strict=True):
+                for pair, x in zip(step, parts, strict=True):
                     what = f"read({number}) of open({steps}), {case}"
                     same(_read(x, what), expected[pair], what, _OPEN)
         finally:
@@ -235,7 +235,7 @@ class BlockTests(Tested):
 
 
 def _lengths(blocks: Blocks) -> list[list[int]]:
-    """Return the lengths of blocks, or none if they are no numbers."""
+    """Return the lengths of blocks, or none if they are not numbers."""
     try:
         return [[int(length) for length in each] for each in blocks.lengths]
     except (AttributeError, TypeError, ValueError):
@@ -255,16 +255,16 @@ def _part(values: Any, lengths: Sequence[int], block: int, axis: int) -> Any:
 
 def _compute(backend: Backend, xs: list[Any]) -> list[Any]:
     try:
-        found = backend.compute(xs)
+        computed = backend.compute(xs)
     except Exception as error:
         raise AssertionError(
             f"compute() raised {describe_error(error)}, for {len(xs)} values. {_COMPUTE}"
         ) from error
-    count = len(found) if isinstance(found, Sequence) else f"a {describe_type(found)}"
+    count = len(computed) if isinstance(computed, Sequence) else f"a {describe_type(computed)}"
     assert count == len(xs), f"compute() returned {count} for {len(xs)} values. {_COMPUTE}"
-    for x in found:
+    for x in computed:
         assert not isinstance(x, ConversionError), f"compute() returned an error: {x}. {_COMPUTE}"
-    return list(found)
+    return list(computed)
 
 
 def _read(x: Any, what: str) -> Any:

@@ -67,8 +67,8 @@ class MemoryTests(ArrayTests):
             for shift in (1, 2):
                 values = [first, sample(self._usual(), shape, shift)]
                 arrays = [self.make(each.copy()) for each in values]
-                found = [self._to_numpy(array, "for two arrays") for array in arrays]
-                same(found[0], first, what.format("to_numpy"), fix.format("to_numpy"))
+                outputs = [self._to_numpy(array, "for two arrays") for array in arrays]
+                same(outputs[0], first, what.format("to_numpy"), fix.format("to_numpy"))
                 made = [self._from_numpy(each.copy(), "for two arrays") for each in values]
                 same(self.read(made[0]), first, what.format("from_numpy"), fix.format("from_numpy"))
                 copies = [self._call("copy", array, what="for two arrays") for array in arrays]
@@ -80,7 +80,7 @@ class MemoryTests(ArrayTests):
                 )
                 again = "{}(), for the second of two arrays of one shape"
                 for method, y in (
-                    ("to_numpy", found[1]),
+                    ("to_numpy", outputs[1]),
                     ("from_numpy", self.read(made[1])),
                     ("copy", self.read(copies[1])),
                 ):
@@ -229,9 +229,9 @@ class MemoryTests(ArrayTests):
                 )
 
     def test_large_arrays(self) -> None:
-        """An array of 16 MiB keeps its values, and is shared and copied as it is said of others."""
+        """An array of 16 MiB keeps its values, and is shared and copied like smaller ones."""
         array = self.make(self._numbers(1))
-        if self._backend.is_sparse(array):  # it takes many times as much
+        if self._backend.is_sparse(array):  # it takes many times as much memory
             return
         try:
             self._check_large(LARGE // self._usual().itemsize)
@@ -295,7 +295,7 @@ class MemoryTests(ArrayTests):
         if gc.get_freeze_count():  # unfreeze() would undo what the caller did
             self._check_lifetimes()
             return
-        gc.freeze()  # what exists now is not looked through each time
+        gc.freeze()  # so that gc.collect() skips what exists now
         try:
             self._check_lifetimes()
         finally:

@@ -45,14 +45,14 @@ class PairTests(ArrayTests):
         again = [sample(values.dtype, values.shape, 2) for values in many]
         for expected in (few, few[:1], [], many, again):
             arrays = [self.make(values) for values in expected]
-            found = self._call("to_numpy_many", arrays, what=f"for {len(arrays)} arrays")
-            assert isinstance(found, Sequence), (
-                f"to_numpy_many() returned {describe_value(found)} for {len(arrays)} arrays. {OWED['to_numpy_many']}"
+            outputs = self._call("to_numpy_many", arrays, what=f"for {len(arrays)} arrays")
+            assert isinstance(outputs, Sequence), (
+                f"to_numpy_many() returned {describe_value(outputs)} for {len(arrays)} arrays. {OWED['to_numpy_many']}"
             )
-            assert len(found) == len(arrays), (
-                f"to_numpy_many() returned {len(found)} for {len(arrays)} arrays. {OWED['to_numpy_many']}"
+            assert len(outputs) == len(arrays), (
+                f"to_numpy_many() returned {len(outputs)} for {len(arrays)} arrays. {OWED['to_numpy_many']}"
             )
-            for index, (values, out) in enumerate(zip(expected, found, strict=True)):
+            for index, (values, out) in enumerate(zip(expected, outputs, strict=True)):
                 what = f"to_numpy_many(), for array {index} of {len(arrays)}"
                 same(np.asarray(out), values, what, OWED["to_numpy_many"])
 
@@ -86,9 +86,9 @@ class PairTests(ArrayTests):
                 f"address() returned {describe_value(address)}. {OWED['address']}"
             )
             if self._backend.to_numpy_shares:
-                found = self._backend.to_numpy(array).ctypes.data
-                assert address == found, (
-                    f"address() returned {address}, but the values are at {found}, {case}. {OWED['address']}"
+                expected = self._backend.to_numpy(array).ctypes.data
+                assert address == expected, (
+                    f"address() returned {address}, but the values are at {expected}, {case}. {OWED['address']}"
                 )
 
     def test_pairs_with_all_others(self) -> None:
@@ -98,8 +98,8 @@ class PairTests(ArrayTests):
         for other in self._others():
             there = convert({"x": [array, "text", self.make(values)]}, other)
             fix = "Change to_numpy(), or the converter of the plugin that returned it"
-            found = library_of(there["x"][0])
-            assert found == other.name, f"an array to {other.name} became one of {found}. {fix}"
+            library = library_of(there["x"][0])
+            assert library == other.name, f"an array to {other.name} became one of {library}. {fix}"
             assert there["x"][1] == "text", f"the text beside it became {there['x'][1]!r}. {fix}"
             back = convert(there, self._backend)
             for each in (back["x"][0], back["x"][2]):
@@ -146,8 +146,8 @@ class PairTests(ArrayTests):
             return Flat([crossed(arrays[0])])
 
         function = outer.autodiff.function(flat, compiled=False)
-        found, pullback = function.vjp([x], (0,))
-        same(as_numpy(found.arrays[0]), values**3, f"the value in {where}", _FIX_AUTODIFF)
+        result, pullback = function.vjp([x], (0,))
+        same(as_numpy(result.arrays[0]), values**3, f"the value in {where}", _FIX_AUTODIFF)
         for _ in range(2):
             (gradient,) = pullback([ones])
             same(as_numpy(gradient), 3 * values**2, f"the gradient of {where}", _FIX_AUTODIFF)

@@ -7,11 +7,11 @@ from typing import Any
 __all__ = ["describe_type", "describe_value", "same"]
 
 
-def same(found: Any, expected: Any, what: str, fix: str = "") -> None:
+def same(actual: Any, expected: Any, what: str, fix: str = "") -> None:
     """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN.
 
     Args:
-        found: what a plugin returned.
+        actual: what a plugin returned.
         expected: what it should be.
         what: what was done.
         fix: what the author of the plugin can change.
@@ -19,15 +19,15 @@ def same(found: Any, expected: Any, what: str, fix: str = "") -> None:
     import numpy as np
 
     fix = f". {fix.removesuffix('.')}" if fix else ""
-    assert found.shape == expected.shape, (
-        f"{what}: shape {found.shape} instead of {expected.shape}{fix}"
+    assert actual.shape == expected.shape, (
+        f"{what}: shape {actual.shape} instead of {expected.shape}{fix}"
     )
-    assert found.dtype == expected.dtype, (
-        f"{what}: dtype {found.dtype} instead of {expected.dtype}{fix}"
+    assert actual.dtype == expected.dtype, (
+        f"{what}: dtype {actual.dtype} instead of {expected.dtype}{fix}"
     )
-    if _have_equal_bits(found, expected):
+    if _have_equal_bits(actual, expected):
         return
-    ours, theirs = np.array(found), np.array(expected)
+    ours, theirs = np.array(actual), np.array(expected)
     equal = ours.tobytes() == theirs.tobytes()
     if not equal and ours.dtype.kind in "fc":  # NaNs may differ in their bits
         nan = np.isnan(theirs)
@@ -62,7 +62,7 @@ def _first_difference(ours: Any, theirs: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """Say what an object is, by its type: "an aslib.Array", "None"."""
+    """Describe an object by its type: "an aslib.Array", "None"."""
     if value is None:
         return "None"
     name = describe_type(value)
@@ -70,7 +70,7 @@ def describe_value(value: Any) -> str:
 
 
 def describe_type(value: Any) -> str:
-    """Return the dotted path of the type of a value, as short as it can be imported."""
+    """Return the shortest dotted path by which the type of a value can be imported."""
     import sys
 
     cls = type(value)

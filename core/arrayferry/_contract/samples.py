@@ -43,48 +43,48 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
 """Numbers of elements: of float32 4 bytes to 4 MiB, past the sizes at which frameworks change strategy."""
 LARGE = 16 * 2**20
-"""Bytes of the largest array."""
+"""Size of the largest array in bytes."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
-"""Dtypes that a library has beyond those of the standard if it has all of NumPy's."""
+"""Dtypes beyond those of the standard, for a library that has all of NumPy's."""
 
 
 def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> np.ndarray[Any, Any]:
-    """Return an array of small numbers, in an order that no other order of the axes has.
+    """Return an array of small numbers that differ if its axes are permuted.
 
     Args:
         dtype: its dtype.
         shape: its shape.
-        shift: for other numbers in other places.
+        shift: another one gives other numbers.
     """
     index = np.arange(int(np.prod(shape))).reshape(shape)
-    found: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
+    values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        found = found * 1_000_000_007 - 2  # more than one unit can hold
-        return np.asarray(found.astype(np.int64)).view(dtype)
+        values = values * 1_000_000_007 - 2  # more than one unit can hold
+        return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
-        found = found - 2
+        values = values - 2
     if dtype.kind == "c":
-        found = found * np.asarray(1 - 2j)
-    return np.asarray(np.asarray(found).astype(dtype))
+        values = values * np.asarray(1 - 2j)
+    return np.asarray(np.asarray(values).astype(dtype))
 
 
 @functools.cache
 def _pattern(dtype: str, size: int) -> np.ndarray[Any, Any]:
-    found = (np.arange(size) % 100 + 1).astype(dtype)
-    found.flags.writeable = False
-    return found
+    values = (np.arange(size) % 100 + 1).astype(dtype)
+    values.flags.writeable = False
+    return values
 
 
 def numbers(
     dtype: np.dtype[Any], shape: tuple[int, ...], aligned: bool = True
 ) -> np.ndarray[Any, Any]:
-    """Return writable memory that begins at a multiple of 64 bytes, or one element past one."""
+    """Return a writable array that begins at a multiple of 64 bytes, or one element after one."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
-    found: np.ndarray[Any, Any] = raw[begin : begin + size * dtype.itemsize].view(dtype)
-    found[:] = _pattern(dtype.name, size)
-    return found.reshape(shape)
+    array: np.ndarray[Any, Any] = raw[begin : begin + size * dtype.itemsize].view(dtype)
+    array[:] = _pattern(dtype.name, size)
+    return array.reshape(shape)
 
 
 def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -108,12 +108,12 @@ def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     limits = limits_of(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
-        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # which float64 does not hold
+        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it
         return np.array([low, high, 0, 1, *exact], object).astype(dtype)
-    found = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3]
+    values = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3]
     ends = np.array([limits.max, limits.min, limits.tiny])
     with np.errstate(all="ignore"):
-        made = np.concatenate([np.array(found), ends.astype(np.float64)]).astype(dtype)
+        made = np.concatenate([np.array(values), ends.astype(np.float64)]).astype(dtype)
     if kind == "complex":
         pairs = [complex(0.0, -0.0), complex(-0.0, 1), complex(np.inf, -1), complex(1, -np.inf)]
         made = np.concatenate([made, np.array(pairs, dtype)])
@@ -123,13 +123,13 @@ def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def laid_out(
     values: np.ndarray[Any, Any], *, more: bool = False
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """Yield arrays of equal values that lie otherwise in memory of their own, with a name for each layout.
+    """Yield arrays of equal values in other layouts, each in its own memory, with a name for the layout.
 
-    They can be written to, and have no negative strides.
+    They are writable and have no negative strides.
 
     Args:
         values: the values.
-        more: whether there is more than one layout of each kind.
+        more: whether to yield more than one layout of each kind.
     """
     axes = range(values.ndim)
     yield "in Fortran order", np.array(values, order="F")

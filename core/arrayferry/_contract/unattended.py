@@ -1,4 +1,4 @@
-"""The contract kit without the author of a plugin: arrays are made by the library itself where that can be seen to work."""
+"""The contract kit without the author of a plugin: the library itself makes the arrays where that works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOR_FEW = f"for an array of {FEW}"
 
 
 class Unattended(ValueTests):
-    """What an author would fill in, and a first look with a few numbers.
+    """What an author would fill in, and first tests with a few numbers.
 
     Attributes:
         ways: how arrays were made, and for which dtypes.
@@ -40,13 +40,13 @@ class Unattended(ValueTests):
         for way, function in _makers(tested):
             try:
                 array = function(values.copy())
-                found = _seen_by_numpy(array)
+                seen = _seen_by_numpy(array)
             except Exception:
                 continue
             if _backend_name(array) not in (None, tested.name):
-                continue  # as `from numpy import asarray` makes them
-            alike = found.shape == values.shape and found.dtype == values.dtype
-            if alike and found.tobytes() == values.tobytes():
+                continue  # the module may have imported NumPy's function
+            alike = seen.shape == values.shape and seen.dtype == values.dtype
+            if alike and seen.tobytes() == values.tobytes():
                 self.ways.setdefault(way, set()).add(values.dtype.name)
                 return array
         self.ways.setdefault(PLUGIN, set()).add(values.dtype.name)
@@ -100,7 +100,7 @@ class Unattended(ValueTests):
 
 
 def _backend_name(array: Any) -> str | None:
-    """Return the name of the backend of an array, None if it is of none."""
+    """Return the name of the backend of an array, None if it has none."""
     kind = default_registry().kind(array)
     return None if kind.backend is None else kind.backend.name
 
@@ -114,10 +114,10 @@ def _makers(backend: Backend) -> Iterator[tuple[str, Any]]:
 
 
 def _seen_by_numpy(array: Any) -> Any:
-    found = np.asarray(array.compute() if hasattr(array, "compute") else array)
-    if found.dtype == object:
+    values = np.asarray(array.compute() if hasattr(array, "compute") else array)
+    if values.dtype == object:
         raise TypeError("NumPy does not know this array")
-    return found
+    return values
 
 
 def _by_index(array: Any, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Tests of what is recognised, and of values, shapes and dtypes."""
+"""Tests of recognition, and of values, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -83,24 +83,26 @@ class ValueTests(ArrayTests):
 
     def test_running_out_of_memory(self) -> None:
         """`is_out_of_memory` is false for other errors."""
-        found = self._call("is_out_of_memory", ValueError("a wrong value"), what="for a ValueError")
-        assert found is False, (
-            f"is_out_of_memory() returned {found!r} for a ValueError. {OWED['is_out_of_memory']}"
+        answer = self._call(
+            "is_out_of_memory", ValueError("a wrong value"), what="for a ValueError"
+        )
+        assert answer is False, (
+            f"is_out_of_memory() returned {answer!r} for a ValueError. {OWED['is_out_of_memory']}"
         )
 
     def test_default_dtypes_of_numbers(self) -> None:
         """`number_dtype` names dtypes of the right kind."""
         for kind in ("bool", "int", "float", "complex"):
             name = self._backend.number_dtype(kind)
-            found = dtype_named(name) if isinstance(name, str) else None
-            is_right = found is not None and dtype_kind(found) == kind
+            dtype = dtype_named(name) if isinstance(name, str) else None
+            is_right = dtype is not None and dtype_kind(dtype) == kind
             assert is_right, (
                 f"number_dtype({kind!r}) returned {name!r}. Return the name of the dtype that asarray() of the library "
                 f"chooses for a Python {kind}, such as {np.asarray(_NUMBERS[kind]).dtype.name!r}"
             )
 
     def test_one_number(self) -> None:
-        """`item()` of an array of `item_types` returns its number."""
+        """`item()` of an array whose type is in `item_types` returns its number."""
         for dtype in (
             self._usual(),
             *(each for each in self._dtypes() if each.char in "?bhilqBHILQd"),
@@ -111,18 +113,18 @@ class ValueTests(ArrayTests):
                     return
                 expected = repr(np.array(number, dtype).item())
                 try:
-                    found = repr(array.item())
+                    actual = repr(array.item())
                 except Exception as error:
-                    found = describe_error(error)
-                assert found == expected, (
-                    f"item() of a {describe_type(array)} of {expected} and dtype {dtype.name} gave {found}. Take its type "
+                    actual = describe_error(error)
+                assert actual == expected, (
+                    f"item() of a {describe_type(array)} of {expected} and dtype {dtype.name} gave {actual}. Take its type "
                     "out of item_types"
                 )
 
     # Values.
 
     def test_to_numpy(self) -> None:
-        """`to_numpy` returns the same values, shape and dtype, each time, however an array lies in memory."""
+        """`to_numpy` returns the same values, shape and dtype, each time, whatever the memory layout."""
         for dtype in self._dtypes():
             for values, case in self._samples(dtype):
                 array = self.make(values)
@@ -135,7 +137,7 @@ class ValueTests(ArrayTests):
                     self._same(out, array, values, f"to_numpy(), {case}", fix)
 
     def test_from_numpy(self) -> None:
-        """`from_numpy` returns an array with the same values, shape and dtype, however its argument lies in memory."""
+        """`from_numpy` returns an array with the same values, shape and dtype, whatever the memory layout."""
         for dtype in self._dtypes(made=False):
             for values, case in self._samples(dtype):
                 array = self._from_numpy(values.copy(), case)
@@ -155,7 +157,7 @@ class ValueTests(ArrayTests):
                     assert laid.flags.writeable, f"{what}, became read-only. {KEEP}"
 
     def test_copy(self) -> None:
-        """`copy` returns an array with the same values, shape and dtype, however the array lies in memory."""
+        """`copy` returns an array with the same values, shape and dtype, whatever the memory layout."""
         for dtype in self._dtypes():
             for values, case in self._samples(dtype):
                 copied = self._call("copy", self.make(values.copy()), what=case)

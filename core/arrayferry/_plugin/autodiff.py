@@ -44,7 +44,7 @@ class Differentiable(ABC):
 
     Attributes:
         takes_numpy: whether it takes NumPy arrays in place of its library's, of dtypes that the library has,
-            in memory that nobody else holds, and that is cheaper than to convert them.
+            in memory that nothing else uses, and that is cheaper than converting them.
     """
 
     takes_numpy: bool = False

@@ -48,7 +48,7 @@ class Backend(Origin):
         name: the name that users write, `"torch"`.
         package: the module to import to get its arrays, `"torch"`.
         array_types: dotted paths of its array types as a user would write them, `"torch.Tensor"`.
-            They are looked up only once somebody has imported their top-level package.
+            They are looked up only after their top-level package has been imported.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
         install: the argument of `pip install`, if that is not `name`.
@@ -56,7 +56,7 @@ class Backend(Origin):
             "immutable": their values never change. "lazy": their values are computed on demand and
             never change. "unknown": nothing is promised, and nothing is shared unless asked for.
         to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), memory
-            that nobody else holds (False), or it depends (None, which is treated as the worse case).
+            that nothing else uses (False), or it depends (None, which is treated as the worse case).
         from_numpy_shares: the same for `from_numpy`: whether its result uses its argument's memory.
         dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be exchanged by DLPack.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
@@ -114,7 +114,7 @@ class Backend(Origin):
             xs: arrays and deferred values.
 
         Returns:
-            For each lazy array, an array with its values, of NumPy in memory that nobody else holds, or of
+            For each lazy array, an array with its values, of NumPy in memory that nothing else uses, or of
             another library. For each deferred value, whatever it is computed to. A `ConversionError` in
             the place of one that failed is raised with its place in the tree.
         """
@@ -191,7 +191,7 @@ class Backend(Origin):
     # Optional: sharing and copying without the host.
 
     def copy(self, x: Any) -> Any:
-        """Return an array of equal values in memory that nobody else holds, on the same device."""
+        """Return an array of equal values in memory that nothing else uses, on the same device."""
         import numpy
 
         return self.from_numpy(_native(numpy.array(self.to_numpy(x))), self.device_of(x))

@@ -13,7 +13,7 @@ from arrayferry._repr import never_raises
 __all__ = ["Blocks", "Reader", "Slices", "even_lengths"]
 
 BLOCK_BYTES = 64 * 1024 * 1024
-"""Size of the blocks of arrays that say nothing of blocks."""
+"""Size of the blocks of arrays that have no blocks of their own."""
 
 Step = Sequence[tuple[int, int]]
 """What is read together: pairs of the number of an array and the number of one of its blocks."""
@@ -32,7 +32,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def read(self, array: int, block: int) -> Any:
-        """Return one block, in memory that nobody else writes to. Several threads call this at once.
+        """Return one block, in memory that nothing else writes to. Several threads call this at once.
 
         Args:
             array: the number of the array.
@@ -43,7 +43,7 @@ class Blocks(ABC):
         """
 
     def portable_client(self) -> Any:
-        """Return the client with which another process reads the same blocks in the same place, as far as it can.
+        """Return the client with which another process can read the same blocks in the same place, if possible.
 
         A stream that is pickled takes it along. None leaves the choice to the other process.
 
@@ -78,11 +78,11 @@ class Reader:
         self._steps = steps
 
     def read(self, step: int) -> Sequence[Any]:
-        """Return the blocks of a step. Several threads call this at once, each for another step."""
+        """Return the blocks of a step. Several threads call this at once, each for a different step."""
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def abandon(self) -> None:
-        """Let the process end without what is running, since a step hangs. `close` follows."""
+        """Let the process end without waiting for what is running, since a step hangs. `close` follows."""
 
     def close(self) -> None:
         """Stop what is running. Nothing more is read. It does not wait, and may be called while steps are read."""

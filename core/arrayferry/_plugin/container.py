@@ -13,8 +13,8 @@ class Container(ABC):
     """A kind of structure that may hold arrays. Subclass it.
 
     Attributes:
-        types: the classes that it handles, or their dotted paths, which are looked up only once somebody
-            has imported their package. Subclasses are handled too.
+        types: the classes that it handles, or their dotted paths, which are looked up only after their
+            package has been imported. Subclasses are handled too.
         transparent: whether a container without any array is still rebuilt, as a dict is. If not, it is
             returned as the very same object.
 
@@ -60,8 +60,8 @@ class Container(ABC):
         """Return what `stream` takes in place of a container that cannot be made of blocks: a tree of arrays.
 
         Returns:
-            The value itself, whose children are then cut and which is rebuilt for each block, or such a tree. Nothing is
-            read.
+            Such a tree; or the value itself, whose children are then cut and which is rebuilt for each block. Nothing
+            is read.
         """
         return value
 
@@ -70,7 +70,7 @@ class Container(ABC):
 
         Code that was compiled for one value is used for another only if these are the same, types included. By
         default the attributes of what `rebuild` returns are compared, in which placeholders stand for the
-        children. Override this where `rebuild` does not take placeholders, or where other attributes do not count.
+        children. Override this where `rebuild` does not take placeholders, or where other attributes should not count.
         """
         return NotImplemented
 

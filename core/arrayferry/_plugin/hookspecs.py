@@ -44,4 +44,4 @@ def arrayferry_containers() -> Iterable[Container]:  # type: ignore[empty-body]
 
 @hookspec
 def arrayferry_sources() -> Iterable[Source]:  # type: ignore[empty-body]
-    """Return what arrays are read from that is not an array itself."""
+    """Give the sources: what arrays are read from that is not an array itself."""

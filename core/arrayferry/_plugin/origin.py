@@ -175,12 +175,12 @@ class Source(Origin):
         name: the name in messages, `"pandas"`.
         package: the module that defines it, `"pandas"`.
         array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
-            They are looked up only once somebody has imported their top-level package.
+            They are looked up only after their top-level package has been imported.
         install: the argument of `pip install`, if that is not `name`.
         memory: what is promised about the values: "writable", "immutable" if they never change, "lazy" if
             they are read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
-            memory that nobody else holds (False), or it depends (None).
+            memory that nothing else uses (False), or it depends (None).
         replaces: names of sources that this one replaces, if both are installed.
 
     Example:

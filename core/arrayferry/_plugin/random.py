@@ -150,7 +150,7 @@ class HostRandom(Random):
         import numpy
 
         logits = self._values(logits)
-        # of several exponential waiting times, the shortest is that of each index with its probability
+        # with exponential waiting times, each index has the shortest one with its own probability
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
 

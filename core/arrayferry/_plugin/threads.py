@@ -1,4 +1,4 @@
-"""`Threads`: a pool of threads of which some may hang."""
+"""`Threads`: a pool of threads, some of which may hang."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Threads"]
 
 
 class Threads(Executor):
-    """A pool of threads. The process ends after what runs in them, but does not wait for what hangs.
+    """A pool of threads. The end of the process waits for what runs in them, but not for what hangs.
 
-    The pools of Python cannot be told that a thread hangs, so a process with a thread that hangs never ends.
+    Python's own pools cannot be told that a thread hangs, so a process with such a thread never ends.
 
     Args:
         count: how many threads there are at most.
@@ -55,7 +55,7 @@ class Threads(Executor):
         self._state.abandoned = True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads when they have done what they do now, or all that was asked for."""
+        """End the threads after their current calls if `cancel_futures` is True, after all submitted calls if not."""
         self._state.close(cancel=cancel_futures)
         if wait:
             for thread in self._state.threads:
@@ -68,7 +68,7 @@ class Threads(Executor):
 
 
 class _State:
-    """What the threads of a pool share. They do not hold the pool, so that the threads of a pool that nobody uses end."""
+    """What the threads of a pool share. They do not refer to the pool, so that the threads of an unused pool end."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -89,15 +89,15 @@ class _State:
                 self.calls.put(None)
 
     def _waiting(self) -> list[Any]:
-        """Return the calls that no thread has begun with."""
-        found: list[Any] = []
+        """Return the calls that no thread has started."""
+        waiting: list[Any] = []
         while True:
             try:
                 call = self.calls.get_nowait()
             except queue.Empty:
-                return found
+                return waiting
             if call is not None:
-                found.append(call)
+                waiting.append(call)
 
 
 def _run(state: _State) -> None:
@@ -126,7 +126,7 @@ _states: weakref.WeakSet[_State] = weakref.WeakSet()
 
 @atexit.register
 def _end() -> None:
-    """Wait for what runs, since a thread that the end of the process meets in another library may crash it."""
+    """Wait for running calls: a thread that is inside another library when the process ends may crash it."""
     for state in list(_states):
         state.close(cancel=True)
         for thread in state.threads:

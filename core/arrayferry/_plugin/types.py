@@ -1,4 +1,4 @@
-"""Types by their dotted paths, so that a plugin can name those of a library that is not imported yet; names of dtypes."""
+"""Types by dotted paths, so that a plugin can name those of a library that is not imported yet; names of dtypes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["dtype_name", "resolve_type", "resolve_types"]
 
 
 def resolve_type(entry: Any) -> type | None:
-    """Find a type among what has been imported already.
+    """Find a type in the modules that have been imported already.
 
     Args:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
         The type; None if its package has not been imported, or has no such type (yet). Modules that a
-        package imports when they are asked for are left alone.
+        package imports on demand are not imported.
     """
     if isinstance(entry, type):
         return entry
@@ -35,7 +35,7 @@ def resolve_type(entry: Any) -> type | None:
 
 def resolve_types(entries: Iterable[Any]) -> list[type]:
     """Find several types, leaving out those that are not there."""
-    return [found for entry in entries if (found := resolve_type(entry)) is not None]
+    return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
 
 
 def dtype_name(dtype: Any) -> str:

@@ -45,7 +45,7 @@ class StreamedArray:
         self.ends: list[int] = []
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Return which of its own blocks make up a part: number, and begin and end within that block."""
+        """Yield its own blocks that make up a part: their numbers, and where the part begins and ends in each."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -83,8 +83,8 @@ def _flattened(value: Any, prefix: str) -> tuple[list[Any], list[str], Any]:
     paths: list[str] = []
     inner: list[Any] = []  # for each leaf, how many arrays it stands for, and their layout
     for x, path in zip(leaves, layout.paths, strict=True):
-        found = _streamed(x, registry.kind(x))
-        own, places, within = ([x], [path], None) if found is x else _flattened(found, path)
+        streamed = _streamed(x, registry.kind(x))
+        own, places, within = ([x], [path], None) if streamed is x else _flattened(streamed, path)
         arrays += own
         paths += places
         inner.append((len(own), within))
@@ -97,7 +97,7 @@ def _streamed(x: Any, kind: Kind) -> Any:
 
 
 class _Nested:
-    """The layout of a tree of which some leaves stand for trees of arrays.
+    """The layout of a tree in which some leaves stand for trees of arrays.
 
     Args:
         layout: the layout of the tree.
@@ -124,7 +124,7 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
     what = f"a {type(x).__module__}.{type(x).__qualname__}"
     if kind.source is not None and kind.source.memory != "lazy":
         try:
-            kind.source.blocks([x], axis)  # which may say what to pass instead
+            kind.source.blocks([x], axis)  # its error may say what to pass instead
         except ConversionError as error:
             raise error.locate(path=path, source=kind.source.name) from error.__cause__
         raise NotAnArrayError(
@@ -136,7 +136,7 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
             f"{what} has no shape, so it cannot be streamed",
-            remedy="Pass what it is computed to, or leave it out.",
+            remedy="Compute it first and pass the result, or leave it out.",
             path=path,
         )
     if not shape:

@@ -36,7 +36,7 @@ def stream(
 ) -> Stream[Any]:
     """Convert arrays that are larger than memory block by block, for a training loop.
 
-    The next blocks are computed or read in other threads, or on a cluster, while the last one is used. Each
+    The next blocks are computed or read in other threads, or on a cluster, while the current one is used. Each
     part of the arrays is computed or read once. At most `prefetch` + 2 blocks are in memory: the one in use,
     the next one, and those after it.
 
@@ -49,7 +49,7 @@ def stream(
         axis: the axis that is cut into blocks.
         prefetch: how many blocks are computed ahead, 0 for none.
         block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of
-            the array that has most of them, for files as many together as fit into 64 MiB.
+            the array that has the most; for files, as many at a time as fit into 64 MiB.
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses
             the current client, or threads if there is none. Files are always read here.
         timeout: seconds to wait for a block, None for no limit.
@@ -59,12 +59,12 @@ def stream(
         sparse: as in `convert`.
 
     Returns:
-        The stream. Each iteration over it begins anew.
+        The stream. Each iteration over it starts from the beginning.
 
     Raises:
         NotAnArrayError: there is nothing in the value that can be streamed.
         OptionError: an option is wrong.
-        ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler is
+        ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler can be
             reached. While iterating: a block cannot be converted; `BlockError` if it cannot be computed or
             read, which names the block.
 

@@ -1,4 +1,4 @@
-"""What is read for one iteration: in order, ahead, and each block of an array once."""
+"""The reads of one iteration: in order, ahead of time, and each block of an array once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LateError(Exception):
 
 
 class Prefetcher:
-    """What is read for one iteration: in order, ahead, and each block of an array once.
+    """The reads of one iteration: in order, ahead of time, and each block of an array once.
 
     Args:
         groups: how the arrays are read.
@@ -63,7 +63,7 @@ class Prefetcher:
         self._prefetch = prefetch
         self._timeout = timeout
         self._copy = copy
-        self._last: dict[Any, int] = {}  # the step that needs a block of an array last
+        self._last: dict[Any, int] = {}  # the last step that needs a block of an array
         reads: list[list[list[tuple[int, int]]]] = []
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(bounds):
@@ -130,14 +130,14 @@ class Prefetcher:
         try:
             if future is not None:
                 self._wait(future)
-            found = self._read(index) if future is None else future.result()
+            results = self._read(index) if future is None else future.result()
         except (KeyboardInterrupt, LateError):
             raise
         except BaseException as error:  # also what would end the process, from a task
             raise FailedError(error, self._path_of(index)) from error
         if future is not None:
             self._started[index] = None
-        for group, (wanted, values) in enumerate(zip(self._reads[index], found, strict=True)):
+        for group, (wanted, values) in enumerate(zip(self._reads[index], results, strict=True)):
             if len(values) != len(wanted):
                 raise FailedError(
                     TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
@@ -155,7 +155,7 @@ class Prefetcher:
                 raise RuntimeError("it was closed")
 
     def abandon(self) -> None:
-        """Let the process end without what hangs."""
+        """Let the process end without waiting for what hangs."""
         for reader in self._readers:
             self._guarded(reader, "abandon")
         if self._pool is not None:
@@ -177,10 +177,10 @@ class Prefetcher:
         for block, first, last in leaf.pieces(start, stop):
             x = self._held[leaf.group, leaf.number, block]
             length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
-            found = tuple(getattr(x, "shape", ()))
-            if found[leaf.axis : leaf.axis + 1] != (length,):
+            shape = tuple(getattr(x, "shape", ()))
+            if shape[leaf.axis : leaf.axis + 1] != (length,):
                 raise FailedError(
-                    ValueError(f"it has the shape {found}, not the length {length}"), leaf.path
+                    ValueError(f"it has the shape {shape}, not the length {length}"), leaf.path
                 )
             if last - first == length == stop - start:
                 return x
@@ -198,7 +198,7 @@ class Prefetcher:
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def close(self) -> None:
-        """Cancel what was not read yet."""
+        """Cancel what has not been read yet."""
         if not self._closing.done():
             self._closing.set_result(None)
         for reader in self._readers:

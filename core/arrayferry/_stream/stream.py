@@ -35,10 +35,10 @@ __all__ = ["Stream"]
 class Stream(Generic[B]):
     """Arrays converted block by block. `arrayferry.stream` makes it.
 
-    Iterate over it for the blocks; each iteration begins anew, and closing or leaving it early cancels what was
-    asked for. `len(stream)` is the number of blocks, `stream[2:]` and `stream[1::4]` are streams of some of
-    them, and `stream[3]` is one block. It can be pickled if its arrays can; in another process, the client is
-    replaced by a new one with the same scheduler, also if it was the current client.
+    Iterate over it for the blocks; each iteration starts from the beginning, and closing or leaving it early
+    cancels what was asked for. `len(stream)` is the number of blocks, `stream[2:]` and `stream[1::4]` are
+    streams of some of them, and `stream[3]` is one block. It can be pickled if its arrays can; in another
+    process, the client is replaced by a new one with the same scheduler, even if it was the current client.
 
     Args:
         value: the arrays.
@@ -85,7 +85,7 @@ class Stream(Generic[B]):
         self._refuse_early()
 
     def _grouped(self, block: int | None, client: Any) -> list[Blocks]:
-        """Let each library tell how its arrays are read."""
+        """Ask each library how its arrays are read."""
         registry = default_registry()
         members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
         for leaf in self._leaves:
@@ -170,7 +170,7 @@ class Stream(Generic[B]):
         return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
 
     def _refuse_early(self) -> None:
-        """Raise what is known of the arrays before anything is computed."""
+        """Raise the errors that are certain before anything is computed."""
         import numpy as np
 
         if self._groups and self._conversion.options.copy is False:
@@ -258,8 +258,8 @@ class Stream(Generic[B]):
     def __reduce__(self) -> tuple[Any, ...]:
         value, conversion, axis, prefetch, block, client, timeout = self._arguments
         for blocks in self._groups:
-            found = blocks.portable_client()
-            client = client if found is None else found
+            portable = blocks.portable_client()
+            client = client if portable is None else portable
         arguments = (value, conversion, axis, prefetch, block, client, timeout)
         return _restored, (arguments, self.bounds, self._numbers)
 
@@ -272,9 +272,9 @@ class Stream(Generic[B]):
 
 
 def _restored(arguments: tuple[Any, ...], bounds: Any, numbers: Any) -> Stream[Any]:
-    found = Stream(*arguments)
-    found.bounds, found._numbers = bounds, numbers
-    return found
+    stream = Stream(*arguments)
+    stream.bounds, stream._numbers = bounds, numbers
+    return stream
 
 
 def _itemsize(x: Any) -> int:

@@ -1,4 +1,4 @@
-"""What became of each array of a value that was converted. It is found after the fact, for those who watch.
+"""What happened to each array of a converted value. It is worked out after the conversion, for observers.
 
 Nothing here computes a lazy array, reads values from a device, or keeps an array.
 """
@@ -32,23 +32,23 @@ __all__ = [
 How = Literal["shared", "copied", "transferred", "computed"]
 
 SMALL = 1 << 24
-"""Bytes of arrays whose values are read, to see whether memory is shared, where that cannot be seen otherwise."""
+"""The most bytes of an array whose values are read to see whether memory is shared, if nothing else shows it."""
 
 
 class ArrayCrossing:
-    """What became of one array.
+    """What happened to one array.
 
     Attributes:
-        source: the name of the backend or source that it was of.
-        target: the name of the backend that it is of now.
+        source: the name of the backend or source that it belonged to.
+        target: the name of the backend that it belongs to now.
         here: the name of the device that it was on, "" if it is not known.
         there: the name of the device that it is on now.
         nbytes: the size of the result.
         how: what happened to its memory.
         avoidable: if it was copied where memory could be shared, the reason and the remedy.
         before: the array.
-        after: the result, None if it is several.
-        addresses: of both, 0 where they are not known.
+        after: the result, None if there are several.
+        addresses: the addresses of both, 0 where they are not known.
     """
 
     __slots__ = (
@@ -62,13 +62,13 @@ class ArrayCrossing:
         self.before, self.after = x, y
         self.addresses = (0, 0)
         self.avoidable: tuple[str, str] | None = None
-        found = kind_of(y)
-        several = not found.is_array
+        result_kind = kind_of(y)
+        several = not result_kind.is_array
         arrays = Tree(y, kind_of).arrays if several else [y]
         if several:
             self.after = None
-            found = kind_of(arrays[0]) if arrays else found
-        target: Backend = found.backend or compiled.target
+            result_kind = kind_of(arrays[0]) if arrays else result_kind
+        target: Backend = result_kind.backend or compiled.target
         origin: Origin = kind.origin or compiled.catalog.backend("numpy")
         self._origin = origin
         deferred = kind.what == "deferred"
@@ -94,10 +94,10 @@ class ArrayCrossing:
 
     @property
     def route(self) -> str:
-        """The way that was planned, without what happened to memory."""
+        """The planned route, without what happened to memory."""
         try:
             return _names(self._route())
-        except Exception:  # a number, or a device that is not there any more
+        except Exception:  # a number, or a device that is gone
             return f"{self.source} -> {self.target}"
 
     def _route(self) -> Route:
@@ -146,7 +146,7 @@ class ArrayCrossing:
             if not flags.writeable:
                 return (
                     f"the array is read-only, but {self.target} could write to it",
-                    "Pass an array that can be written to.",
+                    "Pass a writable array.",
                 )
             if not flags.aligned:
                 return "the array is not aligned", "Copy it once, before the loop, with x.copy()."
@@ -184,7 +184,7 @@ def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[
         compiled: what converted it.
 
     Returns:
-        One for each array that is another one now.
+        One for each array that is now another object.
     """
     if result is value:
         return []
@@ -194,13 +194,13 @@ def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[
         return [ArrayCrossing(value, result, kind, compiled)]
     tree = Tree(value, kind_of, compiled.options)
     pairs = _pairs(tree.root, result, kind_of)
-    found: dict[tuple[int, int], ArrayCrossing] = {}
+    crossings: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in pairs:
         x = tree.arrays[index]
         own = tree.kinds[index].what == "scalar" and compiled.target.name == "numpy"
-        if y is not x and not own and (id(x), id(y)) not in found:
-            found[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], compiled)
-    return list(found.values())
+        if y is not x and not own and (id(x), id(y)) not in crossings:
+            crossings[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], compiled)
+    return list(crossings.values())
 
 
 def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
@@ -222,7 +222,7 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
 
 
 def first_source(value: Any, compiled: CompiledConversion) -> str:
-    """Return the library of the first array of a value that could not be converted, "" if none is found."""
+    """Return the library of the first array of a value that could not be converted, "" if there is none."""
     kind = compiled.kind_of(value)
     if kind.what in ("container", "objects"):
         kinds = Tree(value, compiled.kind_of).kinds
@@ -246,7 +246,7 @@ def nbytes_of(x: Any) -> int:
 
 
 def _overlap(x: Any, origin: Origin, y: Any, target: Backend) -> bool:
-    """Compare the memory of the values where a library does not promise to show its own."""
+    """Compare the memory of the NumPy arrays where a library does not promise to return views of its own."""
     try:
         import numpy
 

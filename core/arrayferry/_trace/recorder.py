@@ -24,14 +24,14 @@ from .watch import watch
 __all__ = ["Trace", "trace"]
 
 MAX_ROWS = 10_000
-"""Rows of one trace. Later places are counted together."""
+"""The most rows of one trace. Later places are counted together."""
 
 
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     """Count all crossings of arrays between libraries and devices in a part of a program.
 
-    All conversions of the process are counted, in all its threads. Nothing is counted before and after, and
-    nothing is paid for it there.
+    All conversions of the process are counted, in all its threads. Before and after the block, nothing is
+    counted, and conversions cost no more than without a trace.
 
     Args:
         hot: how many calls make a line a hot loop. Copies there that can be avoided are reported.
@@ -64,9 +64,9 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
 class Trace:
     """All crossings of arrays in a part of a program. `arrayferry.trace` makes it.
 
-    Use it with `with`. It can be read inside the block and after it. Used again, it goes on counting. Traces can
-    be nested, and used in several threads: each counts the crossings of all threads. In a process that was
-    forked inside the block, nothing is counted.
+    Use it with `with`. It can be read inside the block and after it. If it is used again, it goes on counting.
+    Traces can be nested, and used in several threads: each counts the crossings of all threads. In a process
+    that was forked inside the block, nothing is counted.
 
     Attributes:
         calls: how many conversions had an array that crossed, or raised an error.
@@ -183,7 +183,7 @@ class Trace:
         return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as dicts, lists, text and numbers, as JSON can hold them."""
+        """Return everything as dicts, lists, text and numbers, which JSON can hold."""
         extra = ("place", "how")
         return {
             "calls": self.calls,
@@ -214,10 +214,10 @@ class Trace:
     def __reduce__(self) -> Any:
         raise TypeError("a trace belongs to its process and cannot be pickled: send t.to_dict()")
 
-    # What conversions tell.
+    # Called by conversions.
 
     def watch(self, compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value, and tell all traces."""
+        """Convert a value, and report it to all traces."""
         return watch(compiled, convert, value)
 
     def record(
@@ -232,7 +232,7 @@ class Trace:
         Args:
             site: the line of the user's code.
             crossings: the arrays that crossed.
-            notes: why other ways than the best were taken.
+            notes: why ways other than the best were taken.
             seconds: how long it took.
         """
         weight = sum(crossing.nbytes + 4096 for crossing in crossings)
@@ -304,17 +304,17 @@ class Trace:
     def _new_row(self, key: tuple[Any, ...], route: str) -> TraceRow:
         if len(self._rows) >= MAX_ROWS:
             key, route = ("", 0, "(other lines)", "", "", "", ""), ""
-            found = self._rows.get(key)
-            if found is not None:
-                return found
+            other_lines = self._rows.get(key)
+            if other_lines is not None:
+                return other_lines
         row = self._rows[key] = TraceRow(*key)
         row.route = route
         return row
 
-    # What follows from it.
+    # Findings.
 
     def _found(self) -> list[tuple[tuple[Any, ...], TraceFinding]]:
-        found = list(self._trips.findings())
+        findings = list(self._trips.findings())
         for key, row in list(self._rows.items()):
             reasons = dict(row.avoidable)
             times, calls = sum(reasons.values()), row.avoidable_calls
@@ -328,10 +328,10 @@ class Trace:
             )
             remedy = self._remedies.get(why, "")
             site = CallSite(row.file, row.line, row.function)
-            found.append(
+            findings.append(
                 (("hot loop", *key), TraceFinding("hot loop", *site, times, reason, remedy))
             )
-        return found
+        return findings
 
     def _warn_of_findings(self) -> None:
         for key, finding in self._found():

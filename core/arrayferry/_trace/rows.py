@@ -1,4 +1,4 @@
-"""What a trace finds: rows, one for each line of code and pair of libraries, and what costs more than it must."""
+"""What a trace reports: rows, one for each line of code and pair of libraries, and what costs more than necessary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .view import short_file
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
 
 MAX_REASONS = 16
-"""Reasons that a row keeps."""
+"""The most reasons that a row keeps."""
 
 
 @dataclasses.dataclass
@@ -32,17 +32,17 @@ class TraceRow:
         calls: how many conversions there were.
         arrays: how many arrays crossed.
         bytes: the size of the results.
-        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. What a
-            GPU has still to do when a conversion returns is not part of it.
+        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. Work
+            that a GPU has not finished when a conversion returns is not included.
         slowest: the time of the call that took longest. It is often the first one, which starts a library.
         shared: how many results use the memory of the array.
         copied: how many were copied within one memory.
         transferred: how many were moved to another memory.
         computed: how many were computed or read from a file.
         failed: how many conversions raised an error.
-        fallbacks: why another way than the best was taken, and how often.
-        avoidable: why arrays were copied that could be shared, and how often.
-        avoidable_calls: in how many calls there was such an array.
+        fallbacks: why a way other than the best was taken, and how often.
+        avoidable: why arrays were copied although they could be shared, and how often.
+        avoidable_calls: how many calls had such an array.
     """
 
     file: str
@@ -76,19 +76,19 @@ class TraceRow:
     def how(self) -> How | Literal["mixed", "failed"]:
         """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
         ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
-        found: list[How] = [way for way in ways if getattr(self, way)]
-        if len(found) == 1:
-            return found[0]
-        return "mixed" if found else "failed"
+        used: list[How] = [way for way in ways if getattr(self, way)]
+        if len(used) == 1:
+            return used[0]
+        return "mixed" if used else "failed"
 
 
 @dataclasses.dataclass(frozen=True)
 class TraceFinding:
-    """Something in a trace that costs more than it must.
+    """Something in a trace that costs more than necessary.
 
     Attributes:
         kind: "round trip" or "hot loop".
-        file: the file of the line where it is to be changed.
+        file: the file of the line to change.
         line: its number.
         function: the function that it is in.
         times: how often it happened.
@@ -109,7 +109,7 @@ class TraceFinding:
 
 
 def place_text(file: str, line: int, function: str) -> str:
-    """Write a line of code in short."""
+    """Write the place of a line of code in short."""
     function = printable(function)
     if not file:
         return function or "(unknown)"

@@ -17,16 +17,16 @@ from .rows import TraceFinding, place_text
 __all__ = ["RoundTrips"]
 
 MAX_FOLLOWED = 4_096
-"""Arrays that are followed, to see whether they come back."""
+"""The most arrays that are followed at a time."""
 MAX_TRIPS = 10_000
-"""Kinds of round trips that are told apart."""
+"""The most kinds of round trips that are told apart."""
 
 
 class _Followed:
     """An array that has crossed.
 
     Attributes:
-        past: where its values were before: library, device, and the line that they left it by.
+        past: where its values were before: library, device, and the line where they left.
     """
 
     __slots__ = ("_owner", "_result", "past")
@@ -55,7 +55,7 @@ class RoundTrips:
         self._trips: dict[tuple[Any, ...], int] = {}
 
     def forget_arrays(self) -> None:
-        """Follow none of the arrays any more."""
+        """Stop following all arrays."""
         self._followed.clear()
 
     def follow(self, site: CallSite, crossing: ArrayCrossing) -> None:
@@ -68,7 +68,7 @@ class RoundTrips:
         followed = self._followed.get(_key(crossing.before, before, crossing.here))
         past = followed.past if followed and followed.holds(crossing.before, before) else ()
         been = [entry[:2] for entry in past]
-        if start in been:  # the array from before was used again
+        if start in been:  # the earlier array was used again
             past = past[: been.index(start)]
         key = _key(crossing.after, after, crossing.there)
         if goal in been[: len(past)]:
@@ -87,7 +87,7 @@ class RoundTrips:
             self._followed.popitem(last=False)
 
     def findings(self) -> Iterator[tuple[tuple[Any, ...], TraceFinding]]:
-        """Yield each kind of round trip: what tells it from others, and what to say of it."""
+        """Yield each kind of round trip: a key that tells it from others, and the finding."""
         for trip, times in list(self._trips.items()):
             site, out = CallSite(*trip[:3]), CallSite(*trip[3:6])
             goal, between, start = trip[6:]
@@ -102,7 +102,7 @@ class RoundTrips:
 
 
 def _key(x: Any, address: int, device: str) -> Any:
-    """Return what tells an array from others: a part of it may begin where it does."""
+    """Return a key for an array. It has the size too, since a part of an array may begin where the array does."""
     if not address:
         return "id", id(x)
     return memory_of(device), address, getattr(x, "nbytes", None)

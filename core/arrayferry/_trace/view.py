@@ -1,4 +1,4 @@
-"""How a trace is shown: as text, as HTML, and as a picture. It is made of what `Trace.to_dict` returns."""
+"""How a trace is shown: as text, as HTML, and as a picture. All three are made from what `Trace.to_dict` returns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from arrayferry._repr import often, printable
 __all__ = ["Table", "draw", "short_file"]
 
 LEAST_PLACE = 10
-"""Characters that are left for a line of code, and its mark."""
+"""The fewest characters that are left for a line of code and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
-HOW_TO_BEGIN = "A trace counts inside of a block: with arrayferry.trace() as t: ..."
+HOW_TO_BEGIN = "A trace counts inside a block: with arrayferry.trace() as t: ..."
 _ALIGNED = (' style="text-align: left"', ' style="text-align: right"')
 COLOURS = {
     "shared": "#2a9d8f",
@@ -119,9 +119,9 @@ class Table:
             parts += ["<tr>", *named, "</tr>"]
         parts.append("</table>")
         parts += [f"<p>{html.escape(line)}</p>" for line in self._summary() if line]
-        found = [_capital(finding["text"]) for finding in self._trace["findings"]]
-        if found:
-            parts += ["<ul>", *(f"<li>{html.escape(text)}</li>" for text in found), "</ul>"]
+        findings = [_capital(finding["text"]) for finding in self._trace["findings"]]
+        if findings:
+            parts += ["<ul>", *(f"<li>{html.escape(text)}</li>" for text in findings), "</ul>"]
         return "".join(parts)
 
 
@@ -184,27 +184,27 @@ def short_file(file: str) -> str:
     ipython: Any = sys.modules.get("IPython")
     if ipython is not None:
         try:
-            found = ipython.get_ipython().compile.format_code_name(file)
-            if found is not None:
-                return " ".join(found)
+            words = ipython.get_ipython().compile.format_code_name(file)
+            if words is not None:
+                return " ".join(words)
         except Exception:  # not in a notebook, or another version of IPython
             pass
     return os.path.basename(file)
 
 
 def _remarks(row: dict[str, Any]) -> list[str]:
-    found = []
+    remarks = []
     if row["how"] == "mixed":
         ways = ("shared", "copied", "transferred", "computed")
-        found.append(", ".join(f"{row[way]} {way}" for way in ways if row[way]))
+        remarks.append(", ".join(f"{row[way]} {way}" for way in ways if row[way]))
     if row["calls"] > 2 and row["slowest"] > 0.5 * row["seconds"]:
-        found.append(f"one call took {_time(row['slowest'])}")
+        remarks.append(f"one call took {_time(row['slowest'])}")
     if row["failed"] and row["how"] != "failed":
-        found.append(f"{row['failed']} failed")
+        remarks.append(f"{row['failed']} failed")
     if row["route"].count(" -> ") > 1:
-        found.append(f"by {row['route']}")
-    found += [f"{reason}, {often(count)}" for reason, count in row["fallbacks"].items()]
-    return found
+        remarks.append(f"by {row['route']}")
+    remarks += [f"{reason}, {often(count)}" for reason, count in row["fallbacks"].items()]
+    return remarks
 
 
 def _pair(row: dict[str, Any]) -> str:
@@ -229,7 +229,7 @@ def _clipped(text: str, width: int) -> str:
 
 
 def _clipped_place(place: str, width: int) -> str:
-    """Shorten a place so that the number of its line is left."""
+    """Shorten a place so that its line number is kept."""
     if len(place) <= width:
         return place
     line = place.partition(" in ")[0]

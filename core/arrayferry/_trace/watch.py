@@ -1,6 +1,6 @@
-"""What a trace does around a conversion while it runs: it measures, compares what came in with what came out, and tells.
+"""What a trace does around a conversion while it runs: it measures, compares, and reports.
 
-The conversions themselves know `observers` only, and that the first of them is asked to `watch`.
+The conversions themselves only know `observers`, and ask the first of them to `watch`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["observed_read", "watch"]
 
 
 def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value, and tell all who watch."""
+    """Convert a value, and report it to all observers."""
     watching = tuple(observers)
     outer = open_conversion.call
     call = open_conversion.call = OpenConversion()
@@ -36,7 +36,7 @@ def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: An
         result = convert(value)
     except Exception:
         seconds = time.perf_counter() - start
-        open_conversion.call = None  # what follows is no part of a conversion
+        open_conversion.call = None  # what follows is not part of a conversion
         _tell_failure(compiled, watching, value, seconds - call.within, sys._getframe())
         raise
     else:
@@ -65,7 +65,7 @@ def _tell(
         if crossings:
             site = call_site(frame)
             if compiled.options.copy is True and not is_asked_by_user(frame):
-                for crossing in crossings:  # who reads about it cannot leave it out
+                for crossing in crossings:  # the user did not write it, and cannot leave it out
                     crossing.avoidable = None
             for observer in watching:
                 observer.record(site, crossings, call.notes, seconds)
@@ -91,9 +91,9 @@ def _tell_failure(
 
 
 def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
-    """Read a number from an array, and tell those who watch.
+    """Read a number from an array, and report it to the observers.
 
-    The adapters call it where they read numbers without a conversion, if anybody watches.
+    The adapters call it where they read numbers without a conversion, if there are observers.
 
     Args:
         read: returns the number.

@@ -157,7 +157,7 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:
-    """Return a function for JAX's `is_leaf`: the root, which comes first, is no leaf, its children are."""
+    """Return a function for JAX's `is_leaf`: the root, which comes first, is not a leaf; its children are."""
     answers = iter((False,))
     return lambda node: next(answers, True)
 

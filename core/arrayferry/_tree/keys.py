@@ -31,7 +31,7 @@ __all__ = ["Keys", "Same", "attributes", "compares", "difference", "exact_key"]
 
 MAX_DEPTH = 50
 SMALL = 4_096
-"""Bytes of a NumPy array that are part of a key. A larger array is like no other."""
+"""The most bytes of a NumPy array that are part of a key. A larger array has a key that no other value has."""
 
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType)
 _BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
@@ -42,7 +42,7 @@ Parts = Iterable[tuple[str, Any]]
 
 
 class Same:
-    """The key of an object that is like no other. It keeps the object alive."""
+    """The key of an object that only equals itself. It keeps the object alive."""
 
     __slots__ = ("value",)
 
@@ -57,16 +57,15 @@ class Same:
 
 
 class _Unlike:
-    """The key of a value that may change at any time. It equals itself alone."""
+    """The key of a value that may change at any time. It only equals itself."""
 
     __slots__ = ()
 
 
 def exact_key(value: Any) -> Hashable:
-    """Return a key for what code that was made for a value relies on.
+    """Return a key for everything that code made for a value relies on.
 
-    What may change without notice, such as an array that can be written to, and what is too large, has a key that no
-    other value has.
+    What may change without notice, such as a writable array, or is too large, has a key that no other value has.
     """
     if type(value) is str:
         return str, value
@@ -80,8 +79,8 @@ def exact_key(value: Any) -> Hashable:
 
 def difference(one: Hashable, other: Hashable) -> str:
     """Return where two keys differ first, as Python writes the way to it: ".size", "['a'][0]", "" at the top."""
-    for (label, mine), (found, its) in zip(_parts_of(one), _parts_of(other), strict=False):
-        if label == found and mine != its:
+    for (label, mine), (its_label, its) in zip(_parts_of(one), _parts_of(other), strict=False):
+        if label == its_label and mine != its:
             return str(label) + difference(mine, its)
     return ""
 
@@ -101,7 +100,7 @@ class Keys:
     Override the methods below to leave something out, or to tell some objects apart in another way.
 
     Attributes:
-        max_objects: how many objects are looked at. A value that holds more is like no other.
+        max_objects: how many objects are looked at. A value that holds more has a key that no other value has.
         attributes_of_all: whether objects without a comparison of their own, which are equal only to themselves, have
             another key when their attributes change.
 
@@ -146,7 +145,7 @@ class Keys:
 
     def compound(self, value: Any, cls: type) -> Hashable:
         """Return the key of a value that may have parts."""
-        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as text of NumPy is
+        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as NumPy's text is
             return cls, self.array(value)
         if cls is FunctionType or not compares(cls):
             inner = _without_jax(value, cls)
@@ -159,8 +158,8 @@ class Keys:
         parts = self.parts(value, cls)
         if parts is None:
             return cls, self.opaque(value)
-        found = [(label, self.part(label, part)) for label, part in parts]
-        return cls, frozenset(found) if issubclass(cls, (set, frozenset)) else tuple(found)
+        keys = [(label, self.part(label, part)) for label, part in parts]
+        return cls, frozenset(keys) if issubclass(cls, (set, frozenset)) else tuple(keys)
 
     def part(self, label: str, part: Any) -> Hashable:
         """Return the key of a part."""
@@ -209,32 +208,32 @@ class Keys:
 
 
 def compares(cls: Any) -> bool:
-    """Tell whether objects of a class are compared by something else than which they are."""
+    """Tell whether objects of a class are compared by anything other than identity."""
     return cls.__eq__ is not object.__eq__
 
 
 def _content(value: Any, cls: Any) -> Parts | None:
     """Return what a value of one of Python's own types holds besides attributes; None for other values."""
     if issubclass(cls, dict):
-        found = []
+        content = []
         if hasattr(cls, "default_factory"):
-            found.append((".default_factory", value.default_factory))
+            content.append((".default_factory", value.default_factory))
         for key, held in dict.items(value):
             label = f"[{shown(key)}]"
-            found += [(f"key {label}", key), (label, held)]
-        return found
+            content += [(f"key {label}", key), (label, held)]
+        return content
     if cls is MappingProxyType:
         return [("", value.copy())]
     if issubclass(cls, (list, tuple)):
         items = list.__iter__(value) if issubclass(cls, list) else tuple.__iter__(value)
         names = getattr(cls, "_fields", ())
-        found = [
+        content = [
             (f".{names[index]}" if index < len(names) else f"[{index}]", held)
             for index, held in enumerate(items)
         ]
         if hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
-            found.append(("", value.__reduce__()[1][1]))
-        return found
+            content.append(("", value.__reduce__()[1][1]))
+        return content
     if issubclass(cls, deque):
         items = deque.__iter__(value)
         return [
@@ -270,7 +269,7 @@ def _of_function(function: Any) -> Parts:
 
 
 def _without_jax(value: Any, cls: type) -> Any:
-    """Return what a function or an object of JAX wraps, or which it is: it holds nothing of the user's, but much else."""
+    """Return what a function or object of JAX wraps, or its identity: it holds nothing else of the user's."""
     function = cls is FunctionType
     if not _is_of_jax(value if function else cls):
         return value
@@ -283,7 +282,7 @@ def _is_of_jax(thing: Any) -> bool:
 
 
 def attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that an object has of its own, in a fixed order, without running code of its class."""
+    """Yield the attributes of the object itself, in a fixed order, without running code of its class."""
     held = getattr(value, "__dict__", None)
     if type(held) is dict:
         for name in sorted(held, key=str):
@@ -299,7 +298,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_of_c(base: type) -> bool:
-    """Tell whether a class is not written in Python, so that its members are known in other ways."""
+    """Tell whether a class is not written in Python, so that its members are read in other ways."""
     return not base.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -316,5 +315,5 @@ def _is_array(cls: type) -> bool:
 
 
 def _class_of(module: str, name: str) -> Any:
-    """Return a class of a module, if that was imported, and otherwise one that no object is of."""
+    """Return a class of a module, if that was imported; if not, what no object is an instance of."""
     return getattr(sys.modules.get(module), name, ())

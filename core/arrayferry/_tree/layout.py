@@ -20,7 +20,7 @@ __all__ = ["Layout", "flatten"]
 class Layout:
     """What a tree is made of, without its leaves. It can be hashed, and compared with another one.
 
-    Two are equal if the same leaves would make equal trees of them: containers of the same types, with the same
+    Two are equal if the same leaves would make equal trees with both: containers of the same types, with the same
     keys, attributes and settings, and the same values besides the leaves, types included.
 
     Attributes:
@@ -69,7 +69,7 @@ class Layout:
         """Return where each leaf stands in another layout that differs at most in the order of keys.
 
         Returns:
-            For each leaf of this layout the index of that of the other one. None if they differ in more.
+            For each leaf of this layout the index of that of the other one. None if they differ in anything else.
         """
         if self == other:
             return list(range(len(self.paths)))
@@ -137,7 +137,7 @@ _LEAF = Nodes(Leaf(0), [])
 
 
 class _Hole:
-    """Stands for a child in a hollow container. Each is another object, and all are equal."""
+    """Stands for a child in a hollow container. Each is an object of its own, but all are equal."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ _HOLES = [_Hole() for _ in range(64)]
 
 
 def _hollow(branch: Branch) -> Any:
-    """Return a container with other children, so that no array is kept alive; itself where that is not possible."""
+    """Return a container with other children, so that no array is kept alive; the same one if that is not possible."""
     value, count = branch.value, len(branch.children)
     holes: list[Any] = _HOLES[:count] if count <= len(_HOLES) else [_Hole() for _ in range(count)]
     try:
@@ -207,20 +207,20 @@ def _flat_type(node: Any) -> Any:
     return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
 
 
-def _unordered(node: Any, place: tuple[Any, ...], found: dict[tuple[Any, ...], int]) -> Any:
-    """Return a key in which the order of keys does not count, and put the place of each leaf into `found`."""
+def _unordered(node: Any, place: tuple[Any, ...], indices: dict[tuple[Any, ...], int]) -> Any:
+    """Return a key that ignores the order of keys, and put the index of each leaf into `indices`, by its place."""
     if type(node) is Leaf:
-        found[place] = node.index
+        indices[place] = node.index
         return "*"
     if type(node) is not Branch or not node.rebuilt:
         return _code(node)
     value, children = node.value, node.children
     if not issubclass(type(value), dict):
-        parts = [_unordered(each, (*place, i), found) for i, each in enumerate(children)]
+        parts = [_unordered(each, (*place, i), indices) for i, each in enumerate(children)]
         return type(value), _static_key(node), *parts
     names = [exact_key(key) for key in dict.keys(value)]
     items = [
-        (name, _unordered(child, (*place, name), found))
+        (name, _unordered(child, (*place, name), indices))
         for name, child in zip(names, children, strict=True)
     ]
     rest = getattr(value, "default_factory", None), dict(attributes(value))

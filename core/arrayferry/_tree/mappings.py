@@ -63,7 +63,7 @@ class DictSubclassContainer(DictContainer):
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
         state = getattr(value, "__dict__", None)
-        if state is value:  # attributes and items are one
+        if state is value:  # attributes and items are the same dict
             new.__dict__ = new
         else:
             copy_state(new, value)
@@ -188,4 +188,4 @@ MAPPINGS_BY_BASE: tuple[tuple[type, Container], ...] = (
     (UserDict, UserDictContainer()),
     (ChainMap, ChainMapContainer()),
 )
-"""For subclasses; the first that fits is taken."""
+"""For subclasses; the first match is taken."""

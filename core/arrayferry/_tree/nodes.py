@@ -1,4 +1,4 @@
-"""What is known of a tree that was taken apart, and how it is put together again around other arrays."""
+"""The nodes of a tree that was taken apart, and how it is put together again around other arrays."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Branch:
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made, or it is returned as it is.
-        start: the index of its first leaf, where leaves are listed once a place.
+        start: the index of its first leaf, where leaves are listed once per place.
         stop: the index after its last leaf.
-        twin: the branch of the same container in an earlier place, if leaves are listed once a place.
+        twin: the branch of the same container in an earlier place, if leaves are listed once per place.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class Nodes:
         return built[root.index]
 
     def _needed(self) -> set[int]:
-        """Return the branches to rebuild: not those that are only in others that are returned as they are."""
+        """Return the branches to rebuild: not those that are only inside others that are returned as they are."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             if branch.rebuilt and branch.index in needed:

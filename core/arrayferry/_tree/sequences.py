@@ -133,4 +133,4 @@ SEQUENCES_BY_BASE: tuple[tuple[type, Container], ...] = (
     (deque, _DEQUE),
     (UserList, UserListContainer()),
 )
-"""For subclasses; the first that fits is taken."""
+"""For subclasses; the first match is taken."""

@@ -54,7 +54,7 @@ def has_attributes(cls: type) -> bool:
 
 
 def class_attribute(cls: type, name: str) -> Any:
-    """Look up an attribute of a class without running any code of it, None if there is none."""
+    """Look up an attribute of a class without running any of its code, None if there is none."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]

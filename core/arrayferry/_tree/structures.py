@@ -20,7 +20,7 @@ _BY_BASE = MAPPINGS_BY_BASE + SEQUENCES_BY_BASE
 
 
 def container_for(value: Any) -> Container | None:
-    """Find the container that handles a value, None if the value is no structure.
+    """Find the container that handles a value, None if the value is not a structure.
 
     The order: the types of Python itself; types registered with JAX, if it is imported; classes
     derived from Python's; dataclasses and attrs classes; any other mapping.

@@ -1,6 +1,6 @@
 """Trees: a value taken apart into its arrays, and put together again around others.
 
-No part of this calls itself, so depth costs no stack: a tree of thousands of levels is converted in any
+Nothing here is recursive, so depth needs no stack: a tree of thousands of levels is converted in any
 thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never altered.
 """
 
@@ -31,10 +31,10 @@ __all__ = ["Tree"]
 
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
-"""Levels that are followed at most. A value may be endless, such as one that makes its children when asked.
+"""The most levels that are followed. A value may be endless, such as one that makes its children on demand.
 
-From 3.13 on, Python frees nested objects by calls within calls. Where there are more levels than this, the result
-would end the process when it is freed in a thread with a small stack.
+From 3.13 on, Python frees nested objects recursively. With more levels than this, freeing the result in a thread
+with a small stack would end the process.
 """
 
 
@@ -72,10 +72,10 @@ class Tree(Nodes):
         kind_of: tells what a value is: an array, a container, or something else.
         options: say whether Python's numbers and objects that could become arrays count as arrays. None:
             neither do, and nothing is refused.
-        whole: whether it is the whole value, or stands in a place of another one.
+        whole: whether it is the whole value, or part of another one.
         deferred: whether deferred values count as arrays where there are no options.
         everything: whether whatever is no container counts as an array.
-        prefix: what the paths of leaves begin with. If it is given, leaves are listed once a place, with
+        prefix: what the paths of leaves begin with. If it is given, leaves are listed once per place, with
             their paths. If not, what is in a container that stands in several places is listed once.
 
     Attributes:
@@ -151,10 +151,10 @@ class Tree(Nodes):
         if what != "array":
             if (what == "other" or what == "source") and not self._everything:
                 self.settled = self.settled and kind.settled
-                found = self._readable(value, kind, whole=self._whole and not self._frames)
-                if found is None:
+                read_as = self._readable(value, kind, whole=self._whole and not self._frames)
+                if read_as is None:
                     return value
-                kind = found
+                kind = read_as
             if kind.searches(value):
                 return self._open(value, kind.container, path)
             if what == "number":
@@ -239,11 +239,11 @@ class Tree(Nodes):
         """End a container, all of whose children are known, and return its node."""
         branch = frame.branch
         value, children = branch.value, branch.children
-        found = len(self.arrays) - branch.start
+        count = len(self.arrays) - branch.start
         parts = [child for child in children if type(child) is Branch]  # maybe seen before
         branch.stop = len(self.arrays)
-        branch.leaves = found > 0 or any(part.leaves for part in parts)
-        branch.arrays = found > self._numbers - frame.numbers or any(part.arrays for part in parts)
+        branch.leaves = count > 0 or any(part.leaves for part in parts)
+        branch.arrays = count > self._numbers - frame.numbers or any(part.arrays for part in parts)
         branch.rebuilt = branch.leaves
         if not branch.leaves and branch.container.transparent:
             # a tuple cannot change, unless a part of it can

@@ -93,13 +93,13 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 def refuse_object(value: Any) -> NotAnArrayError:
     """Return the error for a whole value that is not an array, and cannot become one."""
     return NotAnArrayError(
-        f"a value of type {type_name(value)} is no array of a known library, nor a structure",
+        f"a value of type {type_name(value)} is neither an array of a known library nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
     )
 
 
 def _own_way(value: Any) -> str:
-    """Return the call that makes an array of an object, as a user would write it."""
+    """Return the call that makes an array from an object, as a user would write it."""
     for method in ("to_numpy", "numpy"):
         if callable(class_attribute(type(value), method)):
             return f"x.{method}()"

@@ -48,7 +48,7 @@ PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its mag
 
 
 def offers(value: Any, names: str | tuple[str, ...]) -> bool:
-    """Tell whether an object has one of these attributes, without running code of it."""
+    """Tell whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
     own = value.__dict__ if has_own_attributes(value) else ()
     return any(name in own or class_attribute(type(value), name) is not None for name in names)
@@ -83,7 +83,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
     why = f" ({describe_error(failures[0])})" if failures else ""
     raise ConversionError(
         f"a value of type {name} offers no array of numbers{why}",
-        remedy="Make a NumPy array of it in the way of its own library, or write a plugin for that.",
+        remedy="Make a NumPy array of it with its own library, or write a plugin for that library.",
     ) from (failures[0] if failures else None)
 
 
@@ -119,7 +119,7 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: x.__array__()  # asarray would drop a mask
     if issubclass(type(x), BUFFERS) or offers(x, (*BY_NUMPY[1:], "__buffer__")):
         yield numpy.asarray
-    if offers(x, "__arrow_c_array__"):  # to read a stream would use it up
+    if offers(x, "__arrow_c_array__"):  # reading a stream would use it up
         yield _by_arrow
 
 
