@@ -32,7 +32,7 @@ BAD = ("failed", "crashed")
 
 
 class WrongNameError(Exception):
-    """There is no such plugin, or nothing in it that can be checked."""
+    """There is no such plugin, or it has nothing that can be checked."""
 
 
 def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckReport:
@@ -48,8 +48,8 @@ def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckRep
         NoAnswerError: no plugin can be loaded.
     """
     tell("looking for plugins")
-    found = survey(timeout).survey
-    plugins = _matching(package, found)
+    overview = survey(timeout).survey
+    plugins = _matching(package, overview)
     checks = [
         CheckedBackend(None, plugin.name, error=_left_out(plugin))
         for plugin in plugins
@@ -57,9 +57,9 @@ def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckRep
     ]
     good = [plugin for plugin in plugins if plugin.status == "loaded"]
     homes = {"arrayferry", *(plugin.distribution for plugin in good)}
-    loaded = [p for p in found.plugins if p.status == "loaded" and p.distribution in homes]
+    loaded = [p for p in overview.plugins if p.status == "loaded" and p.distribution in homes]
     environment = {"ARRAYFERRY_PLUGINS": ",".join(plugin.name for plugin in loaded)}
-    for name, only_direct in _backends(package, good, found):
+    for name, only_direct in _backends(package, good, overview):
         checks.append(_Run(name, only_direct, environment, timeout, tell).checked())
     if not checks:
         raise WrongNameError(
@@ -75,10 +75,10 @@ def _left_out(plugin: Plugin) -> str:
     return f"{text}: {plugin.problem}. {plugin.remedy or ''}".strip()
 
 
-def _matching(package: str, found: Survey) -> list[Plugin]:
+def _matching(package: str, overview: Survey) -> list[Plugin]:
     """Find plugins by the name of a backend, of an entry point, of a distribution or of a module."""
-    plugins = found.plugins
-    owners = [part.plugin for part in found.backends if package in (part.name, *part.names)]
+    plugins = overview.plugins
+    owners = [part.plugin for part in overview.backends if package in (part.name, *part.names)]
     ways: tuple[Callable[[Plugin], bool], ...] = (
         lambda plugin: plugin.name in owners,
         lambda plugin: package == plugin.name or package in plugin.backends,
@@ -111,14 +111,14 @@ def _modules(plugin: Plugin) -> tuple[str, str]:
     return module.partition(":")[0], module.partition(".")[0]
 
 
-def _backends(package: str, plugins: list[Plugin], found: Survey) -> list[tuple[str, bool]]:
-    """Return the backends to test, and whether only direct converters from and to it are tested."""
+def _backends(package: str, plugins: list[Plugin], overview: Survey) -> list[tuple[str, bool]]:
+    """Return the backends to test, and whether only direct converters from and to them are tested."""
     own = list(dict.fromkeys(name for plugin in plugins for name in plugin.backends))
-    asked = [part.name for part in found.backends if package in (part.name, *part.names)]
+    asked = [part.name for part in overview.backends if package in (part.name, *part.names)]
     if asked:
         own = [name for name in own if name in asked]
     if own:
-        installed = {part.name for part in found.backends if part.installed}
+        installed = {part.name for part in overview.backends if part.installed}
         usable = [name for name in own if name in installed]
         return [(name, False) for name in (usable if len(own) > 1 and usable else own)]
     pairs = [pair.split(" -> ") for plugin in plugins for pair in plugin.converters]
@@ -126,7 +126,7 @@ def _backends(package: str, plugins: list[Plugin], found: Survey) -> list[tuple[
 
 
 class _Run:
-    """The tests of a backend. A test that ends the process is a failure, and the others are run in a new one.
+    """The tests of a backend. A test that ends its process has crashed, and the others run in a new one.
 
     Args:
         name: the name of the backend.

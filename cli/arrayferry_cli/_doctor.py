@@ -28,10 +28,10 @@ def examine(timeout: float, tell: Callable[[str], None]) -> DoctorReport:
     """
     tell("looking for plugins")
     surveyed = survey(timeout)
-    found = surveyed.survey
+    overview = surveyed.survey
     known: list[tuple[Literal["backend", "source"], Part]] = [
-        *(("backend", part) for part in found.backends),
-        *(("source", part) for part in found.sources),
+        *(("backend", part) for part in overview.backends),
+        *(("source", part) for part in overview.sources),
     ]
     questions = {
         _looked_at(kind, part): Question(
@@ -48,29 +48,29 @@ def examine(timeout: float, tell: Callable[[str], None]) -> DoctorReport:
         _library(part, kind, distributions, facts.get(_looked_at(kind, part)))
         for kind, part in known
     ]
-    faulty = any(plugin.faulty for plugin in found.plugins)
+    faulty = any(plugin.faulty for plugin in overview.plugins)
     unusable = any(library.status == "not usable" for library in libraries)
     return DoctorReport(
         schema=SCHEMA,
-        ok=not (found.problems or faulty or unusable),
+        ok=not (overview.problems or faulty or unusable),
         python=platform.python_version(),
         implementation=platform.python_implementation(),
         platform=platform.platform(),
         versions={name: _version(name) for name in PARTS},
         settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
         libraries=libraries,
-        plugins=found.plugins,
-        problems=found.problems,
+        plugins=overview.plugins,
+        problems=overview.problems,
     )
 
 
 def _looked_at(kind: str, part: Part) -> tuple[str, str]:
-    """Return the task that looks at a library, and its argument: several sources may be of one package."""
+    """Return the task that looks at a library, and its argument. Several sources may share one package."""
     return kind, part.name if kind == "backend" else part.package
 
 
 def _facts(answers: Answers) -> Facts:
-    """Return what was seen of a library, also if it crashed."""
+    """Return what was seen of a library, even if it crashed."""
     if answers.failure is None:
         facts: Facts = answers.messages[-1]
         return facts
@@ -121,8 +121,8 @@ def _version(distribution: str) -> str | None:
 
 
 def show(report: DoctorReport, screen: Screen) -> None:
-    """Print a report for people, and for issues."""
-    versions = [f"{name} {found or 'not installed'}" for name, found in report.versions.items()]
+    """Print a report, for people and for bug reports."""
+    versions = [f"{name} {number or 'not installed'}" for name, number in report.versions.items()]
     screen.say(", ".join(versions))
     screen.say(f"Python {report.python} ({report.implementation}), {report.platform}")
     for name, value in report.settings.items():
@@ -156,7 +156,7 @@ def _show_libraries(libraries: list[Library], screen: Screen) -> None:
         if library.kind == "source" and library.status == "usable"
     }
     if sources:
-        read = ", ".join(f"{name} {found}".strip() for name, found in sorted(sources.items()))
+        read = ", ".join(f"{name} {number}".strip() for name, number in sorted(sources.items()))
         screen.say(f"read from: {read}", indent=2)
 
 

@@ -26,7 +26,7 @@ OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
 
 
 class RefusedError(Exception):
-    """A plugin of that name, or in that place, is not written."""
+    """A plugin with that name, or in that place, cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Written:
         backend: the name of its backend.
         package: the module of its library.
         missing: what could not be found out about the library, None if all methods are filled in.
-        guessed: what the types of its arrays may be, where they were not seen.
+        guessed: what the types of its arrays may be, if no array was seen.
     """
 
     folder: str
@@ -65,13 +65,13 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> Wr
     backend = _checked_name(name)
     package = package or backend
     _checked_package(package, backend)
-    found = _look(backend, package, timeout)
+    outline = _look(backend, package, timeout)
     distribution = PREFIX + backend.replace("_", "-")
     folder = directory / distribution
-    texts = _texts(backend, package, distribution, found)
+    texts = _texts(backend, package, distribution, outline)
     _write(directory, folder, texts)
-    guessed = [] if found.make else found.classes
-    return Written(str(folder), list(texts), backend, package, found.missing, guessed)
+    guessed = [] if outline.make else outline.classes
+    return Written(str(folder), list(texts), backend, package, outline.missing, guessed)
 
 
 def _write(directory: Path, folder: Path, texts: dict[str, str]) -> None:
@@ -156,7 +156,7 @@ def _look(backend: str, package: str, timeout: float) -> Outline:
     return outline
 
 
-def _texts(backend: str, package: str, distribution: str, found: Outline) -> dict[str, str]:
+def _texts(backend: str, package: str, distribution: str, outline: Outline) -> dict[str, str]:
     module = distribution.replace("-", "_")
     class_name = "".join(part.capitalize() for part in backend.split("_")) + "Backend"
     values = {
@@ -166,7 +166,7 @@ def _texts(backend: str, package: str, distribution: str, found: Outline) -> dic
         "module": module,
         "class_name": class_name,
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "requirement": found.distribution or package.partition(".")[0].replace("_", "-"),
+        "requirement": outline.distribution or package.partition(".")[0].replace("_", "-"),
         "dependencies": "",
     }
     if package.partition(".")[0] not in sys.stdlib_module_names:
@@ -174,12 +174,12 @@ def _texts(backend: str, package: str, distribution: str, found: Outline) -> dic
         guess = (
             f'    # "{values["requirement"]}",  # remove the first # if this is its name on PyPI\n'
         )
-        values["dependencies"] = known if found.distribution else guess
-    reading, held, make = found.to_numpy, found.dtypes, found.make
-    classes = found.classes or [f"{package}.Array"]
+        values["dependencies"] = known if outline.distribution else guess
+    reading, held, make = outline.to_numpy, outline.dtypes, outline.make
+    classes = outline.classes or [f"{package}.Array"]
     values["array_types"] = "".join(f'"{path}", ' for path in classes).rstrip()
     values["todo_types"] = "" if make else " To be checked: this is a guess."
-    values["memory"] = found.memory or "writable"
+    values["memory"] = outline.memory or "writable"
     values["to_numpy"] = _body(
         f"import numpy as np\n\nreturn np.array({reading})" if reading else "",
         f"Write {class_name}.to_numpy(x) in {module}.py: return the values of x, an array of {package}, as a "

@@ -73,7 +73,7 @@ class Surveyed:
 
     Attributes:
         survey: the plugins, with those that crash or hang.
-        environment: the variables with which these are left out, {} if there are none.
+        environment: the variables that leave these out, {} if there are none.
     """
 
     survey: Survey
@@ -84,7 +84,7 @@ def survey(timeout: float) -> Surveyed:
     """Find out which plugins there are. If one of them crashes or hangs, each is loaded on its own.
 
     Raises:
-        NoAnswerError: not even those that do neither can be loaded.
+        NoAnswerError: the plugins cannot be loaded, even without those that crash or hang.
     """
     whole = attempt(Question("survey"), timeout)
     if whole.failure is None:
@@ -100,8 +100,8 @@ def survey(timeout: float) -> Surveyed:
         if answers.failure is not None
     }
     good = _only([name for name in names if name not in failures])
-    (found,) = ask("survey", timeout=timeout, environment=good.environment, **good.arguments)
-    plugins = [plugin for plugin in found.plugins if plugin.name not in failures]
+    (overview,) = ask("survey", timeout=timeout, environment=good.environment, **good.arguments)
+    plugins = [plugin for plugin in overview.plugins if plugin.name not in failures]
     for point in points:
         if point.name in failures:
             plugin = describe_point(point)
@@ -109,22 +109,22 @@ def survey(timeout: float) -> Surveyed:
             plugin.problem = f"loading it failed: {failures[point.name]}"
             plugin.remedy = how_to_fix(plugin)
             plugins.append(plugin)
-    found.plugins = sorted(plugins, key=lambda plugin: plugin.name)
-    return Surveyed(found, good.environment)
+    overview.plugins = sorted(plugins, key=lambda plugin: plugin.name)
+    return Surveyed(overview, good.environment)
 
 
 def _only(names: list[str]) -> Question:
-    """Ask about some plugins, with no other one loaded."""
+    """Return the question about some plugins, with no others loaded."""
     return Question("survey", {"names": names}, {"ARRAYFERRY_PLUGINS": ",".join(names)})
 
 
 def crashing_libraries(surveyed: Surveyed, timeout: float) -> dict[str, str]:
-    """Import each library on its own, and return those that crash or hang, with the way they do it."""
+    """Import each library on its own, and return the failures of those that crash or hang, by name."""
     names = [backend.name for backend in surveyed.survey.backends if backend.installed]
     questions = [Question("backend", {"name": name}, surveyed.environment) for name in names]
     answers = ask_each(questions, timeout)
     return {
-        name: found.failure
-        for name, found in zip(names, answers, strict=True)
-        if found.failure is not None
+        name: answer.failure
+        for name, answer in zip(names, answers, strict=True)
+        if answer.failure is not None
     }

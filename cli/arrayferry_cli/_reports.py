@@ -55,7 +55,7 @@ class Unanswerable:
 
 @dataclass
 class Doing:
-    """What a task does next, and what is to be done if that fails."""
+    """What a task does next, and what to do if that fails."""
 
     step: str
     remedy: str | None
@@ -99,7 +99,7 @@ class Part:
 
     Attributes:
         names: what else it may be called.
-        package: what is imported for it.
+        package: the module to import.
         plugin: the plugin that has it, None if it is not known.
         remedy: how to install the library, None if it is installed.
     """
@@ -141,7 +141,7 @@ class Facts:
 
 @dataclass
 class Library:
-    """A library that arrays are of or read from, as `arrayferry doctor` tells it."""
+    """A library that has arrays or that arrays are read from, as `arrayferry doctor` reports it."""
 
     name: str
     kind: Literal["backend", "source"]
@@ -252,7 +252,7 @@ class Begun:
 
 @dataclass
 class Essential:
-    """Arrays go in and come out, which all other tests need."""
+    """Arrays are converted in both directions, which all other tests need."""
 
 
 @dataclass
@@ -267,7 +267,7 @@ class TestReport:
 
 @dataclass
 class MadeBy:
-    """By which functions arrays were made, and of which dtypes."""
+    """Which functions made arrays, and of which dtypes."""
 
     ways: dict[str, list[str]]
 
@@ -308,12 +308,12 @@ class Outline:
     """What can be seen of a library that is to get a plugin.
 
     Attributes:
-        distribution: what it is installed by.
-        make: the function that makes arrays of NumPy arrays, None if there is none.
+        distribution: the one that installs it.
+        make: the function that makes arrays from NumPy arrays, None if there is none.
         to_numpy: the expression of `x` that returns its values, None if there is none.
-        dtypes: those that are kept on the way in and out.
+        dtypes: those that are kept in both directions.
         classes: the types of its arrays.
-        memory: of its arrays, as backends state it.
+        memory: the memory of its arrays, as backends state it.
         missing: what could not be found out.
     """
 

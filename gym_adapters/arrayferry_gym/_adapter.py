@@ -40,7 +40,7 @@ class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
 
     libraries_in_name: bool = False
-    """Whether the libraries are in the name of the class, so that they are no options."""
+    """Whether the libraries are in the name of the class, so that they are not options."""
 
     env: Any
     metadata: dict[str, Any]
@@ -53,7 +53,7 @@ class Adapter(RecordConstructorArgs):
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """What did not fit of the last action, if it was passed on."""
+    """What did not fit in the last action, if it was passed on."""
 
     def _setup(
         self,
@@ -100,7 +100,7 @@ class Adapter(RecordConstructorArgs):
         )
 
     def _set_metadata(self, env: Any) -> None:
-        """Set in the metadata whether the adapter returns JAX arrays, as `metadata["jax"]` means it."""
+        """Set `metadata["jax"]`, which tells whether the adapter returns JAX arrays."""
         target = self._libraries.target_backend
         before = bool((env.metadata or {}).get("jax", False))
         if target is not None and before != (target.name == "jax"):
@@ -154,14 +154,14 @@ class Adapter(RecordConstructorArgs):
     def _space(self, name: str) -> Any:
         """Return a space of the environment, converted. If the environment replaced it, convert it again."""
         original = getattr(self.env, name)
-        found = self._converted.get(name)
-        if found is None or found.original is not getattr(original, "original", original):
+        converted = self._converted.get(name)
+        if converted is None or converted.original is not getattr(original, "original", original):
             if not isinstance(original, Space):
                 return original
-            found = self._converted[name] = converted_space(
+            converted = self._converted[name] = converted_space(
                 original, self._libraries, observed="observation" in name
             )
-        return found
+        return converted
 
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
@@ -267,7 +267,7 @@ _TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnv
 
 
 def _agrees(env: Any, target: af.Backend, libraries: Libraries) -> bool:
-    """Ask an environment that belongs to no library whether it speaks that of the agent from now on."""
+    """Ask an environment that belongs to no library whether it uses that of the agent from now on."""
     while type(env) in _TRANSPARENT:
         env = env.env
     use = getattr(type(env), "use_library", None)

@@ -1,4 +1,4 @@
-"""Options of environments, in Gymnasium's meaning: one rule for each, for all environments of this package.
+"""Options of environments, with Gymnasium's meaning: one rule for each, in all environments of this package.
 
 They take what Gymnasium takes, and also integers and arrays of any library, and names in any case.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Unset:
-    """The default of an option whose None means something."""
+    """The default of an option for which None has a meaning."""
 
     def __repr__(self) -> str:
         return "that of the environment"
@@ -107,7 +107,7 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def check_actions_of(check_actions: Any) -> str:
-    """Return how actions are checked, as an option says it: True is "strict", False is "fit".
+    """Return how actions are checked, as an option states it: True is "strict", False is "fit".
 
     Raises:
         arrayferry.OptionError: there is no such check.
@@ -214,14 +214,14 @@ def reset_mask_of(mask: Any, count: int) -> Any:
     """
     if mask is None:
         return None
-    found = np.asarray(mask) if isinstance(mask, (list, tuple)) else mask
-    found = af.convert(found, "numpy") if hasattr(found, "dtype") else found
-    if getattr(found, "dtype", None) != np.bool_ or found.shape != (count,):
+    array = np.asarray(mask) if isinstance(mask, (list, tuple)) else mask
+    array = af.convert(array, "numpy") if hasattr(array, "dtype") else array
+    if getattr(array, "dtype", None) != np.bool_ or array.shape != (count,):
         raise af.OptionError(
             f"options['reset_mask'] is {mask!r:.80}",
             remedy=f"Pass {count} booleans, such as terminations | truncations.",
         )
-    return found
+    return array
 
 
 def forwarded_mask(options: dict[str, Any] | None) -> dict[str, Any] | None:

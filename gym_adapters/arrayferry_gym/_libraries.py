@@ -159,7 +159,7 @@ class Libraries:
             self._env_device = device
             self._set_env(backend, device)
 
-    def _warn_of(self, found: Backend) -> None:
+    def _warn_of(self, detected: Backend) -> None:
         """Warn once that the environment is not of the library that was stated."""
         if self._warned:
             return
@@ -176,7 +176,7 @@ class Libraries:
             )
         warnings.warn(
             f"the library of the environment was stated as {stated!r}, but its observations are of "
-            f"{found.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
+            f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
             stacklevel=caller_level(),
         )
 
@@ -244,7 +244,7 @@ def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
             f"like= was given the class {like.__name__}, which holds no array",
             remedy=f"Pass an object of it, such as {like.__name__}(...).",
         )
-    if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or one that is like it
+    if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or something like it
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
     if backend is None:

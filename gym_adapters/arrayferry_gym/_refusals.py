@@ -1,4 +1,4 @@
-"""Answers to mistakes: wrong options, wrong environments, and adapters that there are not."""
+"""Errors for mistakes: wrong options, wrong environments, and adapters that do not exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEANT = {
     "backend": "target_xp", "device": "target_device", "source": "env_xp", "source_xp": "env_xp",
     "dtype": "reward_dtype",
 }  # fmt: skip
-"""Names that users write for options."""
+"""Names that users write by mistake, and the options that they mean."""
 
 
 def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
@@ -56,7 +56,7 @@ def check_env(cls: type, env: Any) -> None:
     """Check that an adapter is given an environment of its kind.
 
     Raises:
-        TypeError: it is not, as with Gymnasium's own wrappers.
+        TypeError: it is not. Gymnasium's own wrappers raise the same.
     """
     vectorised = issubclass(cls, VectorEnv)
     if isinstance(env, VectorEnv if vectorised else Env):
@@ -81,20 +81,20 @@ def check_env(cls: type, env: Any) -> None:
 _ELSEWHERE = {
     "stable_baselines3": "A VecEnv is for the algorithms of Stable-Baselines3, which use NumPy. Wrap each environment "
     "before it is made: make_vec_env(..., wrapper_class=...), or use gymnasium.make_vec",
-    "pettingzoo": "An environment of PettingZoo has several agents: convert what it returns by arrayferry.converter(...), "
-    "or make a Gymnasium environment of it by SuperSuit",
-    "gymnax": "Wrap it by gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
+    "pettingzoo": "An environment of PettingZoo has several agents: convert what it returns with arrayferry.converter(...), "
+    "or make a Gymnasium environment of it with SuperSuit",
+    "gymnax": "Wrap it with gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
     "brax": "It has states of its own: write a gymnasium.Env around its jitted reset and step",
     "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",
-    "dm_env": "Make a Gymnasium environment of it by Shimmy",
-    "dm_control": "Make a Gymnasium environment of it by Shimmy",
-    "gym": "It is of the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) of Shimmy",
+    "dm_env": "Make a Gymnasium environment of it with Shimmy",
+    "dm_control": "Make a Gymnasium environment of it with Shimmy",
+    "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
 }
 """What to do with environments that are not Gymnasium's, by the package that their classes come from."""
 
 
 def _of_another_project(env: Any) -> str | None:
-    """Return what to do with an environment of another project, None if it is of none that is known."""
+    """Return what to do with an environment of another project, None if the project is not known."""
     for cls in type(env).__mro__:
         remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
         if remedy is not None:
@@ -105,9 +105,9 @@ def _of_another_project(env: Any) -> str | None:
 def missing_adapter(module: str, name: str) -> AttributeError:
     """Return the error for a name that a module does not have, such as `NumpyToJax`."""
     text = f"module {module!r} has no attribute {name!r}"
-    found = re.fullmatch("([A-Z][a-z]+)To([A-Z][a-z]+)", name)
-    if found is not None:
-        source, target = found[1].lower(), found[2].lower()
+    match = re.fullmatch("([A-Z][a-z]+)To([A-Z][a-z]+)", name)
+    if match is not None:
+        source, target = match[1].lower(), match[2].lower()
         text += f". Write ArrayConversion(env, env_xp={source!r}, target_xp={target!r})"
     return AttributeError(text, name=name)
 

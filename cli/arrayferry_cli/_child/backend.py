@@ -1,4 +1,4 @@
-"""Task: whether a library can be used here, and on which devices. It is imported for it."""
+"""Task: whether a library can be used here, and on which devices. The library is imported for this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["answer"]
 
 
 def answer(name: str) -> Iterator[Doing | Facts]:
-    """Yield what is about to be done, and what is to be done if that fails; and then what was found.
+    """Yield each step before it is taken, with what to do if it fails; and at the end what was found.
 
     Args:
         name: the name of a backend.
@@ -41,7 +41,7 @@ def _look(backend: Backend, facts: Facts) -> Iterator[tuple[str, str]]:
     yield f"importing {package}", f"Update or reinstall {package.partition('.')[0]}."
     problem = backend.problem()
     if problem is not None:
-        facts.remedy = None  # it has its own, if there is one
+        facts.remedy = None  # the problem has its own, if there is one
         raise problem
     top = importlib.import_module(package.partition(".")[0])
     version = getattr(top, "__version__", None)
@@ -58,7 +58,7 @@ def _look(backend: Backend, facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _try_out(backend: Backend, dtypes: Any, change: str) -> Iterator[tuple[str, str]]:
-    """Take a few numbers in and out."""
+    """Convert a few numbers in both directions."""
     import numpy as np
 
     known = [name for name in ("float32", "int32", "bool") if dtypes is None or name in dtypes]
@@ -74,14 +74,15 @@ def _try_out(backend: Backend, dtypes: Any, change: str) -> Iterator[tuple[str, 
             remedy=change,
         )
     yield "to_numpy() of its plugin", change
-    found = backend.to_numpy(array)
-    if not isinstance(found, np.ndarray):
+    returned = backend.to_numpy(array)
+    if not isinstance(returned, np.ndarray):
         raise ArrayFerryError(
-            f"to_numpy() of its plugin returned {describe_value(found)}, not a numpy.ndarray",
+            f"to_numpy() of its plugin returned {describe_value(returned)}, not a numpy.ndarray",
             remedy=change,
         )
-    if found.dtype != values.dtype or not np.array_equal(found, values):
+    if returned.dtype != values.dtype or not np.array_equal(returned, values):
         raise ArrayFerryError(
-            f"an array of {values.tolist()} and dtype {values.dtype} came back as {found.tolist()} and dtype {found.dtype}",
+            f"an array of {values.tolist()} and dtype {values.dtype} came back as "
+            f"{returned.tolist()} and dtype {returned.dtype}",
             remedy=f"to_numpy() or from_numpy() is wrong. {change}",
         )

@@ -1,4 +1,4 @@
-"""Task: the contract kit on a backend, as far as it can be run without its author."""
+"""Task: run the contract kit on a backend, as far as that is possible without its author."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DIRECT = "test_direct_converters_match_the_general_path"
 def answer(
     name: str, done: list[str], tried: bool, only_direct: bool
 ) -> Iterator[Unanswerable | Tests | Begun | TestReport | Essential | MadeBy]:
-    """Yield the names of the tests, what is to be known, and the beginning and the outcome of each test.
+    """Yield what the tests check, the beginning and the outcome of each, and how their arrays were made.
 
-    The tests are run if a few numbers go in and come out, since most would fail for the same reason if not.
+    The tests need a few numbers to be converted in both directions. If that fails, only those that show it are run.
 
     Args:
         name: the name of a backend.
         done: tests to leave out.
-        tried: whether a few numbers are known to go in and come out.
+        tried: whether it is known that a few numbers can be converted in both directions.
         only_direct: whether only direct converters are tested.
     """
     if importlib.util.find_spec("pytest") is None:
@@ -49,9 +49,9 @@ def answer(
 
     contract = contract_for(backend)
     # in the order in which pytest runs them
-    found = {name: None for cls in reversed(type(contract).__mro__) for name in vars(cls)}
+    members = {name: None for cls in reversed(type(contract).__mro__) for name in vars(cls)}
     tests = [
-        test for test in found if test.startswith("test_") and (test == DIRECT or not only_direct)
+        test for test in members if test.startswith("test_") and (test == DIRECT or not only_direct)
     ]
     purposes = {test: _purpose(getattr(contract, test)) for test in tests}
     yield Tests(purposes)

@@ -21,7 +21,7 @@ READERS = ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()")
 
 
 def answer(name: str, package: str) -> Iterator[Conflict | Outline]:
-    """Yield a clash of names, or what is known of the library, first without importing it.
+    """Yield a conflict of names; or what is known of the library, first without importing it.
 
     Args:
         name: the name of the new backend.
@@ -36,10 +36,10 @@ def answer(name: str, package: str) -> Iterator[Conflict | Outline]:
         return
     top = package.partition(".")[0]
     try:
-        found = importlib.util.find_spec(top) is not None
+        installed = importlib.util.find_spec(top) is not None
     except (ImportError, ValueError):
-        found = False
-    if not found:
+        installed = False
+    if not installed:
         yield Outline(missing=f"{top} is not installed here")
         return
     distribution = next(iter(packages_distributions().get(top, ())), None)
@@ -116,11 +116,15 @@ def _survives(make: Any, expression: str, dtype: str) -> bool:
     for shape in ((2, 3), (), (0,)):
         values = np.ones(shape, dtype)
         try:
-            found = eval(expression, {"np": np, "x": make(values.copy())})
+            returned = eval(expression, {"np": np, "x": make(values.copy())})
         except Exception:
             return False
-        right = type(found) is np.ndarray and found.dtype == values.dtype and found.shape == shape
-        if not right or not (found == values).all():
+        right = (
+            type(returned) is np.ndarray
+            and returned.dtype == values.dtype
+            and returned.shape == shape
+        )
+        if not right or not (returned == values).all():
             return False
     return True
 

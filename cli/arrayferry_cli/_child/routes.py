@@ -20,7 +20,7 @@ def answer(
     Args:
         source: a name; None for all libraries.
         target: a name; None for all libraries, in both directions if there is a source.
-        failures: what is known of libraries that crash or hang when they are imported.
+        failures: the errors of libraries that crash or hang when they are imported, by name.
     """
     try:
         start = None if source is None else _origin(source)
@@ -30,7 +30,7 @@ def answer(
                 yield Unanswerable(failures[part.name], False)
                 return
         if start is not None and end is not None:
-            route(start, end)  # which raises what users know
+            route(start, end)  # which raises the errors that users know
             for each in _by_device(start, end):
                 yield _describe(*each)
             return
@@ -83,31 +83,31 @@ def _devices(origin: Origin) -> list[str]:
 
 
 def _by_device(a: Origin, b: Backend) -> Iterator[tuple[Origin, Backend, str, Route]]:
-    """Yield the route of each kind of device of the source to where arrays go, and to each kind of the target."""
+    """Yield the routes from each kind of device of a: to the default device, and to each kind of device of b."""
     seen = set()
     for here in _one_of_each_kind(_devices(a)):
         for there in (None, *_one_of_each_kind(_devices(b))):
-            found = route_between(a, b, source_device=here, device=there)
-            if (found.source, found.target) not in seen:
-                seen.add((found.source, found.target))
-                yield a, b, here, found
+            path = route_between(a, b, source_device=here, device=there)
+            if (path.source, path.target) not in seen:
+                seen.add((path.source, path.target))
+                yield a, b, here, path
 
 
 def _one_of_each_kind(devices: list[str]) -> list[str]:
     return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
 
 
-def _describe(a: Origin, b: Backend, here: str, found: Route) -> RouteReport:
+def _describe(a: Origin, b: Backend, here: str, path: Route) -> RouteReport:
     return RouteReport(
         source=a.name,
         target=b.name,
-        source_device=device_kind(found.source.device),
-        target_device=device_kind(found.target.device),
-        copies=found.copies,
-        transfers=found.transfers,
-        computes=found.computes,
-        steps=[_step(step, a) for step in found.steps],
-        text=str(found),
+        source_device=device_kind(path.source.device),
+        target_device=device_kind(path.target.device),
+        copies=path.copies,
+        transfers=path.transfers,
+        computes=path.computes,
+        steps=[_step(step, a) for step in path.steps],
+        text=str(path),
     )
 
 

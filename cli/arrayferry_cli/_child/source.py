@@ -1,4 +1,4 @@
-"""Task: whether a library that arrays are read from can be used here. It is imported for it."""
+"""Task: whether a library that arrays are read from can be used here. The library is imported for this."""
 
 from __future__ import annotations
 

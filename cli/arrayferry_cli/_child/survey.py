@@ -1,4 +1,4 @@
-"""Task: which plugins are installed, what each gives, and what is wrong with them. No library is imported for it."""
+"""Task: which plugins are installed, what they provide, and what is wrong with them. No library is imported."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def how_to_fix(plugin: Plugin) -> str:
 def _load(point: EntryPoint) -> Plugin:
     plugin = describe_point(point)
     try:
-        found = load_parts(point)
+        loaded = load_parts(point)
     except ArrayFerryError as error:
         plugin.status, plugin.problem = "broken", error.reason
         plugin.remedy = error.remedy or how_to_fix(plugin)
         return plugin
     plugin.status = "loaded"
-    for key, parts in found.items():
+    for key, parts in loaded.items():
         setattr(plugin, key, [_name(part) for part in parts])
     return plugin
 
@@ -90,23 +90,23 @@ def _is(plugin: Plugin, point: EntryPoint | None) -> bool:
 
 
 def _registered(plugins: list[Plugin], backends: list[str], sources: list[str]) -> list[Plugin]:
-    """Describe what was registered at run time, as by a module that Python imports at its start."""
-    found = []
+    """Describe what was registered at run time, such as by a module that Python imports at startup."""
+    registered = []
     for key, names in (("backends", backends), ("sources", sources)):
         known = {name for plugin in plugins for name in getattr(plugin, key)}
         for name in names:
             if name not in known:
                 plugin = Plugin(name, None, None, None, origin="registered", status="loaded")
                 setattr(plugin, key, [name])
-                found.append(plugin)
-    return found
+                registered.append(plugin)
+    return registered
 
 
 def _describe(part: Any, plugins: list[Plugin], key: str) -> Part:
     owners = [p.name for p in plugins if p.status == "loaded" and part.name in getattr(p, key)]
     try:
         installed = bool(part.installed)
-    except Exception:  # which problem() tells later
+    except Exception:  # problem() reports it later
         installed = True
     return Part(
         part.name,

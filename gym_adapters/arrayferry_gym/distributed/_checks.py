@@ -148,21 +148,23 @@ def common_spaces(
     elif mode == "same":
         batched = batch_space(single, count)
     elif mode == "different":
-        batched = batch_differing_spaces([found.observation_space for found in descriptions])
+        batched = batch_differing_spaces(
+            [description.observation_space for description in descriptions]
+        )
     else:
         raise af.OptionError(
             f"observation_mode={mode!r:.80} is not valid",
             remedy="Pass 'same', 'different', or the batched space and the single one.",
         )
-    for index, found in enumerate(descriptions):
+    for index, description in enumerate(descriptions):
         if mode == "same":
-            fits = found.observation_space == single
+            fits = description.observation_space == single
         else:
-            fits = is_space_dtype_shape_equiv(found.observation_space, single)
-        if not fits or found.action_space != first.action_space:
+            fits = is_space_dtype_shape_equiv(description.observation_space, single)
+        if not fits or description.action_space != first.action_space:
             raise SpaceMismatchError(
-                f"environment {index} has the spaces {found.observation_space} and "
-                f"{found.action_space}, but {single} and {first.action_space} are expected",
+                f"environment {index} has the spaces {description.observation_space} and "
+                f"{description.action_space}, but {single} and {first.action_space} are expected",
                 remedy="Pass observation_mode='different' if only the bounds of observations differ.",
                 indices=(index,),
             )
@@ -171,10 +173,10 @@ def common_spaces(
 
 def checked_seeds(seed: Any, count: int) -> list[int | None]:
     """Return a seed for each environment. A number counts up from environment to environment."""
-    found = seed_of(seed, count)
-    if isinstance(found, list):
-        return found
-    return [None if found is None else found + index for index in range(count)]
+    checked = seed_of(seed, count)
+    if isinstance(checked, list):
+        return checked
+    return [None if checked is None else checked + index for index in range(count)]
 
 
 def checked_mask(
@@ -189,13 +191,13 @@ def checked_mask(
 def split_actions(
     actions: Any, space: Space[Any], count: int, check: str, misfits: Misfits
 ) -> Callable[[Sequence[int]], Any]:
-    """Return what gives the actions of some environments, of a batch in any library.
+    """Return a function that takes indices of environments, and returns their actions from a batch in any library.
 
     Args:
         actions: the batch.
         space: its space.
         count: how many environments there are.
-        check: "fit", "strict" or "off", as `check_actions` says it.
+        check: "fit", "strict" or "off", as in `check_actions`.
         misfits: warns of what is mended.
 
     Raises:
@@ -212,14 +214,14 @@ def split_actions(
         misfits.tell(space, fitter.mended, fitter.passed_on)
     try:
         if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):
-            found = len(actions)
+            length = len(actions)
             items: Any = actions
         else:
             items = list(iterate(space, actions))
-            found = len(items)
+            length = len(items)
     except Exception as error:
         raise _unfit(actions, space, count) from error
-    if found != count:
+    if length != count:
         raise _unfit(actions, space, count)
     if items is actions:
         return lambda indices: actions[rows_of(indices)]

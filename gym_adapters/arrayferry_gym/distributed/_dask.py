@@ -35,7 +35,7 @@ class _ActorHandle:
         address: the address of its worker.
         comm: the connection, None if calls go through the scheduler.
         lost: whether the actor is gone.
-        claimed: whether the arrays that it has kept are held here, None if that is not decided.
+        claimed: whether the arrays that it has kept are held here, None if that is not decided yet.
         lock: held while a call is under way.
     """
 
@@ -120,15 +120,17 @@ class DaskEngine(Engine):
         try:
             if fitting:
                 identity = await asyncio.wait_for(self._client.scheduler.identity(), PATIENCE)
-                found = {at: one for at, one in identity["workers"].items() if self._fits(at, one)}
+                workers = {
+                    at: one for at, one in identity["workers"].items() if self._fits(at, one)
+                }
             else:
-                found = await asyncio.wait_for(self._client.scheduler.ncores(), PATIENCE)
+                workers = await asyncio.wait_for(self._client.scheduler.ncores(), PATIENCE)
         except (OSError, TimeoutError, AttributeError) as error:
             raise SchedulerLostError(
                 f"the scheduler at {self._client.scheduler.address} cannot be reached",
                 remedy="Start it again, make a new client, and make the environments again.",
             ) from error
-        return list(found)
+        return list(workers)
 
     def _fits(self, address: str, worker: dict[str, Any]) -> bool:
         names = {address, worker.get("name"), str(worker.get("name"))}
@@ -188,7 +190,7 @@ class DaskEngine(Engine):
         return placed
 
     async def _check(self, workers: list[str], timeout: float) -> None:
-        """Let workers import what hosts need. If a worker cannot, an actor on it would stay pending for ever."""
+        """Let workers import what hosts need. If a worker cannot, an actor on it would stay pending forever."""
         if not workers:
             return
         name = HostActor.__module__
@@ -286,7 +288,7 @@ class DaskEngine(Engine):
                 else:
                     reply = await send_recv(host.comm, **message)
             answer: bytes | None = reply["result"]
-        except Exception:  # whatever it is, the host is of no more use
+        except Exception:  # whatever the error, the host is of no more use
             answer = None
         if answer is None:
             self._lose(host)
@@ -313,11 +315,11 @@ class DaskEngine(Engine):
         async def ask_briefly() -> int | None:
             try:
                 return await asyncio.wait_for(ask(), 1.0)
-            except Exception:  # it is only for a better message
+            except Exception:  # the index only improves a message
                 return None
 
-        found: int | None = self._sync(ask_briefly)
-        return found
+        environment: int | None = self._sync(ask_briefly)
+        return environment
 
     def release(self, host: _ActorHandle) -> None:
         """Let the scheduler forget an actor."""
@@ -343,7 +345,7 @@ class DaskEngine(Engine):
         self._client.loop.add_callback(stop)
 
     def discard(self) -> None:
-        """Let hosts drop with the next call what they have kept, if it was not assembled."""
+        """With the next call, let hosts drop what they have kept, unless it was assembled."""
         for host in self._hosts:
             if host.claimed is None:
                 host.claimed = False

@@ -78,6 +78,6 @@ class WorkerSetupError(DistributedEnvError, ImportError):
         self.module = module
 
 
-for _public in [found for found in globals().values() if isinstance(found, type)]:
+for _public in [value for value in globals().values() if isinstance(value, type)]:
     if issubclass(_public, DistributedEnvError):
         _public.__module__ = "arrayferry_gym.distributed"

@@ -1,4 +1,4 @@
-"""Actions of any library, converted to the arrays that the methods of an environment get."""
+"""Actions of any library, converted to the arrays that the methods of an environment take."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Actions"]
 
 
 class Actions:
-    """Brings actions into a batch of arrays of a library, of the dtypes of their space.
+    """Converts actions to a batch of arrays of a library, with the dtypes of their space.
 
     Args:
         name: the name of the environment in messages.
         space: the space of the actions of one environment.
-        n: how many environments; None for one whose actions have no axis for it.
+        n: how many environments; None for a single one, whose actions have no axis of environments.
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
@@ -57,7 +57,7 @@ class Actions:
         self._own = True
 
     def __call__(self, action: Any) -> Any:
-        """Return actions in the form that the methods of the environment get.
+        """Return actions in the form that the methods of the environment take.
 
         Raises:
             arrayferry.ConversionError: the action is refused.
@@ -70,38 +70,38 @@ class Actions:
             and action.shape == self._shape
         ):
             try:
-                found = action if self._own else self._convert(action)
-                return found if self._n is not None else found[None, ...]
+                converted = action if self._own else self._convert(action)
+                return converted if self._n is not None else converted[None, ...]
             except af.NarrowingError:  # a number that has to be clipped first
                 pass
         if self._check == "off":
-            found = self._convert(action)
+            converted = self._convert(action)
         else:
             fitter = _ClippingFitter(
                 self._backend, self._convert, self._space, strict=self._check == "strict",
                 num_envs=self._n, of_one=True, passes_on=False, noun=f"an action for {self._name}",
             )  # fmt: skip
-            found = fitter.fit(action)
+            converted = fitter.fit(action)
             if self._check == "strict":
                 self._check_values(action)
             self._misfits.tell(self._space, fitter.mended, fitter.passed_on)
             if fitter.mended is None and self._check == "fit":
-                self._remember(action, found)
+                self._remember(action, converted)
         if self._n is not None:
-            return found
-        return build(self._space, (part[None, ...] for part in split(self._space, found)))
+            return converted
+        return build(self._space, (part[None, ...] for part in split(self._space, converted)))
 
-    def _remember(self, action: Any, found: Any) -> None:
+    def _remember(self, action: Any, fitted: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
         if af.registry.kind(action).what not in ("array", "objects"):
             return
         try:
             converted = self._convert(action)
-            enough = found.dtype == converted.dtype and found.shape == converted.shape
+            enough = fitted.dtype == converted.dtype and fitted.shape == converted.shape
         except af.NarrowingError:
             return
         if enough:
-            self._own = found is action
+            self._own = fitted is action
             self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
 
     def _check_values(self, action: Any) -> None:

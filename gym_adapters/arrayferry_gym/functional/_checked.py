@@ -69,7 +69,7 @@ class CheckedEnv:
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
         self._float = self._dtype("float32")
-        self._rewards: Any = self._float  # of a dtype that need not be looked at
+        self._rewards: Any = self._float  # a dtype that needs no check
         self._casts = self._observed_dtypes()
         self._places = [path for _, path in leaves(dynamics.observation_space)]
         self.clip = clipper(dynamics.action_space, backend, device)
@@ -81,7 +81,7 @@ class CheckedEnv:
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the dtype and the shape of each array of an observation."""
-        found = []
+        casts = []
         for space, _ in leaves(self.dynamics.observation_space):
             if not isinstance(space, _ARRAYS):
                 raise EnvResultError(
@@ -89,11 +89,11 @@ class CheckedEnv:
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
             name = held_dtype(space.dtype, self.backend)
-            found.append((self._dtype(name), (self.n, *(space.shape or ()))))
-        return found
+            casts.append((self._dtype(name), (self.n, *(space.shape or ()))))
+        return casts
 
     def _dtype(self, name: str) -> Any:
-        """Return the dtype of a name, as arrays of the library have it."""
+        """Return the dtype with a name, as arrays of the library have it."""
         return self.backend.from_numpy(np.zeros((), name)).dtype
 
     def _full(self, value: Any, dtype: Any) -> Any:
@@ -147,7 +147,7 @@ class CheckedEnv:
         return tree, drawn
 
     def adopt(self, state: Any) -> None:
-        """Require of all later states the structure and the dtypes of these."""
+        """Require all later states to have the structure and the dtypes of these."""
         leaves, self.layout = af.flatten(state)
         self._same(state, leaves, self.layout, "the state", self.n)
 
@@ -204,10 +204,10 @@ class CheckedEnv:
         for index, (path, leaf, (dtype, rest)) in enumerate(
             zip(layout.paths, leaves, self.forms, strict=True)
         ):
-            found = af.registry.kind(leaf).backend
-            if found is not None and found.name != self.backend.name:
+            owner = af.registry.kind(leaf).backend
+            if owner is not None and owner.name != self.backend.name:
                 raise EnvResultError(
-                    f"{self._source(source)} gave an array of {found.name} for state{path}, but {self.backend.name} is used",
+                    f"{self._source(source)} gave an array of {owner.name} for state{path}, but {self.backend.name} is used",
                     remedy="Make arrays with xp and rng.",
                 )
             if leaf.dtype != dtype and {plain_name(leaf.dtype), plain_name(dtype)} <= _FLOATS:
@@ -335,7 +335,7 @@ class CheckedEnv:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(
                         f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
-                        remedy=f"Return arrays that begin with the axis of {self.n} environments, under texts.",
+                        remedy=f"Return arrays that begin with the axis of {self.n} environments, with strings as keys.",
                     )
         return info
 
@@ -382,7 +382,7 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
-"""Dtypes of integers that all fit float32."""
+"""Integer dtypes whose values all fit float32."""
 
 
 def _values(result: Any) -> str:

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Takes a mask, states and their observations; returns states that start anew in the mask, and theirs."""
+"""Takes a mask, states and their observations; returns both, started anew where the mask is true."""
 
 
 def restart(
@@ -130,17 +130,17 @@ def advance(
 def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any = None) -> dict[str, Any]:
     """Return infos as vector environments do, with a mask for each key.
 
-    Which actions are possible stands in the infos, too, if an observation has it under "action_mask".
+    If observations have an "action_mask", it is in the infos, too.
     """
     if env.masks_actions and observation is not None and "action_mask" not in info:
         mask = observation["action_mask"]
         shared = env.backend.memory == "immutable"
         info = {**info, "action_mask": mask if shared else env.backend.copy(mask)}
-    found: dict[str, Any] = {}
+    infos: dict[str, Any] = {}
     for key, value in info.items():
-        found[key] = value
-        found[f"_{key}"] = env.xp.ones((env.n,), dtype=env.xp.bool)
-    return found
+        infos[key] = value
+        infos[f"_{key}"] = env.xp.ones((env.n,), dtype=env.xp.bool)
+    return infos
 
 
 def as_step_result(env: CheckedEnv, outcome: Outcome) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

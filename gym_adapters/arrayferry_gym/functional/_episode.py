@@ -52,7 +52,7 @@ def episode(
     """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
 
     The number of steps is not known in advance, so there is no reverse gradient through it, and the
-    environments, also those of a `vmap`, wait for the one whose episode is the longest. For
+    environments, including those of a `vmap`, wait for the one whose episode is the longest. For
     gradients, and for equal amounts of work, use `rollout`.
 
     Args:
@@ -76,8 +76,8 @@ def episode(
         >>> from arrayferry_gym.functional import CartPole, episode
         >>> def policy(params, observation, key):
         ...     return (observation[:, 2] > 0).astype(int), None
-        >>> found = episode(CartPole(), policy, None, jax.random.key(0), 4)
-        >>> bool((found.total == found.length).all())
+        >>> episodes = episode(CartPole(), policy, None, jax.random.key(0), 4)
+        >>> bool((episodes.total == episodes.length).all())
         True
     """
     if isinstance(env, HostFunctions):
@@ -102,10 +102,10 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any, policy_state: Any) 
     running, observation = functions.reset(start, num_envs, env_params)
 
     def step(loop: Any) -> Any:
-        running, found, key, remembered = loop
+        running, episodes, key, remembered = loop
         key, acting, stepping = jax.random.split(key, 3)
         action, _, remembered = acted(
-            policy, policy_params, found.final_observation, acting, remembered
+            policy, policy_params, episodes.final_observation, acting, remembered
         )
         over = running.ended
         running, outcome = functions.step(stepping, running, action, env_params)
@@ -113,13 +113,13 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any, policy_state: Any) 
         def kept(old: Any, new: Any) -> Any:
             return select(jnp, over, old, new)
 
-        found = Episode(
-            kept(found.total, found.total + outcome.reward.astype(found.total.dtype)),
-            kept(found.length, found.length + 1),
-            kept(found.terminated, outcome.terminated),
-            jax.tree.map(kept, found.final_observation, outcome.observation),
+        episodes = Episode(
+            kept(episodes.total, episodes.total + outcome.reward.astype(episodes.total.dtype)),
+            kept(episodes.length, episodes.length + 1),
+            kept(episodes.terminated, outcome.terminated),
+            jax.tree.map(kept, episodes.final_observation, outcome.observation),
         )
-        return running, found, key, remembered
+        return running, episodes, key, remembered
 
     shapes = jax.eval_shape(
         lambda: functions.step(
@@ -127,11 +127,11 @@ def _episode(static: tuple[Any, ...], values: Any, key: Any, policy_state: Any) 
             env_params,
         )[1].reward
     )  # fmt: skip
-    found = Episode(
+    initial = Episode(
         jnp.zeros(shapes.shape, jnp.promote_types(shapes.dtype, jnp.float32)),
         jnp.zeros(num_envs, jnp.int32),
         jnp.zeros(num_envs, bool),
         observation,
     )
-    loop = (running, found, key, policy_state)
+    loop = (running, initial, key, policy_state)
     return jax.lax.while_loop(lambda loop: ~loop[0].ended.all(), step, loop)[1]

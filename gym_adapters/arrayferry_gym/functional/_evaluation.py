@@ -52,7 +52,7 @@ def evaluate(
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
 ) -> Evaluation:
-    """Run so many episodes in each of many environments, by one compiled `lax.while_loop`.
+    """Run several episodes in each of many environments, by one compiled `lax.while_loop`.
 
     Each environment counts its own first episodes, so short ones are not counted more often than long ones.
     All wait for the environment that takes longest.
@@ -63,14 +63,14 @@ def evaluate(
         policy_params: as in `rollout`.
         key: a key of JAX.
         num_envs: how many environments. An ordinary vector environment has its own number.
-        episodes: how many episodes of each.
+        episodes: how many episodes in each environment.
         discount: the factor by which the rewards of each further step count less, a float.
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`.
 
     Returns:
-        What each episode came to.
+        The results of each episode.
 
     Raises:
         arrayferry.OptionError: an argument is wrong.
@@ -129,7 +129,7 @@ def _evaluate(
         )
         ended = transition.terminated | transition.truncated
         at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
-        found = Evaluation(
+        latest = Evaluation(
             transition.episode_return,
             discounted,
             transition.episode_length,
@@ -137,7 +137,7 @@ def _evaluate(
             transition.truncated,
         )
         rows = jnp.arange(num_envs)
-        results = jax.tree.map(lambda x, y: x.at[rows, at].set(y, mode="drop"), results, found)
+        results = jax.tree.map(lambda x, y: x.at[rows, at].set(y, mode="drop"), results, latest)
         return carry, factor, discounted, key, count + ended, results
 
     def empty(x: Any) -> Any:

@@ -38,7 +38,7 @@ class HostFunctions:
     A state is the number of calls so far. The environment has one state only, the newest, and a call with
     another one is an error.
 
-    An environment that has no batch is reset when its episode ends, in the same step. A vector environment does
+    A single environment is reset when its episode ends, in the same step. A vector environment does
     what its autoreset mode says.
 
     Args:
@@ -46,8 +46,8 @@ class HostFunctions:
             called by a callback.
         reward_like: an example of its rewards, if they have dimensions. The default is a `reward_space` of
             the environment, or one number for each environment.
-        info_like: an example of what to return of its infos, a dict. All else in them is left out, and what is
-            missing in an info is zero.
+        info_like: an example of what to return of its infos, a dict. Everything else in them is left out,
+            and what is missing in an info is zero.
 
     Attributes:
         env: as given.
@@ -237,24 +237,24 @@ class HostFunctions:
         action = self._actions.build(iter(values[1:]))
         observation, reward, terminated, truncated, info = env.step(action)
         self._calls = (self._calls + 1) % 2**31
-        found = observations.arrays(observation)
-        final = found if self.resets_in_same_step else []
+        arrays = observations.arrays(observation)
+        final = arrays if self.resets_in_same_step else []
         if self.num_envs is None:
             if terminated or truncated:
-                final = [np.array(part) for part in found]
-                found = observations.arrays(env.reset()[0])
+                final = [np.array(part) for part in arrays]
+                arrays = observations.arrays(env.reset()[0])
         elif self.resets_in_same_step and "final_obs" in info:
             over = np.logical_or(terminated, truncated)
             final = [
                 np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
-                for part, last in zip(found, observations.arrays(info["final_obs"]), strict=True)
+                for part, last in zip(arrays, observations.arrays(info["final_obs"]), strict=True)
             ]
         numbers = [
             fitted(reward, *self._reward, self._reward_name),
             fitted(terminated, *self._flag, self._flag_name),
             fitted(truncated, *self._flag, self._flag_name),
         ]
-        return [*found, *numbers, *final, *self._infos.arrays(info)]
+        return [*arrays, *numbers, *final, *self._infos.arrays(info)]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors()`."""
@@ -280,8 +280,8 @@ class HostFunctions:
         """Raise the exceptions of the environment as they are.
 
         JAX raises a `JaxRuntimeError` with their traceback in its text. In this context, and in a function
-        that is decorated by `@envs.errors()`, the exception itself is raised; at its end, what compiled code
-        still does is waited for. The next call works again.
+        decorated with `@envs.errors()`, the exception itself is raised. At its end, the context waits until
+        compiled code has finished. The next call works again.
 
         Example:
             >>> import gymnasium as gym
@@ -307,7 +307,7 @@ class HostFunctions:
             raise error from None
 
     def close(self) -> None:
-        """Wait for what compiled code still does, and close the environment. It may be called again."""
+        """Wait until compiled code has finished, and close the environment. It may be called again."""
         if not self._open:
             return
         if self._thread == threading.get_ident():

@@ -30,7 +30,7 @@ class SpaceArrays:
 
     Args:
         space: the space.
-        what: what messages call it.
+        what: its name in messages.
 
     Attributes:
         shapes: the shape of each array, and the dtype that JAX has for it.
@@ -58,7 +58,7 @@ class SpaceArrays:
         return split(self._space, value)
 
     def arrays(self, value: Any) -> list[Any]:
-        """Return the arrays of a value of NumPy, of the shapes and dtypes of the space."""
+        """Return the arrays of a value in NumPy, with the shapes and dtypes of the space."""
 
         def mismatch(part: Any, path: str, needed: str) -> EnvResultError:
             place = f" at {path}" if path else ""
@@ -99,7 +99,7 @@ def fitted(value: Any, shape: tuple[int, ...], dtype: Any, what: str) -> Any:
 
 
 _SAFE = 1e4
-"""Python numbers below fit every floating-point dtype."""
+"""Python numbers below this fit every floating-point dtype."""
 
 
 class InfoArrays:
@@ -127,11 +127,11 @@ class InfoArrays:
         """Return the arrays of an info. Those that are missing are zeros."""
         if not self.shapes:
             return []
-        found = dict(zip(*_paths(info), strict=True))
+        values = dict(zip(*_paths(info), strict=True))
         return [
             np.zeros(shape, dtype)
-            if path not in found
-            else fitted(found[path], shape, dtype, f"info_like{path}")
+            if path not in values
+            else fitted(values[path], shape, dtype, f"info_like{path}")
             for path, (shape, dtype) in zip(self._layout.paths, self.shapes, strict=True)
         ]
 

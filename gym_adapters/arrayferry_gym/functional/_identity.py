@@ -1,6 +1,6 @@
-"""What tells a value from others for compiled code, which is shared by those that are the same.
+"""Keys of values. Values with equal keys share compiled code.
 
-Which arrays functions hold is found here too: compiled code would not see them change.
+The arrays that functions hold are found here too: compiled code would not see them change.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class HoldsArrayError(Exception):
 def identity(value: Any, *, code: bool = False) -> Hashable:
     """Return the key of a value.
 
-    Arrays of NumPy have their contents in it; other arrays, and objects without a comparison of their own, are told
-    by which object they are. Functions are the same if their code is, and all that it refers to.
+    The key of a NumPy array is made from its contents. Other arrays, and objects without a comparison of their own,
+    are compared by identity. Functions are the same if their code is, and all that it refers to.
 
     Args:
         value: anything.
         code: whether to look for arrays in functions and in the objects that their code uses: in what they close
-            over, their defaults, and the attributes that the code names. Else objects are told by which they are.
+            over, their defaults, and the attributes that the code names. Otherwise, objects are compared by identity.
 
     Raises:
         HoldsArrayError: one was found there.
@@ -75,7 +75,7 @@ class _EnvironmentKeys(Keys):
     attributes_of_all = False
 
     def ignored(self, cls: type) -> frozenset[str]:
-        """Leave out the random numbers of spaces, and what dataclasses do not compare."""
+        """Leave out the random number generators of spaces, and the fields that dataclasses do not compare."""
         if issubclass(cls, Space):
             return frozenset(("_np_random",))
         if dataclasses.is_dataclass(cls):
@@ -83,7 +83,7 @@ class _EnvironmentKeys(Keys):
         return frozenset()
 
     def array(self, x: Any) -> Hashable:
-        """Take the contents of arrays of NumPy, and tell others by which object they are."""
+        """Take the contents of NumPy arrays, and compare other arrays by identity."""
         if not isinstance(x, np.ndarray):
             return Same(x)
         if x.dtype.hasobject:
@@ -94,7 +94,7 @@ class _EnvironmentKeys(Keys):
         return x.dtype.str, x.shape, data
 
     def opaque(self, value: Any) -> Hashable:
-        """Tell what cannot be hashed by which object it is."""
+        """Compare by identity what cannot be hashed."""
         try:
             return super().opaque(value)
         except Exception:  # of any kind, as it is the user's code
@@ -113,13 +113,13 @@ class _CodeKeys(_EnvironmentKeys):
         self._objects = 0
 
     def array(self, x: Any) -> Hashable:
-        """Refuse an array, but not one whose trace ends with the function that it is in."""
+        """Refuse an array, unless it is traced and its trace ends with the function that holds it."""
         if self._objects or not _is_traced(x):
             raise HoldsArrayError
         return super().array(x)
 
     def compound(self, value: Any, cls: type) -> Hashable:
-        """Return to the names that were known before."""
+        """Restore the names that were known before, when a value is done."""
         before = self._names, self._objects
         try:
             return super().compound(value, cls)
@@ -138,18 +138,18 @@ class _CodeKeys(_EnvironmentKeys):
         """Leave out the attributes that no code names."""
         if isinstance(value, _OPAQUE):
             return None
-        found = super().parts(value, cls)
+        parts = super().parts(value, cls)
         if cls is types.FunctionType:
             self._names |= _names(value)
         elif cls is types.MethodType:
             self._owners.add(id(value.__self__))
             self._names |= _names(value.__func__)
-        if found is None or isinstance(value, _PASSING):
-            return found
+        if parts is None or isinstance(value, _PASSING):
+            return parts
         # the values of a traced function end with it, but an object that keeps them does not
         self._objects += 1
         if compares(cls):
-            return found
+            return parts
         self._names = names = _extended(self._names, cls, id(value) not in self._owners)
         held = [
             (f".{name}", part)
@@ -165,17 +165,17 @@ _OPAQUE = (numbers.Number, os.PathLike, enum.Enum)
 _PASSING = (types.FunctionType, types.MethodType, functools.partial, tuple, list, dict, deque)
 
 _SMALL = 256
-"""Up to how many bytes the contents of an array are kept, rather than a digest of them."""
+"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
 
 
 def _all_attributes(value: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of an object, values of cached properties included."""
+    """Return the attributes of an object, including values of cached properties."""
     return list({**getattr(value, "__dict__", {}), **dict(attributes(value))}.items())
 
 
 def held_arrays(env: Any) -> frozenset[int]:
     """Return the ids of the NumPy arrays in the attributes of an environment and of its classes."""
-    found: set[int] = set()
+    ids: set[int] = set()
     seen: dict[int, Any] = {}
     todo = [env, *(value for base in type(env).__mro__[:-1] for value in vars(base).values())]
     while todo:
@@ -184,7 +184,7 @@ def held_arrays(env: Any) -> frozenset[int]:
             continue
         seen[id(value)] = value
         if isinstance(value, np.ndarray):
-            found.add(id(value))
+            ids.add(id(value))
             todo += [value.base, *(value.flat if value.dtype.hasobject else ())]
         elif isinstance(value, dict):
             todo += value.values()
@@ -192,7 +192,7 @@ def held_arrays(env: Any) -> frozenset[int]:
             todo += value
         else:
             todo += [part for _, part in _all_attributes(value)]
-    return frozenset(found)
+    return frozenset(ids)
 
 
 _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
@@ -217,19 +217,19 @@ def _names(function: Any) -> frozenset[str]:
     known = _KNOWN.get(function.__code__)
     if known is not None:
         return known
-    found: set[str] = set()
+    all_names: set[str] = set()
     todo, done = [function], set()
     while todo:
         own = todo.pop()
         done.add(own)
         names = set(_in_code(own.__code__))
-        found |= names
+        all_names |= names
         for name in names:
             other = own.__globals__.get(name)
             known_here = type(other) is types.FunctionType and other.__module__ == own.__module__
             if known_here and other not in done:
                 todo.append(other)
-    _KNOWN[function.__code__] = known = frozenset(found)
+    _KNOWN[function.__code__] = known = frozenset(all_names)
     return known
 
 
@@ -242,13 +242,13 @@ def _in_code(code: types.CodeType) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=512)
 def _extended(names: frozenset[str], cls: type, special_too: bool) -> frozenset[str]:
-    """Return names with those in the methods of a class that they name, and perhaps in its special methods."""
+    """Return names, and those used in the methods of a class that they name, and perhaps in its special methods."""
     members = {
         name: member for base in reversed(cls.__mro__[:-1]) for name, member in vars(base).items()
     }
     special = {name for name in members if name[:2] == name[-2:] == "__"} - _NEVER
-    found = set(names)
-    todo, done = found | (special if special_too else set()), set()
+    extended = set(names)
+    todo, done = extended | (special if special_too else set()), set()
     while todo:
         name = todo.pop()
         done.add(name)
@@ -257,6 +257,6 @@ def _extended(names: frozenset[str], cls: type, special_too: bool) -> frozenset[
             member = function or member
         if type(member) is types.FunctionType:
             new = _names(member)
-            found |= new
+            extended |= new
             todo |= new - done
-    return frozenset(found)
+    return frozenset(extended)

@@ -41,8 +41,8 @@ class NumpySimulator(Simulator):
         self.running = Running(state, elapsed, ended)
         self._any_ended = bool(ended.any())
         leaves = [*env.leaves(state), *params.arrays]
-        found = env.observe(state, params.tree), env.inform(state, params.tree)
-        observation, info = _own(found, leaves, env.held())
+        results = env.observe(state, params.tree), env.inform(state, params.tree)
+        observation, info = _own(results, leaves, env.held())
         return observation, with_masks(env, info, observation)
 
     def _renewed(self, state: Any, rows: Any, params: Params, given: Any = None) -> Any:

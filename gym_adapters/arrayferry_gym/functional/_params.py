@@ -22,8 +22,8 @@ class Frame:
 
     Args:
         leaves: the leaves, with `VALUE` in place of those that are values.
-        structure: what the tree is made of.
-        build: makes a tree of all leaves.
+        structure: the structure of the tree.
+        build: makes a tree from all leaves.
         keys: the identity of each leaf, None to compute it.
     """
 
@@ -75,7 +75,7 @@ class Params:
         frame: the static part.
         values: the others, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
-        any_batched: whether any value has.
+        any_batched: whether any value does.
         arrays: the values that are arrays.
     """
 
@@ -152,7 +152,7 @@ def prepare(
     """
     given = _completed(given, defaults if base is None else base)
     wanted, layout = af.flatten(defaults, everything=True, prefix="params")
-    found, own = af.flatten(given, everything=True, prefix="params")
+    leaves, own = af.flatten(given, everything=True, prefix="params")
     if type(given) is not type(defaults) or own.paths != layout.paths:
         raise af.OptionError(
             f"the parameters are {own!r}, but their defaults are {layout!r}",
@@ -163,7 +163,7 @@ def prepare(
     static: list[Any] = []
     values: list[Any] = []
     batched: list[bool] = []
-    for path, default, value in zip(layout.paths, wanted, found, strict=True):
+    for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
         if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
             default = default.item()
         if _is_value(default):
@@ -172,7 +172,7 @@ def prepare(
             if shape not in (single, (n, *single)):
                 raise af.OptionError(
                     f"{path} has the shape {tuple(shape)}",
-                    remedy=f"Pass {single} for all environments, or {(n, *single)} for each of {n} its own.",
+                    remedy=f"Pass {single} for all environments, or {(n, *single)}, with one for each environment.",
                 )
             static.append(VALUE)
             values.append(value)

@@ -43,7 +43,7 @@ class Served:
 
     Attributes:
         functional: the environment.
-        metadata: the metadata of the environment. "jax" tells whether its arrays are of JAX.
+        metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
     """
 
@@ -202,7 +202,7 @@ class Served:
     def _forget(self) -> None:
         """Forget the states."""
         self._begun = False
-        if "_simulator" in self.__dict__:  # else its constructor failed
+        if "_simulator" in self.__dict__:  # otherwise its constructor failed
             self._simulator.running = None
 
     @property
@@ -236,7 +236,7 @@ class Served:
 
     @property
     def spec(self) -> Any:
-        """How Gymnasium made the environment, None if it did not. Libraries in it are names, so that it can be saved."""
+        """How Gymnasium made the environment, None if it did not. Its libraries are names, so that it can be saved."""
         return self._spec
 
     @spec.setter
@@ -263,13 +263,13 @@ def _simulator(env: CheckedEnv, mode: AutoresetMode) -> Simulator:
 
 
 def _seed(seed: Any, n: int) -> Any:
-    """Return a seed for the random numbers of a batch: one integer, or several; None goes on with the last."""
-    found = seed_of(seed, n)
-    if not isinstance(found, list):
-        return found
-    if all(part is None for part in found):
+    """Return a seed for the random numbers of a batch: one integer, several, or None to continue."""
+    checked = seed_of(seed, n)
+    if not isinstance(checked, list):
+        return checked
+    if all(part is None for part in checked):
         return None
-    return [0 if part is None else part + 1 for part in found]
+    return [0 if part is None else part + 1 for part in checked]
 
 
 def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
