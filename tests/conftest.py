@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,10 +29,15 @@ hypothesis.settings.load_profile("test")
 
 # What JAX has compiled for one test is not compiled again for another. Each process has a folder
 # of its own, since JAX does not lock it.
-_COMPILED = tempfile.TemporaryDirectory(prefix="arrayferry-tests-")
-jax.config.update("jax_compilation_cache_dir", _COMPILED.name)
+_COMPILED = tempfile.mkdtemp(prefix="arrayferry-tests-")
+jax.config.update("jax_compilation_cache_dir", _COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_COMPILED, ignore_errors=True)
+
 
 # Workers of clusters, also those that take the place of killed ones, need not import everything anew.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
