@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym.functional import (
+    Carry,
     CartPole,
     EnvResultError,
     FunctionalEnv,
@@ -186,6 +187,16 @@ def test_a_carry_holds_the_state_of_the_policy():
     assert (transitions.extras["steps"][0] == expected).all()
     assert (transitions.began[0] == whole.began).all()
     assert (again.policy_state["steps"] == again.episode_length).all()
+
+
+def test_a_carry_of_environments_alone():
+    functions = Functions(Count())
+    running, _ = functions.reset(jax.random.key(0), N)
+    running, outcome = functions.step(jax.random.key(0), running, jnp.zeros(N, int))
+    carry = Carry(running, outcome.observation)
+    _, transitions = rollout(Count(), still, None, jax.random.key(0), 4, N, carry=carry)
+    assert transitions.began[:, 0].tolist() == [False, False, False, True]
+    assert transitions.episode_length[:, 0].tolist() == [2, 3, 4, 1]
 
 
 def test_first_rows_need_not_be_equal():

@@ -251,15 +251,9 @@ class Steps:
         """
         fresh = jax.eval_shape(lambda: self.start(key, num_envs, carry.first_policy_state))
         if carry.began is None:  # made of its first two parts
-            elapsed = getattr(carry.running, "elapsed", None)
-            fields = {
-                "began": jnp.zeros(num_envs, bool) if elapsed is None else elapsed == 0,
-                "episode_return": jnp.zeros(fresh.episode_return.shape, fresh.episode_return.dtype),
-                "episode_length": fresh.episode_length if elapsed is None else elapsed,
-            }
-            if elapsed is None:
-                fields["episode_length"] = jnp.zeros(num_envs, jnp.int32)
-            carry = carry._replace(**fields)
+            elapsed = getattr(carry.running, "elapsed", jnp.zeros(num_envs, jnp.int32))
+            total = jnp.zeros(fresh.episode_return.shape, fresh.episode_return.dtype)
+            carry = carry._replace(began=elapsed == 0, episode_return=total, episode_length=elapsed)
         if _forms(carry) == _forms(fresh):
             return carry
         name = self._env.name if isinstance(self._env, HostFunctions) else type(self._env).__name__
