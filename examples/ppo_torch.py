@@ -62,9 +62,10 @@ class TorchAgent:
         return self.outputs(observation)[0].logits.argmax(-1)
 
     def learn(self, steps: list[Transition]) -> None:
-        transitions = Transition(*map(torch.stack, zip(*steps, strict=True)))
-        advantage, target = self.advantages(transitions)
-        data = [x.flatten(0, 1) for x in (*transitions, advantage, target)]
+        columns = zip(*steps, strict=True)
+        fields = [torch.stack(column) for column in columns if column[0] is not None]
+        advantage, target = self.advantages(Transition(*fields))
+        data = [x.flatten(0, 1) for x in (*fields, advantage, target)]
         shape = (self.settings.epochs * self.settings.minibatches, self.settings.minibatch)
         for rows in torch.randint(self.settings.per_update, shape):
             *parts, advantage, target = (x[rows] for x in data)
