@@ -249,18 +249,24 @@ class Steps:
         Raises:
             arrayferry.OptionError: it has other arrays than those of this environment and policy.
         """
-        fresh = jax.eval_shape(lambda: self.start(key, num_envs, carry.first_policy_state))
+        fresh = jax.eval_shape(lambda: self._functions.reset(key, num_envs, self._env_params))
+        given = _forms((carry.running, carry.observation))
+        if given != _forms(fresh):
+            hosted = isinstance(self._env, HostFunctions)
+            name = self._env.name if hosted else type(self._env).__name__
+            raise af.OptionError(
+                f"carry is of another environment than {name}: it has {', '.join(given)}, but {name} {', '.join(_forms(fresh))}",
+                remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
+            )
         if carry.began is None:  # made of its first two parts
             elapsed = getattr(carry.running, "elapsed", jnp.zeros(num_envs, jnp.int32))
-            total = jnp.zeros(fresh.episode_return.shape, fresh.episode_return.dtype)
-            carry = carry._replace(began=elapsed == 0, episode_return=total, episode_length=elapsed)
-        if _forms(carry) == _forms(fresh):
-            return carry
-        name = self._env.name if isinstance(self._env, HostFunctions) else type(self._env).__name__
-        raise af.OptionError(
-            f"carry is of another environment than {name}: it has {', '.join(_forms(carry))}, but {name} {', '.join(_forms(fresh))}",
-            remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
-        )
+            total = jax.eval_shape(lambda: self.start(key, num_envs, None)).episode_return
+            carry = carry._replace(
+                began=elapsed == 0,
+                episode_return=jnp.zeros(total.shape, total.dtype),
+                episode_length=elapsed,
+            )
+        return carry
 
     def take(self, carry: Carry, key: Any) -> tuple[Carry, Transition, Any]:
         """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
