@@ -173,8 +173,8 @@ def rollout(
             f"num_envs={num_envs}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    static = *static, num_steps, _collected(env, collect), final_observation
     policy_state = first_policy_state(policy_state, static[4])
+    static = *static, num_steps, _collected(env, collect), final_observation
     return _rollout(static, values, checked_key(key), carry, policy_state)  # type: ignore[no-any-return]
 
 
