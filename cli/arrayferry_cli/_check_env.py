@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from arrayferry import BackendUnavailableError
+
 from ._check import WrongNameError
 from ._reports import EnvProblem, EnvReport
 from ._screen import Screen
@@ -29,11 +31,9 @@ def check(name: str) -> EnvReport:
     """
     try:
         from arrayferry_gym import functional
-    except ImportError as error:
-        raise WrongNameError(
-            f'environments need gymnasium ({error}). Run: pip install "arrayferry[gymnasium]"'
-        ) from None
-    env = _found(name)
+    except BackendUnavailableError as error:
+        raise WrongNameError(str(error)) from None
+    env = _named(name)
     try:
         problems = functional.check(env)
     except TypeError as error:
@@ -45,7 +45,7 @@ def check(name: str) -> EnvReport:
     return EnvReport(SCHEMA, not told, name, told)
 
 
-def _found(name: str) -> Any:
+def _named(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not attribute:
         raise WrongNameError(
@@ -68,15 +68,15 @@ def _found(name: str) -> Any:
 
 def _imported(name: str) -> Any:
     if not name.endswith(".py"):
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, os.getcwd())
         return importlib.import_module(name)
     path = Path(name).resolve()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    own_name = f"checked_env_{path.stem}"  # so that it takes no other module's place
+    spec = importlib.util.spec_from_file_location(own_name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no file {name}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[own_name] = module
     sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     return module

@@ -60,6 +60,6 @@ def test_the_fuzzer_finds_a_crash_and_a_wrong_value():
 
 @pytest.mark.long
 def test_threads_that_share_converters():
-    changes, failures = ast.literal_eval(run("import fuzz; print(fuzz.threads(8_000))"))
+    changes, failures = ast.literal_eval(run("import fuzz; print(fuzz.threads(20_000))"))
     assert failures == []
     assert changes

@@ -278,7 +278,8 @@ def test_long_lists_of_tuples():
             assert type(found[0]) is tuple
 
 
-def test_many_arrays_into_jax_compile_for_few_at_once():
+@pytest.mark.parametrize("leaves", [300, pytest.param(1_500, marks=pytest.mark.long)])
+def test_many_arrays_into_jax_compile_for_few_at_once(leaves):
     compiled = []
 
     def count(name, seconds, **more):
@@ -287,7 +288,7 @@ def test_many_arrays_into_jax_compile_for_few_at_once():
 
     jax.monitoring.register_event_duration_secs_listener(count)
     conversion = af.converter("jax")
-    value = {f"leaf {i}": np.full(5 + i % 37, i, np.float32) for i in range(300)}
+    value = {f"leaf {i}": np.full(5 + i % 37, i, np.float32) for i in range(leaves)}
     most = 0
     for _ in range(16):
         compiled.clear()

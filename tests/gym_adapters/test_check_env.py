@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import arrayferry as af
 from arrayferry_gym.functional import (
     Acrobot,
     CartPole,
@@ -60,6 +61,10 @@ def misspells(self, xp, rng, state, action, params):
     return state, 1.0, state["x"] > params["and"]  # here
 
 
+def misspells_the_state(self, xp, rng, state, action, params):
+    return state, state["y"], False  # here
+
+
 def depends(self, xp, rng, state, action, params):
     x = state["x"] - xp.mean(state["x"])
     return {**state, "x": x}, 1.0, False
@@ -110,6 +115,7 @@ WRONG = [
     ("step", adds, "changes an array in place", {"numpy"}),
     ("step", uses_numpy, "a function of NumPy was called", {"jax"}),
     ("step", misspells, "there is no parameter 'and'", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", misspells_the_state, "KeyError: 'y'", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", depends, "depends on the others in its batch", {"numpy"}),
     ("step", lacks, "its parameters are others", set()),
     ("step", draws, "gives other results for the same arguments", {"numpy"}),
@@ -163,8 +169,10 @@ def test_environments_that_are_right(env):
     assert check(env) == []
 
 
-def test_what_others_than_these_libraries_lack_is_left_out():
-    assert check(Right, ["numpy", "nolibrary"]) == []
+def test_libraries():
+    assert check(Right, ["numpy", "cupy"]) == []  # which is not installed, or needs a GPU
+    with pytest.raises(af.ArrayFerryError, match="nolibrary"):
+        check(Right, ["numpy", "nolibrary"])
 
 
 def test_parameters_truncations_and_infos_are_tried():

@@ -316,14 +316,14 @@ def test_flags_of_jax(env, flag):
         "jax_enable_x64": lambda: enable_x64(True),
         "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
     }[flag]
-    _, usual = rollout(env, at_random, None, jax.random.key(0), 4, 3)
-    lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=6).length
+    _, usual = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+    lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
     with context():
-        _, found = rollout(env, at_random, None, jax.random.key(0), 4, 3)
-        again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=6).length
+        _, found = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+        again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
         envs = env.make_vec(3, xp="jax")
         envs.reset(seed=0)
-        for _ in range(6):
+        for _ in range(12):
             envs.step(np.zeros(3, int))
     if flag != "jax_enable_x64":
         assert np.allclose(found.observation, usual.observation, atol=1e-5)

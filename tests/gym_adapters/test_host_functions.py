@@ -62,10 +62,15 @@ def collect(functions, number, steps):
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(AutoresetMode.NEXT_STEP, marks=pytest.mark.long), AutoresetMode.SAME_STEP]
+    ("mode", "steps"),
+    [
+        (AutoresetMode.SAME_STEP, 1_000),
+        pytest.param(AutoresetMode.SAME_STEP, 2_500, marks=pytest.mark.long),
+        pytest.param(AutoresetMode.NEXT_STEP, 2_500, marks=pytest.mark.long),
+    ],
 )
-def test_thousands_of_steps_equal_those_of_a_loop(mode):
-    number, steps = 4, 1_000
+def test_steps_equal_those_of_a_loop(mode, steps):
+    number = 4
     with HostFunctions(make_vec(number, mode)) as functions:
         found = collect(functions, number, steps)(3, jax.random.key(0))
         found = jax.tree.map(np.asarray, found)
@@ -92,7 +97,7 @@ def test_thousands_of_steps_equal_those_of_a_loop(mode):
                 )
             )
         assert (found.final_observation[step] == final).all()
-    assert found.terminated.sum() > 40
+    assert found.terminated.sum() > steps / 25
 
 
 def test_a_single_environment():

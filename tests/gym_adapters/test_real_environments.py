@@ -11,7 +11,7 @@ gym.register_envs(ale_py)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SINGLE = [
-    "ALE/Pong-v5",
+    pytest.param("ALE/Pong-v5", marks=pytest.mark.long),
     "Blackjack-v1",
     "CartPole-v1",
     "FrozenLake-v1",

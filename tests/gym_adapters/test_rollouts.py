@@ -150,6 +150,7 @@ def test_what_cannot_be_a_truncation(rest, told):
 def test_a_policy_with_a_state_is_called_as_in_a_loop():
     env, key, steps = CartPole(), jax.random.key(5), 60
     functions = Functions(env)
+    take = jax.jit(functions.step)
     _, transitions = rollout(env, counting, None, key, steps, N, policy_state=blank())
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, N)
@@ -168,7 +169,7 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
         assert (transitions.extras["steps"][row] == state["steps"]).all()
         assert np.allclose(transitions.extras["seen"][row], state["seen"], atol=1e-5)
         assert (transitions.began[row] == began).all()
-        running, outcome = functions.step(stepping, running, action)
+        running, outcome = take(stepping, running, action)
         assert np.allclose(transitions.observation[row], observation, atol=1e-5)
         observation, state = outcome.observation, after
         began = np.asarray(outcome.terminated | outcome.truncated)
@@ -354,6 +355,7 @@ def test_environments_that_are_done_early_count_no_more():
     assert results.returns.tolist() == [[3] * 3, [15] * 3, [210] * 3]
 
 
+@pytest.mark.long
 def test_an_evaluation_inside_vmap_and_jit():
     def leans(params, observation, key):
         return (observation[:, 2] > params).astype(int), None

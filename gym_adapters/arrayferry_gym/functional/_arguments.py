@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 import arrayferry as af
-from arrayferry_gym._env_options import count_of, limit_of
+from arrayferry_gym._env_options import UNSET, count_of, limit_of
 
 from ._dynamics import checked_dynamics
 from ._host import HostFunctions
@@ -25,9 +25,10 @@ def prepared(
     num_envs: Any,
     limit: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Check arguments, and divide them into static parts and values."""
+    """Check arguments, and divide them into static parts, of which the last is the number of environments, and values."""
     held: Any
     if isinstance(env, HostFunctions):
+        num_envs = _check_host(env, num_envs, env_params, limit)
         held, defaults, limit = _Weak(env), {}, None
     else:
         held = env = checked_dynamics(env)
@@ -43,6 +44,26 @@ def prepared(
     static = frame, params.frame, params.batched, limit, num_envs
     noted(what, (held, policy, policy_params), frame, static[1:])
     return static, (values, params.values)
+
+
+def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
+    """Check the arguments for an ordinary environment, and return the number of environments."""
+    if env.num_envs is None or not env.resets_in_same_step:
+        raise af.OptionError(
+            f"{env.name} is not a vector environment that resets in the same step",
+            remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
+            "vector_kwargs={'autoreset_mode': 'SameStep'}).",
+        )
+    if num_envs not in (None, env.num_envs):
+        raise af.OptionError(
+            f"num_envs={num_envs!r}, but {env.name} has {env.num_envs}", remedy="Leave it out."
+        )
+    if env_params is not None or limit is not UNSET:
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
+            remedy="Leave out env_params and max_episode_steps.",
+        )
+    return env.num_envs
 
 
 class _Weak:

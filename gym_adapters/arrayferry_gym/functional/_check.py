@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-import sys
 import sysconfig
 import traceback
 import warnings
@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
 from arrayferry.adapting import map_arrays
 from arrayferry_gym._dtypes import plain_name
-from arrayferry_gym._env_options import count_of
 
-from ._checked import CheckedEnv
+from ._checked import CheckedEnv, line_of
 from ._dynamics import Dynamics, checked_dynamics
-from ._params import prepare
+from ._params import field_names, prepare
 
 __all__ = ["Problem", "check"]
 
@@ -62,7 +61,7 @@ def check(
 
     Args:
         env: the environment, or its class.
-        libraries: the libraries to try. Those that are not usable here are left out.
+        libraries: the libraries to try. Those that are not installed or not usable here are left out.
         params: other parameters than the defaults.
 
     Returns:
@@ -70,6 +69,7 @@ def check(
 
     Raises:
         TypeError: `env` is no `FunctionalEnv`.
+        arrayferry.ArrayFerryError: there is no such library, or a parameter is wrong.
 
     Example:
         >>> from arrayferry_gym.functional import CartPole, check
@@ -100,16 +100,20 @@ def check(
 
 
 def _usable(name: str) -> af.Backend | None:
+    """Return a library, None if it is not usable here.
+
+    Raises:
+        arrayferry.ArrayFerryError: there is no such library.
+    """
     try:
         backend = af.registry.backend(name)
-    except af.ArrayFerryError:
-        module = sys.modules.get(name)
-        if module is None:
-            try:
-                module = __import__(name)
-            except ImportError:
+    except af.ArrayFerryError as unknown:  # those without a plugin are known by their modules
+        try:
+            backend = af.registry.backend(importlib.import_module(name))
+        except ImportError:
+            if name in LIBRARIES:
                 return None
-        backend = af.registry.backend(module)
+            raise unknown from None
     return backend if backend.problem() is None else None
 
 
@@ -138,8 +142,7 @@ def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
 
 def _start(dynamics: Dynamics, method: str) -> str:
     """Return the line in which a method begins."""
-    code = getattr(inspect.unwrap(getattr(type(dynamics), method)), "__code__", None)
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else "without source"
+    return Path(line_of(getattr(type(dynamics), method))).name
 
 
 class _FoundError(Exception):
@@ -190,14 +193,12 @@ class _Trial:
 
     def _try(self) -> None:
         backend, dynamics = self._backend, self._dynamics
-        self._params = dynamics.default_params
-        params = prepare(self._given, self._params, count_of("n", N), backend, None)
-        self._params = params.tree
+        self._params = prepare(self._given, dynamics.default_params, N, backend, None).tree
         self._env = env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
         state = self._call("reset", self._reset, 0)
+        leaves, layout = af.flatten(state)
         self.dtypes = [
-            (path, plain_name(x.dtype))
-            for path, x in zip(af.flatten(state)[1].paths, af.flatten(state)[0], strict=True)
+            (path, plain_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
         ]
         env.adopt(state)
         dynamics.action_space.seed(0)
@@ -212,8 +213,7 @@ class _Trial:
                 self._alone(number, state, action, result)
             state = result[0]
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
-            shown = state.state if env.draws_params else state
-            image = self._call("render", dynamics.render, shown, 0)
+            image = self._call("render", dynamics.render, env.shown(state), 0)
             if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
                 form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
                 self._add("render", _start(dynamics, "render"), f"it returned {form}",
@@ -221,16 +221,13 @@ class _Trial:
 
     # The methods, as the library runs them.
 
-    def _rng(self, seed: int) -> Any:
-        return self._backend.random(seed, None)
-
     def _run(self, function: Callable[..., Any], seed: int | None, *trees: Any) -> Any:
         """Call a function with random numbers and trees: in JAX compiled, in NumPy with arrays that cannot be written to."""
         if self._backend.name == "jax":
             return self._compiled(function, seed, trees)
         if self._backend.name == "numpy":
             trees = tuple(map_arrays(_frozen, tree) for tree in trees)
-        return function(None if seed is None else self._rng(seed), *trees)
+        return function(None if seed is None else self._backend.random(seed), *trees)
 
     def _compiled(
         self, function: Callable[..., Any], seed: int | None, trees: tuple[Any, ...]
@@ -268,8 +265,6 @@ class _Trial:
         return self._run(step, seed, state, action)
 
     def _action(self) -> Any:
-        from gymnasium.vector.utils import concatenate, create_empty_array
-
         space = self._dynamics.action_space
         empty: Any = create_empty_array(space, N)
         batch = concatenate(space, [space.sample() for _ in range(N)], empty)
@@ -279,8 +274,6 @@ class _Trial:
 
     def _inside(self, observation: Any) -> None:
         """Check that observations are in their space."""
-        from gymnasium.vector.utils import batch_space
-
         space = self._dynamics.observation_space
         for one in iterate(batch_space(space, N), observation):
             if not space.contains(one):
@@ -390,11 +383,17 @@ def _explained(error: Exception, params: Any) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        name = error.args[0] if isinstance(error, KeyError) else error.name
-        of = params if isinstance(error, KeyError) else getattr(error, "obj", None)
+        if isinstance(error, KeyError):  # of the parameters, or of another dict of the author's
+            line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+            name, of = error.args[0], params if "params" in line else None
+        else:
+            name, of = error.name, error.obj
         if isinstance(name, str) and (of is params or type(of) is type(params)):
-            fields = list(params) if isinstance(params, dict) else list(getattr(params, "_fields", None) or vars(params))  # fmt: skip
-            return f"there is no parameter {name!r}", f"The parameters are {', '.join(fields) or 'none'}: see default_params."  # fmt: skip
+            names = ", ".join(map(str, field_names(params))) or "none"
+            return (
+                f"there is no parameter {name!r}",
+                f"The parameters are {names}: see default_params.",
+            )
         if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
             return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
     return f"{kind}: {text.partition(chr(10))[0]}", ""

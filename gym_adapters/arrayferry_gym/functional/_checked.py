@@ -19,7 +19,7 @@ from ._errors import EnvResultError
 from ._identity import held_arrays
 from ._xp import namespace, portable
 
-__all__ = ["CheckedEnv", "WithParams"]
+__all__ = ["CheckedEnv", "WithParams", "line_of"]
 
 
 class CheckedEnv:
@@ -229,7 +229,7 @@ class CheckedEnv:
     def _source(self, source: str) -> str:
         """Return the source of a state for messages: a method with its line, or as given."""
         method = getattr(self.dynamics, source, None)
-        return f"{self.name}.{source}() ({_line(method)})" if method else source
+        return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
     def _reward(self, reward: Any) -> Any:
         if isinstance(reward, (int, float)):
@@ -321,6 +321,10 @@ class CheckedEnv:
             remedy="Let it begin with the axis of environments, followed by the shape of the space.",
         )
 
+    def shown(self, state: Any) -> Any:
+        """Return states as the environment returned them, without the parameters that it drew."""
+        return state.state if self.draws_params else state
+
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
@@ -392,7 +396,7 @@ def _values(result: Any) -> str:
     return type(result).__name__
 
 
-def _line(method: Any) -> str:
+def line_of(method: Any) -> str:
     """Return the place of a method in the author's code."""
     code = getattr(inspect.unwrap(method), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"

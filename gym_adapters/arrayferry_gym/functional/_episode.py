@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym._env_options import UNSET, count_of
+from arrayferry_gym._env_options import UNSET
 
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
@@ -85,11 +85,10 @@ def episode(
             f"{env.name} is an ordinary environment, which episode() cannot run",
             remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
         )
-    num_envs = count_of("num_envs", num_envs)
     static, values = prepared(
         "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
-    policy_state = first_policy_state(policy_state, num_envs)
+    policy_state = first_policy_state(policy_state, static[-1])
     return _episode(static, values, checked_key(key), policy_state)  # type: ignore[no-any-return]
 
 

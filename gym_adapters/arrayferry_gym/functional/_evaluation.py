@@ -16,7 +16,7 @@ from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import checked_key
 from ._policies import Policy, first_policy_state
-from ._rollout import Steps, check_host
+from ._rollout import Steps
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -87,10 +87,6 @@ def evaluate(
         True
     """
     episodes = count_of("episodes", episodes)
-    if isinstance(env, HostFunctions):
-        num_envs = check_host(env, num_envs, env_params, max_episode_steps)
-    elif num_envs is not None:
-        num_envs = count_of("num_envs", num_envs)
     static, values = prepared(
         "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
@@ -98,7 +94,7 @@ def evaluate(
         raise af.OptionError(
             f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
         )
-    state, discount = first_policy_state(policy_state, static[4]), jnp.asarray(discount, float)
+    state, discount = first_policy_state(policy_state, static[-1]), jnp.asarray(discount, float)
     static = *static, episodes
     return _evaluate(static, values, checked_key(key), discount, state)  # type: ignore[no-any-return]
 

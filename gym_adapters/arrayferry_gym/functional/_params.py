@@ -14,7 +14,7 @@ from arrayferry_gym._dtypes import held_dtype, plain_name
 from ._identity import identity
 from ._xp import select
 
-__all__ = ["VALUE", "Frame", "Params", "prepare"]
+__all__ = ["VALUE", "Frame", "Params", "field_names", "prepare"]
 
 
 class Frame:
@@ -233,6 +233,17 @@ def _static(path: str, default: Any, value: Any) -> Any:
     return value
 
 
+def field_names(params: Any) -> list[Any]:
+    """Return the names of the parameters in a mapping, a named tuple or a dataclass."""
+    if isinstance(params, Mapping):
+        return list(params)
+    if hasattr(params, "_fields"):
+        return list(params._fields)
+    if dataclasses.is_dataclass(params):
+        return [field.name for field in dataclasses.fields(params)]
+    return []
+
+
 def _completed(given: Any, defaults: Any) -> Any:
     """Complete a dict of some of the parameters to all of them."""
     if given is None or (isinstance(given, Mapping) and not given):
@@ -241,14 +252,7 @@ def _completed(given: Any, defaults: Any) -> Any:
         type(given) is type(defaults) and given.keys() == defaults.keys()
     ):
         return given
-    if isinstance(defaults, Mapping):
-        fields = list(defaults)
-    elif hasattr(defaults, "_fields"):
-        fields = list(defaults._fields)
-    elif dataclasses.is_dataclass(defaults):
-        fields = [field.name for field in dataclasses.fields(defaults)]
-    else:
-        fields = []
+    fields = field_names(defaults)
     for name in given:
         if name not in fields:
             raise af.OptionError(

@@ -19,7 +19,7 @@ from ._jax import Functions, checked_key
 from ._policies import Policy, acted, began_anew, first_policy_state
 from ._xp import select
 
-__all__ = ["Carry", "Steps", "Transition", "check_host", "rollout"]
+__all__ = ["Carry", "Steps", "Transition", "rollout"]
 
 
 class Transition(NamedTuple):
@@ -151,13 +151,10 @@ def rollout(
     """
     num_steps = count_of("num_steps", num_steps)
     check_flag("final_observation", final_observation)
-    if isinstance(env, HostFunctions):
-        num_envs = check_host(env, num_envs, env_params, max_episode_steps)
-    elif num_envs is not None:
-        num_envs = count_of("num_envs", num_envs)
     static, values = prepared(
         "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
+    n = static[-1]
     if carry is not None and not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
@@ -168,12 +165,12 @@ def rollout(
             remedy="Pass policy_state to the first rollout, and then what that returned.",
         )
     elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
-    if elapsed is not None and elapsed.shape != (num_envs,):
+    if elapsed is not None and elapsed.shape != (n,):
         raise af.OptionError(
-            f"num_envs={num_envs}, but carry has {elapsed.shape[0]} environments",
+            f"num_envs={n}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    policy_state = first_policy_state(policy_state, static[4])
+    policy_state = first_policy_state(policy_state, n)
     static = *static, num_steps, _collected(env, collect), final_observation
     return _rollout(static, values, checked_key(key), carry, policy_state)  # type: ignore[no-any-return]
 
@@ -307,26 +304,6 @@ def _collected(env: Any, collect: Any) -> tuple[str, ...]:
                 remedy=f"Pass some of {', '.join(map(repr, allowed))}.",
             )
     return tuple(sorted(set(names)))
-
-
-def check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
-    """Check the arguments for an ordinary environment, and return the number of environments."""
-    if env.num_envs is None or not env.resets_in_same_step:
-        raise af.OptionError(
-            f"{env.name} is not a vector environment that resets in the same step",
-            remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
-            "vector_kwargs={'autoreset_mode': 'SameStep'}).",
-        )
-    if num_envs not in (None, env.num_envs):
-        raise af.OptionError(
-            f"num_envs={num_envs!r}, but {env.name} has {env.num_envs}", remedy="Leave it out."
-        )
-    if env_params is not None or limit is not UNSET:
-        raise af.OptionError(
-            f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
-            remedy="Leave out env_params and max_episode_steps.",
-        )
-    return env.num_envs
 
 
 class _Hosted:

@@ -194,10 +194,8 @@ class Served:
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""
-        state = af.convert(self.state, "numpy")
-        return self.functional.render(
-            state.state if self._simulator.env.draws_params else state, index
-        )
+        state = self._simulator.env.shown(self.state)
+        return self.functional.render(af.convert(state, "numpy"), index)
 
     def _forget(self) -> None:
         """Forget the states."""
