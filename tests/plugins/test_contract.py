@@ -72,7 +72,7 @@ class TestJax(BackendContract):
     backend = "jax"
 
     def make(self, values):
-        return jnp.array(values.tolist(), dtype=values.dtype).reshape(values.shape)
+        return jnp.array(values, dtype=values.dtype)
 
     def unportable(self):
         gone = jnp.arange(3)
