@@ -19,7 +19,7 @@ except ImportError as _error:
 
 from typing import TYPE_CHECKING, Any
 
-from . import functional, vector
+from . import functional, vector, wrappers
 from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
 from ._functions import (
     array_conversion,
@@ -47,6 +47,7 @@ __all__ = [
     "torch_to_jax",
     "torch_to_numpy",
     "vector",
+    "wrappers",
 ]
 
 register_all()

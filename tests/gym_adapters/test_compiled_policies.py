@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym.functional import CartPole, FunctionalEnv, episode, rollout
-from arrayferry_gym.functional._identity import identity
+from arrayferry_gym._identity import identity
 
 KEY = jax.random.key(0)
 

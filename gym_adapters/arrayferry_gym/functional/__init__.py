@@ -10,6 +10,7 @@ from ._engine import Outcome, Running
 from ._errors import EnvResultError, ImpureError, StaleStateError
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
+from ._wrapped import WrappedEnv, freeze, wrap
 from .classic import (
     Acrobot,
     AcrobotParams,
@@ -55,11 +56,14 @@ __all__ = [
     "Running",
     "StaleStateError",
     "Transition",
+    "WrappedEnv",
     "check",
     "episode",
     "evaluate",
+    "freeze",
     "register",
     "rollout",
+    "wrap",
 ]
 
 _JAX = {

@@ -12,9 +12,9 @@ from arrayferry_gym._actions import Fitter, LibraryFitter
 from arrayferry_gym._dtypes import culprit, held_dtype, plain_name
 from arrayferry_gym._misfits import Misfits, Place
 from arrayferry_gym._space_trees import build, split
+from arrayferry_gym._xp import namespace, portable
 
 from ._clipping import lowest_and_highest
-from ._xp import namespace, portable
 
 __all__ = ["Actions"]
 

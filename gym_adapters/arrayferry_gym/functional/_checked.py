@@ -11,13 +11,13 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
+from arrayferry_gym._identity import held_arrays
 from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._xp import namespace, portable
 
 from ._clipping import clipper
 from ._dynamics import Dynamics
 from ._errors import EnvResultError
-from ._identity import held_arrays
-from ._xp import namespace, portable
 
 __all__ = ["CheckedEnv", "WithParams", "line_of"]
 

@@ -11,8 +11,7 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry_gym._dtypes import held_dtype
 from arrayferry_gym._space_trees import branches, build, leaves, split
-
-from ._xp import namespace
+from arrayferry_gym._xp import namespace
 
 __all__ = ["clipper", "lowest_and_highest"]
 

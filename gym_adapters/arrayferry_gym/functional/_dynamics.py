@@ -10,9 +10,9 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry_gym._identity import identity
 
 from ._errors import ImpureError
-from ._identity import identity
 
 __all__ = ["Dynamics", "checked_dynamics"]
 
@@ -28,6 +28,13 @@ class Dynamics(ABC):
     max_episode_steps: int | None = None
     default_params: Any = None
     metadata: dict[str, Any] = {"render_modes": []}
+    kernels: tuple[Any, ...] = ()
+    """The kernels of wrappers around it: see `wrap`."""
+
+    @property
+    def base(self) -> Dynamics:
+        """The environment without kernels of wrappers."""
+        return self
 
     @abstractmethod
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym._xp import select
+
 from ._checked import CheckedEnv
-from ._xp import select
 
 __all__ = [
     "Outcome",
@@ -27,11 +28,13 @@ class Running(NamedTuple):
         state: the states, a tree of arrays (n, ...).
         elapsed: how many steps each episode has taken, int32 of shape (n,).
         ended: which episodes have ended and have not been reset yet, bool of shape (n,).
+        wrappers: the states of the kernels around the environment, first the innermost.
     """
 
     state: Any
     elapsed: Any
     ended: Any
+    wrappers: Any = ()
 
 
 class Outcome(NamedTuple):

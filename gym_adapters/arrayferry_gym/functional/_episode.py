@@ -10,13 +10,14 @@ import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry_gym._env_options import UNSET
+from arrayferry_gym._xp import select
 
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
 from ._policies import Policy, acted, first_policy_state
-from ._xp import select
+from ._wrapped import checked_wrapper_state, freeze
 
 __all__ = ["Episode", "episode"]
 
@@ -48,6 +49,7 @@ def episode(
     env_params: Any = None,
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
+    wrapper_state: Any = None,
 ) -> Episode:
     """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
 
@@ -64,6 +66,8 @@ def episode(
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
+            of the environment has returned for it, whose statistics are used and not updated.
 
     Returns:
         The sums of rewards, and how the episodes ended.
@@ -89,16 +93,19 @@ def episode(
         "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
     )
     policy_state = first_policy_state(policy_state, static[-1])
-    return _episode(static, values, checked_key(key), policy_state)  # type: ignore[no-any-return]
+    given = freeze(checked_wrapper_state(env, wrapper_state))
+    return _episode(static, values, checked_key(key), policy_state, given)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _episode(static: tuple[Any, ...], values: Any, key: Any, policy_state: Any) -> Any:
+def _episode(
+    static: tuple[Any, ...], values: Any, key: Any, policy_state: Any, wrapper_state: Any
+) -> Any:
     *parts, limit, num_envs = static
     env, policy, policy_params, env_params = united(*parts, *values)
     functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
     start, key = jax.random.split(key)
-    running, observation = functions.reset(start, num_envs, env_params)
+    running, observation = functions.reset(start, num_envs, env_params, wrapper_state=wrapper_state)
 
     def step(loop: Any) -> Any:
         running, episodes, key, remembered = loop

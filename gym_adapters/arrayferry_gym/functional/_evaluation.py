@@ -17,6 +17,7 @@ from ._host import HostFunctions
 from ._jax import checked_key
 from ._policies import Policy, first_policy_state
 from ._rollout import Steps
+from ._wrapped import checked_wrapper_state, freeze
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -51,6 +52,7 @@ def evaluate(
     env_params: Any = None,
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
+    wrapper_state: Any = None,
 ) -> Evaluation:
     """Run several episodes in each of many environments, by one compiled `lax.while_loop`.
 
@@ -68,6 +70,8 @@ def evaluate(
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
+            of the environment has returned for it, whose statistics are used and not updated.
 
     Returns:
         The results of each episode.
@@ -96,18 +100,24 @@ def evaluate(
         )
     state, discount = first_policy_state(policy_state, static[-1]), jnp.asarray(discount, float)
     static = *static, episodes
-    return _evaluate(static, values, checked_key(key), discount, state)  # type: ignore[no-any-return]
+    given = freeze(checked_wrapper_state(env, wrapper_state))
+    return _evaluate(static, values, checked_key(key), discount, state, given)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(
-    static: tuple[Any, ...], values: Any, key: Any, discount: Any, policy_state: Any
+    static: tuple[Any, ...],
+    values: Any,
+    key: Any,
+    discount: Any,
+    policy_state: Any,
+    wrapper_state: Any,
 ) -> Any:
     *parts, limit, num_envs, episodes = static
     env, policy, policy_params, env_params = united(*parts, *values)
     steps = Steps(env, policy, policy_params, env_params, limit)
     start, key = jax.random.split(key)
-    carry = steps.start(start, num_envs, policy_state)
+    carry = steps.start(start, num_envs, policy_state, wrapper_state)
     total = carry.episode_return
 
     def more(loop: Any) -> Any:

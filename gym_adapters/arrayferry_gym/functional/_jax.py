@@ -13,6 +13,8 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym._misfits import Misfits
+from arrayferry_gym._xp import select
+from arrayferry_gym.wrappers._kernel import StepResult
 
 from ._actions import Actions
 from ._checked import CheckedEnv
@@ -20,6 +22,7 @@ from ._dynamics import Dynamics, checked_dynamics
 from ._engine import Outcome, Running, advance, restart
 from ._params import Params, prepare
 from ._renewal import Renewal, random_of, strong
+from ._wrapped import checked_wrapper_state
 
 __all__ = ["Functions", "Packed", "checked_key"]
 
@@ -116,9 +119,13 @@ class Functions:
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self._misfits = Misfits()
+        self._chain: Any = None
+        if self.env.kernels:
+            wrapped: Any = self.env
+            self._chain = wrapped.chain(self.max_episode_steps)
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
-        env = CheckedEnv(self.env, af.registry.backend("jax"), n, self.max_episode_steps)
+        env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
         if running is not None:
             env.adopt(from_pytree(running.state))
         return env
@@ -128,13 +135,16 @@ class Functions:
             return params
         return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None)
 
-    def reset(self, key: Any, num_envs: int, params: Any = None) -> tuple[Running, Any]:
+    def reset(
+        self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
+    ) -> tuple[Running, Any]:
         """Start `num_envs` environments.
 
         Args:
             key: a key of JAX.
             num_envs: the number of environments.
             params: parameters, or a dict of those that differ from the defaults.
+            wrapper_state: of a wrapped environment: `wrappers` of others, or their `state_dict`, whose statistics go on.
 
         Returns:
             The environments, and their observations.
@@ -144,7 +154,17 @@ class Functions:
         running, observation, _ = restart(
             env, random_of(key), None, None, self._params(params, num_envs).tree
         )
-        return running._replace(state=as_pytree(running.state)), observation
+        running = running._replace(state=as_pytree(running.state))
+        if self._chain is None:
+            checked_wrapper_state(self.env, wrapper_state)
+            return running, observation
+        states = self._chain.init(jnp, num_envs, None)
+        if wrapper_state is not None:
+            wrapped: Any = self.env
+            states = wrapped.given(jnp, states, wrapper_state)
+        states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
+        states, observation = jax.tree.map(strong, (states, observation))
+        return running._replace(wrappers=states), observation
 
     def step(
         self, key: Any, running: Running, action: Any, params: Any = None
@@ -169,8 +189,48 @@ class Functions:
         own, fresh = jax.random.split(checked_key(key))
         read = Actions(env.name, self.env.action_space, n, env.backend, None, misfits=self._misfits)
         action = read(action)
+        before = running
+        if self._chain is not None and self._chain.acts:
+            rng = random_of(jax.random.fold_in(own, 1))
+            states, action = self._chain.action(jnp, rng, running.wrappers, action)
+            before = running._replace(wrappers=states)
         running, outcome = advance(
             env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
             tree, Renewal(env, fresh, tree, prepared.any_batched),
         )  # fmt: skip
-        return running._replace(state=as_pytree(running.state)), outcome
+        running = running._replace(state=as_pytree(running.state))
+        return (running, outcome) if self._chain is None else self._shown(before, running, outcome)
+
+    def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
+        """Return environments and the outcome of a step as the kernels show them."""
+        chain, mode, n = self._chain, self.autoreset_mode, after.elapsed.shape[0]
+        same = mode is AutoresetMode.SAME_STEP
+        info = outcome.final_info if same else outcome.info
+        result = StepResult(
+            outcome.final_observation if same else outcome.observation,
+            outcome.reward,
+            outcome.terminated,
+            outcome.truncated,
+            info or {},
+            ~before.ended if mode is AutoresetMode.NEXT_STEP else None,
+        )
+        states, result = chain.step(jnp, before.wrappers, result)
+        observation = result.observation
+        if mode is not AutoresetMode.DISABLED:
+            begins = outcome.terminated | outcome.truncated if same else before.ended
+            states, first = chain.begin(jnp, n, states, begins, outcome.observation)
+            observation = first
+            if same:  # the others are those of the step, which are their next observations
+                observation = jax.tree.map(
+                    lambda new, old: select(jnp, begins, new, old), first, result.observation
+                )
+        added = {key: value for key, value in result.info.items() if key not in (info or {})}
+        states, observation, result = jax.tree.map(strong, (states, observation, result))
+        outcome = outcome._replace(
+            observation=observation,
+            reward=result.reward,
+            final_observation=result.observation if same else None,
+            info={**outcome.info, **added},
+            final_info=result.info if same else None,
+        )
+        return after._replace(wrappers=states), outcome

@@ -10,9 +10,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._dtypes import held_dtype, plain_name
-
-from ._identity import identity
-from ._xp import select
+from arrayferry_gym._identity import identity
+from arrayferry_gym._xp import select
 
 __all__ = ["VALUE", "Frame", "Params", "field_names", "prepare"]
 

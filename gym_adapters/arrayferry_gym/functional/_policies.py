@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
+from arrayferry_gym._xp import select
 
 from ._renewal import strong
-from ._xp import select
 
 __all__ = ["Policy", "PolicyState", "acted", "began_anew", "first_policy_state"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.adapting import Cache
+from arrayferry_gym._identity import HoldsArrayError, Same, difference, identity, is_array
 
-from ._identity import HoldsArrayError, Same, difference, identity, is_array
 from ._params import VALUE, Frame
 
 __all__ = ["divided", "noted"]

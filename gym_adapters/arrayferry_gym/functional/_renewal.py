@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
+from arrayferry_gym._xp import select
 
 from ._checked import CheckedEnv
-from ._xp import select
 
 __all__ = ["Renewal", "random_of", "strong"]
 

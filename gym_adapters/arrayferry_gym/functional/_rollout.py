@@ -11,13 +11,14 @@ import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry_gym._env_options import UNSET, check_flag, count_of
+from arrayferry_gym._xp import select
 
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
 from ._jax import Functions, checked_key
 from ._policies import Policy, acted, began_anew, first_policy_state
-from ._xp import select
+from ._wrapped import checked_wrapper_state
 
 __all__ = ["Carry", "Steps", "Transition", "rollout"]
 
@@ -91,6 +92,7 @@ def rollout(
     carry: Carry | None = None,
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
+    wrapper_state: Any = None,
     collect: Sequence[str] = (),
     final_observation: bool = True,
 ) -> tuple[Carry, Transition]:
@@ -118,6 +120,8 @@ def rollout(
             that of the environment.
         policy_state: for a policy with a state, such as a recurrent one: what it gets at the first step of each
             episode, a pytree of arrays (num_envs, ...). A carry has it already, so only one of both may be passed.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
+            of the environment has returned for it. The statistics go on from there; `freeze` stops that.
         collect: what else the transitions hold: "info", "state".
         final_observation: whether they hold the observations before resets, which are as large as the
             observations themselves.
@@ -164,6 +168,11 @@ def rollout(
             "carry and policy_state were both passed, but the carry has the state of the policy",
             remedy="Pass policy_state to the first rollout, and then what that returned.",
         )
+    if carry is not None and wrapper_state is not None:
+        raise af.OptionError(
+            "carry and wrapper_state were both passed, but the carry has the state of the wrappers",
+            remedy="Pass wrapper_state to the first rollout, and then what that returned.",
+        )
     elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
     if elapsed is not None and elapsed.shape != (n,):
         raise af.OptionError(
@@ -172,17 +181,25 @@ def rollout(
         )
     policy_state = first_policy_state(policy_state, n)
     static = *static, num_steps, _collected(env, collect), final_observation
-    return _rollout(static, values, checked_key(key), carry, policy_state)  # type: ignore[no-any-return]
+    given = checked_wrapper_state(env, wrapper_state)
+    return _rollout(static, values, checked_key(key), carry, policy_state, given)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _rollout(static: tuple[Any, ...], values: Any, key: Any, carry: Any, policy_state: Any) -> Any:
+def _rollout(
+    static: tuple[Any, ...],
+    values: Any,
+    key: Any,
+    carry: Any,
+    policy_state: Any,
+    wrapper_state: Any,
+) -> Any:
     *parts, limit, num_envs, num_steps, collect, final_observation = static
     env, policy, policy_params, env_params = united(*parts, *values)
     steps = Steps(env, policy, policy_params, env_params, limit)
     start, key = jax.random.split(key)
     if carry is None:
-        carry = steps.start(start, num_envs, policy_state)
+        carry = steps.start(start, num_envs, policy_state, wrapper_state)
     else:
         carry = steps.resumed(carry, start, num_envs)
 
@@ -221,9 +238,11 @@ class Steps:
         hosted = isinstance(env, HostFunctions)
         self._functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
 
-    def start(self, key: Any, num_envs: int, policy_state: Any) -> Carry:
+    def start(self, key: Any, num_envs: int, policy_state: Any, wrapper_state: Any = None) -> Carry:
         """Start all environments anew."""
-        running, observation = self._functions.reset(key, num_envs, self._env_params)
+        running, observation = self._functions.reset(
+            key, num_envs, self._env_params, wrapper_state=wrapper_state
+        )
 
         def first_step() -> Any:
             action, _, _ = acted(self._policy, self._policy_params, observation, key, policy_state)
@@ -312,7 +331,9 @@ class _Hosted:
     def __init__(self, functions: HostFunctions) -> None:
         self._functions = functions
 
-    def reset(self, key: Any, num_envs: int, params: Any) -> tuple[Any, Any]:
+    def reset(
+        self, key: Any, num_envs: int, params: Any, *, wrapper_state: Any = None
+    ) -> tuple[Any, Any]:
         state, observation, _ = self._functions.reset(seed=key)
         return state, observation
 

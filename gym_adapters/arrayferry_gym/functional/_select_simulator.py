@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from arrayferry.adapting import map_arrays
+from arrayferry_gym._xp import select
 
 from ._engine import Running, advance, as_step_result, restart, with_masks
 from ._params import Params
 from ._simulator import Simulator
-from ._xp import select
 
 __all__ = ["SelectSimulator"]
 

@@ -22,6 +22,7 @@ from arrayferry_gym._env_options import (
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._misfits import Misfits
 from arrayferry_gym._spaces import converted_space
+from arrayferry_gym._xp import portable
 
 from ._actions import Actions
 from ._checked import CheckedEnv
@@ -31,7 +32,6 @@ from ._numpy_simulator import NumpySimulator
 from ._params import Params, prepare
 from ._select_simulator import SelectSimulator
 from ._simulator import Simulator
-from ._xp import portable
 
 __all__ = ["Served", "agent_space"]
 
@@ -73,6 +73,8 @@ class Served:
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
         self.functional = env = checked_dynamics(env)
+        if env.kernels:
+            raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.metadata = dict(env.metadata)
         check_render_mode(render_mode, env.metadata, type(env).__name__)
         check_flag("validate", validate)

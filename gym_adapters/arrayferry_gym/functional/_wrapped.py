@@ -1,0 +1,258 @@
+"""`wrap`: kernels of wrappers around a `FunctionalEnv`, in compiled code too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+from arrayferry_gym._identity import HoldsArrayError, identity
+from arrayferry_gym.wrappers import _statistics
+from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces
+from arrayferry_gym.wrappers._single import KernelWrapper
+from arrayferry_gym.wrappers._vector import KernelVectorWrapper
+
+from ._base import FunctionalEnv
+from ._dynamics import Dynamics, checked_dynamics
+from ._errors import EnvResultError
+
+__all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
+
+
+class WrappedEnv(FunctionalEnv):
+    """A `FunctionalEnv` with kernels of wrappers around it. `wrap` makes it.
+
+    Attributes:
+        env: the environment inside.
+        kernels: the kernels, first the innermost.
+    """
+
+    def __init__(self, env: Dynamics, kernels: tuple[Kernel, ...]) -> None:
+        chain = Chain(kernels, _inside(env, env.max_episode_steps))
+        self.env = env
+        self.kernels = kernels
+        self.observation_space = chain.outside.observation
+        self.action_space = chain.outside.action
+        self.max_episode_steps = env.max_episode_steps
+        self.default_params = env.default_params
+        self.metadata = env.metadata
+
+    @property
+    def base(self) -> Dynamics:
+        """The environment without the kernels."""
+        return self.env
+
+    def chain(self, limit: int | None) -> Chain:
+        """Return the kernels around the spaces of the environment, whose episodes have a limit of steps."""
+        return Chain(self.kernels, _inside(self.env, limit))
+
+    def make_vec(self, num_envs: int = 1, **options: Any) -> Any:
+        """Serve the environment, and put each kernel around it. The options are those of `FunctionalVectorEnv`."""
+        env: Any = self.env.make_vec(num_envs, **options)  # type: ignore[attr-defined]
+        for kernel in self.kernels:
+            env = KernelVectorWrapper(env, kernel)
+        return env
+
+    def make(self, **options: Any) -> Any:
+        """Serve the environment, and put each kernel around it. The options are those of `FunctionalSingleEnv`."""
+        env: Any = self.env.make(**options)  # type: ignore[attr-defined]
+        for kernel in self.kernels:
+            env = KernelWrapper(env, kernel)
+        return env
+
+    def state_dict(self, running: Any) -> dict[str, Any]:
+        """Return the statistics of the kernels as plain numbers and lists, exactly.
+
+        Args:
+            running: the environments, such as `carry.running` of a rollout.
+
+        Returns:
+            By their names, such as "obs_rms", what the `state_dict` of the wrappers around ordinary environments
+            returns. That of another kernel with the same name has a number at its end: "obs_rms_2".
+        """
+        return {
+            name: _statistics.read(running.wrappers[index].lasting[own])
+            for name, index, own in self._statistics()
+        }
+
+    def _statistics(self) -> list[tuple[str, int, str]]:
+        """Return the statistics: their names in all, the number of their kernel, and their names in it."""
+        found: list[tuple[str, int, str]] = []
+        for index, kernel in enumerate(self.kernels):
+            own = getattr(kernel, "statistics", None)
+            if own is not None:
+                count = 1 + sum(name == own for _, _, name in found)
+                found.append((own if count == 1 else f"{own}_{count}", index, own))
+        return found
+
+    def wrapper_state(self, values: Any) -> Any:
+        """Return the states of kernels, of which only what lasts is of use, for what `state_dict` has returned.
+
+        Args:
+            values: what it has returned, or the states of a rollout, which are returned as they are.
+
+        Raises:
+            arrayferry.OptionError: they are of other kernels.
+        """
+        import jax.numpy as jnp
+
+        return self.given(jnp, self.chain(self.max_episode_steps).init(jnp, 1, None), values)
+
+    def given(self, xp: Any, fresh: Any, values: Any) -> Any:
+        """Return the states of kernels with what lasts from others.
+
+        Args:
+            xp: the namespace.
+            fresh: the states before the first episode.
+            values: the states of a rollout, or what `state_dict` has returned.
+
+        Raises:
+            arrayferry.OptionError: they are of other kernels.
+        """
+        states = list(fresh)
+        if isinstance(values, dict):
+            known = self._statistics()
+            names = [name for name, _, _ in known]
+            if sorted(values) != sorted(names):
+                raise af.OptionError(
+                    f"wrapper_state has the statistics {sorted(values)}, but {type(self).__name__} has {sorted(names)}",
+                    remedy="Pass what state_dict of an environment with the same wrappers has returned.",
+                )
+            for name, index, own in known:
+                lasting = states[index].lasting
+                moments = _statistics.given(xp, lasting[own], values[name], None)
+                states[index] = states[index]._replace(lasting={**lasting, own: moments})
+            return tuple(states)
+        if not isinstance(values, tuple) or len(values) != len(states):
+            raise af.OptionError(
+                f"wrapper_state={values!r:.80} is not of this environment, which has {len(states)} kernels",
+                remedy="Pass carry.running.wrappers of a rollout, or what env.state_dict(carry.running) returned.",
+            )
+        return tuple(
+            new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
+        )
+
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("reset")
+
+    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("step")
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("observe")
+
+    def _no_methods(self, name: str) -> EnvResultError:
+        return EnvResultError(
+            f"{self!r} has no {name}() of its own",
+            remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
+            "The methods of the environment inside are those of .env.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
+
+
+def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
+    """Put wrappers around a `FunctionalEnv`, for `rollout`, `episode`, `evaluate`, `Functions`, `make` and `make_vec`.
+
+    Args:
+        env: the environment, or its class.
+        *kernels: the wrappers without an environment, of `arrayferry_gym.wrappers.kernels`, first the innermost.
+
+    Returns:
+        An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
+
+    Raises:
+        arrayferry.OptionError: something is no kernel, or its function holds an array, which compiled code would not
+            see change.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, rollout, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 100, 8)
+        >>> env.state_dict(carry.running)["return_rms"]["count"]
+        800
+    """
+    env = checked_dynamics(env)
+    for kernel in kernels:
+        if not isinstance(kernel, Kernel):
+            raise af.OptionError(
+                f"wrap() was given {kernel!r:.80}",
+                remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
+            )
+        for name, value in vars(kernel).items():
+            if callable(value) and not isinstance(value, type):
+                _check_function(kernel, name, value)
+    if isinstance(env, WrappedEnv):
+        env, kernels = env.env, (*env.kernels, *kernels)
+    return WrappedEnv(env, kernels)
+
+
+def freeze(wrapper_state: Any) -> Any:
+    """Return the states of kernels, whose statistics are used from now on, and not updated.
+
+    Args:
+        wrapper_state: the states, such as `carry.running.wrappers`.
+
+    Example:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, Functions, freeze, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> functions = Functions(wrap(CartPole(), kernels.NormalizeObservation()))
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running = running._replace(wrappers=freeze(running.wrappers))
+        >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
+        False
+    """
+
+    def frozen(lasting: Any) -> Any:
+        if not isinstance(lasting, dict):
+            return lasting
+        return {
+            name: part._replace(updating=part.updating & False)
+            if isinstance(part, _statistics.Moments)
+            else part
+            for name, part in lasting.items()
+        }
+
+    if wrapper_state is None:
+        return None
+    return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
+
+
+def checked_wrapper_state(env: Any, given: Any) -> Any:
+    """Return the option `wrapper_state` as the states of kernels.
+
+    Raises:
+        arrayferry.OptionError: the environment has no such kernels.
+    """
+    if given is None:
+        return None
+    env = env() if isinstance(env, type) else env
+    if not isinstance(env, WrappedEnv):
+        raise af.OptionError(
+            f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
+        )
+    return env.wrapper_state(given)
+
+
+def _check_function(kernel: Kernel, name: str, function: Any) -> None:
+    try:
+        identity(function, code=True)
+    except HoldsArrayError as error:
+        place = "".join(reversed(error.labels)).strip()
+        raise af.OptionError(
+            f"the {name} of {type(kernel).__name__} holds an array, {place}, but it is compiled once and would not see "
+            "the array change",
+            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
+        ) from None
+
+
+def _inside(env: Dynamics, limit: int | None) -> Spaces:
+    return Spaces(env.observation_space, env.action_space, limit)

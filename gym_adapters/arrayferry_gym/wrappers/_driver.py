@@ -1,0 +1,238 @@
+"""Drives a kernel around an ordinary environment: holds its state, in the library and on the device of its arrays."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+import arrayferry as af
+from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._spaces import converted_space
+from arrayferry_gym._xp import namespace, portable
+
+from . import _statistics
+from ._kernel import Kernel, Spaces, State, StepResult, begun
+
+__all__ = ["Driver", "HasStatistics", "plain", "shown_space"]
+
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def plain(space: Space[Any]) -> Space[Any]:
+    """Return the space of NumPy arrays behind one for another library."""
+    return getattr(space, "original", space)
+
+
+def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
+    """Return a space for arrays of the library for which another one is."""
+    libraries = getattr(like, "libraries", None)
+    return space if libraries is None else converted_space(space, libraries, observed=observed)
+
+
+class Driver:
+    """Holds the state of a kernel.
+
+    Args:
+        kernel: the kernel.
+        inside: the spaces of the environment.
+        n: how many environments.
+
+    Attributes:
+        kernel: the kernel, around these spaces.
+        state: its state, None before the first reset.
+        updating: whether statistics are updated.
+    """
+
+    def __init__(self, kernel: Kernel, inside: Spaces, n: int) -> None:
+        self.kernel = kernel.around(inside)
+        self.n = n
+        self.state: State | None = None
+        self.updating = True
+        self._loaded: Any = None
+        self._backend: af.Backend | None = None
+        self._seed: Any = None
+        self._rng: Any = None
+
+    def use(self, tree: Any) -> None:
+        """Use the library and the device of the arrays in a tree. If they are others than before, begin anew."""
+        array, backend = af.first_array(tree)
+        if backend is None:
+            backend = af.registry.backend("numpy")
+        if self.state is not None and backend is self._backend:
+            return
+        loaded = self._loaded if self.state is None else self.read()
+        self._backend = backend
+        self.xp = namespace(backend)
+        at = backend.device_of(array) if array is not None else None
+        self.device = None if backend.name in ("jax", "numpy") else at
+        make = functools.partial(
+            self.kernel.init, self.xp, spaces=self.kernel.inside, device=self.device
+        )
+        self._fresh, self.state = make(1), make(self.n)
+        self._to_own = af.converter(backend, device=self.device, scalars="convert")
+        self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
+        self._step: Any = functools.partial(self.kernel.step, self.xp)
+        if backend.name == "jax":
+            import jax
+
+            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
+        if loaded:
+            self.load(loaded)
+        self.set_updating(self.updating)
+
+    def own(self, tree: Any) -> Any:
+        """Return a tree as arrays of the library."""
+        return self._to_own(tree)
+
+    def begin(self, observation: Any, rows: Any = None) -> Any:
+        """Begin episodes, and return what the agent sees of the observations (n, ...)."""
+        self.state, observation = self._begin(self.state, self._fresh, rows, observation)
+        return observation
+
+    def step(self, result: StepResult) -> StepResult:
+        """Return what the agent sees of a step."""
+        self.state, result = self._step(self.state, result)
+        return result
+
+    def seed(self, seed: Any) -> None:
+        """Seed the random numbers. None goes on with them."""
+        if seed is not None:
+            self._seed, self._rng = seed, None
+
+    def act(self, action: Any) -> Any:
+        """Return the actions for the environment."""
+        if self._rng is None:
+            self._rng = self._random()
+        self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
+        return action
+
+    def _random(self) -> Any:
+        assert self._backend is not None
+        parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
+        seed = None if self._seed is None else [0 if x is None else int(x) + 1 for x in parts]
+        # the last number keeps them apart from those of the environment
+        return self._backend.random(None if seed is None else [*seed, 0x57], self.device)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the statistics."""
+        name = getattr(self.kernel, "statistics", None)
+        return () if name is None else (name,)
+
+    def read(self) -> dict[str, Any]:
+        """Return the statistics as plain numbers."""
+        if self.state is None:
+            return dict(self._loaded or {})
+        return {name: _statistics.read(self.state.lasting[name]) for name in self.names}
+
+    def load(self, values: Any) -> None:
+        """Set statistics that `read` has returned.
+
+        Raises:
+            arrayferry.OptionError: they are not those of this kernel.
+        """
+        missing = [name for name in self.names if name not in values]
+        if missing:
+            raise af.OptionError(
+                f"the state has no {missing[0]!r}: it is {values!r:.80}",
+                remedy="Pass what state_dict() of the same wrapper has returned.",
+            )
+        if self.state is None:
+            self._loaded = dict(values)
+            return
+        lasting = {
+            name: _statistics.given(self.xp, self.state.lasting[name], values[name], self.device)
+            for name in self.names
+        }
+        self.state = self.state._replace(lasting=lasting)
+
+    def set_updating(self, updating: bool) -> None:
+        """Set whether statistics are updated."""
+        self.updating = bool(updating)
+        if self.state is not None and self.names:
+            flag = self.xp.asarray(np.asarray(self.updating), device=self.device)
+            lasting = {
+                name: moments._replace(updating=flag)
+                for name, moments in self.state.lasting.items()
+            }
+            self.state = self.state._replace(lasting=lasting)
+
+    def batched(self, space: Space[Any], value: Any) -> Any:
+        """Return one value of a space as a batch of one. What is no array becomes a list."""
+        if isinstance(space, _ARRAYS):
+            return value[None] if hasattr(value, "ndim") else np.asarray(value)[None]
+        parts = zip(leaves(space), split(space, value), strict=True)
+        return build(
+            space,
+            (self.batched(leaf, x) if isinstance(leaf, _ARRAYS) else [x] for (leaf, _), x in parts),
+        )
+
+    def single(self, space: Space[Any], batch: Any) -> Any:
+        """Return the only value of a batch of one."""
+        if isinstance(space, spaces.Box):
+            return batch[0, ...]
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            parts = zip(leaves(space), split(space, batch), strict=True)
+            return build(space, (self.single(leaf, x) for (leaf, _), x in parts))
+        return batch[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy: the arrays, and what else cannot be made anew."""
+        state = {**self.__dict__}
+        for name in ("_begin", "_step", "_to_own", "xp"):
+            state.pop(name, None)
+        if self._backend is not None:
+            state["_backend"] = portable(self._backend)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._backend is not None:
+            kept = self.state, self._rng
+            self._backend = af.registry.backend(self._backend)
+            self.state, arrays = None, self._fresh
+            self.use(kept[0] if af.first_array(kept[0])[1] is not None else arrays)
+            self.state, self._rng = kept
+
+
+class HasStatistics:
+    """What wrappers with statistics have."""
+
+    _driver: Driver
+
+    @property
+    def update_running_mean(self) -> bool:
+        """Whether the statistics are updated. They are used in any case."""
+        return self._driver.updating
+
+    @update_running_mean.setter
+    def update_running_mean(self, setting: bool) -> None:
+        self._driver.set_updating(setting)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics as plain numbers and lists, exactly."""
+        return self._driver.read()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set statistics that `state_dict` has returned.
+
+        Raises:
+            arrayferry.OptionError: they are not those of such an environment.
+        """
+        self._driver.load(state)
+
+    def _statistics(self, name: str) -> _statistics.Statistics:
+        values = self._driver.read().get(name)
+        if values is None:
+            observed = name == "obs_rms"
+            shape = self._driver.kernel.inside.observation.shape if observed else ()
+            return _statistics.Statistics(np.zeros(shape), np.ones(shape), _statistics.PRIOR)
+        mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
+        return _statistics.Statistics(mean, var, values["count"] + _statistics.PRIOR)
+
+    def _set_statistics(self, name: str, values: Any) -> None:
+        count = round(float(values.count) - _statistics.PRIOR)
+        self._driver.load({name: {"count": count, "mean": values.mean, "var": values.var}})

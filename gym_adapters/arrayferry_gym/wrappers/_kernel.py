@@ -1,0 +1,272 @@
+"""`Kernel`: a wrapper as pure functions of a batch, and how it is driven through episodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+from gymnasium import Space
+
+import arrayferry as af
+from arrayferry_gym._identity import identity
+from arrayferry_gym._xp import select
+
+__all__ = ["Chain", "Kernel", "Spaces", "State", "StepResult", "begun", "mapped"]
+
+
+class Spaces(NamedTuple):
+    """The spaces of one environment.
+
+    Attributes:
+        observation: that of its observations.
+        action: that of its actions.
+        max_episode_steps: after how many steps an episode is truncated, None if that is not known.
+    """
+
+    observation: Space[Any]
+    action: Space[Any]
+    max_episode_steps: int | None = None
+
+
+class State(NamedTuple):
+    """What a kernel remembers: three trees of arrays, in dicts, tuples and lists.
+
+    Attributes:
+        episode: arrays (n, ...), such as stacks and counters. Rows begin anew with each episode.
+        lasting: what outlives episodes, such as statistics.
+        fixed: what never changes, such as bounds on the device of the environments.
+    """
+
+    episode: Any = ()
+    lasting: Any = ()
+    fixed: Any = ()
+
+
+class StepResult(NamedTuple):
+    """What a step of `n` environments has returned.
+
+    Attributes:
+        observation: the observations after the step, before any reset: a tree of arrays (n, ...).
+        reward: the rewards, (n,).
+        terminated: which episodes have terminated, bool (n,).
+        truncated: which episodes have been truncated, bool (n,).
+        info: more, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
+        rows: which environments have taken a step, bool (n,); None for all. With NEXT_STEP, those that have ended
+            before only begin a new episode.
+    """
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    info: dict[str, Any]
+    rows: Any = None
+
+
+class Kernel:
+    """A wrapper as pure functions of a batch of environments, for arrays of any library.
+
+    One kernel serves around ordinary environments, around vector environments, and inside `jit`. What drives it
+    resets its state where an episode begins, so a kernel cannot lose a final observation or a statistic.
+    A kernel does not change once it is made: what changes is in the state. Subclasses override what they need:
+    the methods here leave everything as it is.
+
+    Attributes:
+        parts: what `step` reads or changes besides `info`, of "observation" and "reward". Nothing else is made a batch
+            of arrays around a single environment.
+        inside: the spaces of the environment that it is around.
+        outside: the spaces that the agent sees.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import Kernel
+        >>> class NegateReward(Kernel):
+        ...     parts = ("reward",)
+        ...     def step(self, xp, state, result):
+        ...         return state, result._replace(reward=-result.reward)
+        >>> envs = wrap(CartPole(), NegateReward()).make_vec(2)
+        >>> _ = envs.reset(seed=1)
+        >>> envs.step(envs.action_space.sample())[1]
+        array([-1., -1.], dtype=float32)
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("observation", "reward")
+    inside: Spaces
+    outside: Spaces
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        """Return the spaces that the agent sees, for those of the environment inside."""
+        return observation, action
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        """Return the state before the first episode of `n` environments.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            n: how many environments.
+            spaces: those of the environment inside.
+            device: the device of arrays, None for the library's own choice.
+        """
+        return State()
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        """Begin episodes, and return the observations that the agent sees.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            state: the state, whose rows of `episode` are already those of `init` where an episode begins.
+            rows: where one begins, bool (n,); None for everywhere.
+            observation: the first observations of these, and the latest ones of all others.
+        """
+        return state, observation
+
+    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+        """Return the actions for the environment inside, (n, ...), for those of the agent."""
+        return state, action
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        """Return what the agent sees of a step. Only rows in `result.rows` count."""
+        return state, result
+
+    def around(self, inside: Spaces) -> Self:
+        """Return this kernel around an environment with these spaces.
+
+        Raises:
+            Exception: it does not work with them. These are Gymnasium's own errors for its wrappers.
+        """
+        bound = copy.copy(self)
+        observation, action = self.spaces(inside.observation, inside.action)
+        vars(bound)["inside"] = inside
+        vars(bound)["outside"] = Spaces(observation, action, inside.max_episode_steps)
+        return bound
+
+    @property
+    def observes(self) -> bool:
+        """Whether it reads or changes observations."""
+        return type(self).reset is not Kernel.reset
+
+    @property
+    def acts(self) -> bool:
+        """Whether it reads or changes actions."""
+        return type(self).action is not Kernel.action
+
+    @property
+    def steps(self) -> bool:
+        """Whether it reads or changes the results of steps."""
+        return type(self).step is not Kernel.step
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        same = type(self) is type(other)
+        return self is other or (same and identity(vars(self)) == identity(vars(other)))
+
+    def __hash__(self) -> int:
+        return hash((type(self), identity(vars(self))))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__}.{name} was assigned to, but a kernel does not change once it is made. "
+            "Put what changes into the state"
+        )
+
+    def __repr__(self) -> str:
+        own = ", ".join(
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if name not in ("inside", "outside")
+        )
+        return f"{type(self).__name__}({own})"
+
+
+def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
+    if isinstance(tree, dict):
+        return {
+            key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
+        }
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(mapped(function, *parts) for parts in zip(tree, *others, strict=True)))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def begun(
+    kernel: Kernel, xp: Any, n: int, state: State, fresh: State, rows: Any, observation: Any
+) -> tuple[State, Any]:
+    """Begin episodes in some environments.
+
+    Args:
+        kernel: the kernel.
+        xp: the namespace.
+        n: how many environments there are.
+        state: the state before.
+        fresh: the state of one environment before its first episode.
+        rows: where an episode begins, bool (n,); None for everywhere.
+        observation: as in `Kernel.reset`.
+    """
+    if rows is None:
+        episode = mapped(lambda x: xp.broadcast_to(x, (n, *x.shape[1:])), fresh.episode)
+    else:
+        episode = mapped(lambda new, old: select(xp, rows, new, old), fresh.episode, state.episode)
+    return kernel.reset(xp, state._replace(episode=episode), rows, observation)
+
+
+class Chain:
+    """Kernels around one another, which are driven as one.
+
+    Args:
+        kernels: the kernels, first the innermost.
+        inside: the spaces of the environment.
+
+    Attributes:
+        kernels: those around these spaces.
+        outside: the spaces that the agent sees.
+        acts: whether any changes actions.
+    """
+
+    def __init__(self, kernels: tuple[Kernel, ...], inside: Spaces) -> None:
+        bound = []
+        for kernel in kernels:
+            kernel = kernel.around(inside)
+            inside = kernel.outside
+            bound.append(kernel)
+        self.kernels = tuple(bound)
+        self.outside = inside
+        self.acts = any(kernel.acts for kernel in bound)
+
+    def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
+        """Return the states before the first episodes."""
+        return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
+
+    def begin(
+        self, xp: Any, n: int, states: Any, rows: Any, observation: Any, device: Any = None
+    ) -> tuple[tuple[State, ...], Any]:
+        """Begin episodes in some environments, as `begun` does."""
+        after = []
+        for kernel, state, fresh in zip(
+            self.kernels, states, self.init(xp, 1, device), strict=True
+        ):
+            state, observation = begun(kernel, xp, n, state, fresh, rows, observation)
+            after.append(state)
+        return tuple(after), observation
+
+    def action(self, xp: Any, rng: Any, states: Any, action: Any) -> tuple[tuple[State, ...], Any]:
+        """Return the actions for the environment."""
+        after = []
+        for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
+            state, action = kernel.action(xp, rng, state, action)
+            after.append(state)
+        return tuple(reversed(after)), action
+
+    def step(
+        self, xp: Any, states: Any, result: StepResult
+    ) -> tuple[tuple[State, ...], StepResult]:
+        """Return what the agent sees of a step."""
+        after = []
+        for kernel, state in zip(self.kernels, states, strict=True):
+            state, result = kernel.step(xp, state, result)
+            after.append(state)
+        return tuple(after), result

@@ -1,0 +1,202 @@
+"""Kernels around vector environments, in each autoreset mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym._env_options import autoreset_mode_of, reset_mask_of
+from arrayferry_gym._space_trees import build, split
+from arrayferry_gym._xp import select
+
+from ._driver import Driver, HasStatistics, plain, shown_space
+from ._kernel import Kernel, Spaces, StepResult, mapped
+
+__all__ = ["KernelVectorWrapper"]
+
+
+class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any]):
+    """A kernel around a vector environment, in the library of its arrays.
+
+    Which rows a step counts depends on when the environment resets episodes that have ended:
+
+    - NEXT_STEP: those whose episode had not ended before. The others only begin a new episode.
+    - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there.
+    - DISABLED: all. Episodes begin with `reset`, for all or those in `reset_mask`.
+
+    Args:
+        env: the vector environment, or an adapter of this package around one.
+        kernel: the kernel.
+    """
+
+    _driver: Driver
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
+        super().__init__(env)
+        observation, action = plain(env.single_observation_space), plain(env.single_action_space)
+        inside = Spaces(observation, action, _limit(env))
+        self._driver = Driver(kernel, inside, self.num_envs)
+        self._kernel = kernel = self._driver.kernel
+        self._observes = kernel.observes and "observation" in kernel.parts
+        self._rewarded = "reward" in kernel.parts
+        self._mode = _mode(env)
+        self._ended = np.zeros(self.num_envs, bool)
+        self._any_ended = False
+        self._to_numpy = af.converter("numpy")
+        outside = kernel.outside
+        if outside.observation is not observation:
+            self._show(outside.observation, observed=True)
+        if outside.action is not action:
+            self._show(outside.action, observed=False)
+
+    def _show(self, space: Space[Any], *, observed: bool) -> None:
+        name = "observation_space" if observed else "action_space"
+        env, many = self.env, batch_space(space, self.num_envs)
+        single = shown_space(space, getattr(env, f"single_{name}"), observed=observed)
+        setattr(self, f"single_{name}", single)
+        setattr(self, name, shown_space(many, getattr(env, name), observed=observed))
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
+        mask = options.get("reset_mask") if isinstance(options, dict) else None
+        observations, infos = self.env.reset(seed=seed, options=options)
+        driver = self._driver
+        driver.seed(seed)
+        driver.use(observations)
+        rows = None if mask is None else reset_mask_of(mask, self.num_envs)
+        self._ended = np.zeros(self.num_envs, bool) if rows is None else self._ended & ~rows
+        self._any_ended = bool(self._ended.any())
+        rows = None if rows is None else driver.own(rows)
+        if not self._observes:
+            driver.begin(None, rows)
+            return observations, infos
+        return driver.begin(driver.own(observations), rows), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        driver, kernel = self._driver, self._kernel
+        if kernel.acts:
+            if driver.state is None:
+                driver.use(actions)
+            actions = driver.act(actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if driver.state is None:
+            driver.use(observations)
+        given = observations
+        ended = self._to_numpy(terminated) | self._to_numpy(truncated)
+        any_ended = 1 in ended.tobytes()
+        before, any_before = self._ended, self._any_ended
+        rows = begins = final = None
+        if self._mode is AutoresetMode.NEXT_STEP:
+            if any_before:
+                begins = driver.own(before)
+                rows = driver.own(~before)
+        elif self._mode is AutoresetMode.SAME_STEP:
+            final = infos.get("final_obs")
+            begins = driver.own(ended) if any_ended else None
+        if self._observes:
+            given = driver.own(observations)
+        if kernel.steps:
+            seen = given
+            if final is not None and any_ended and self._observes:
+                seen = self._true(given, final, ended)
+            seen = seen if self._observes else None
+            parts: Any = (None, None, None)
+            if self._rewarded:
+                parts = driver.own((rewards, terminated, truncated))
+            result = StepResult(seen, *parts, {}, rows)
+            result = driver.step(result)
+            if self._observes:
+                observations = result.observation
+            if self._rewarded:
+                rewards = result.reward
+            infos = self._informed(infos, result, final, ended, any_ended)
+        if begins is not None:
+            first = driver.begin(given if self._observes else None, begins)
+            if self._observes:
+                observations = self._joined(first, observations, begins)
+        self._ended, self._any_ended = ended, any_ended
+        return observations, rewards, terminated, truncated, infos
+
+    def _joined(self, first: Any, observations: Any, begins: Any) -> Any:
+        """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned all."""
+        if self._mode is AutoresetMode.NEXT_STEP:
+            return first
+        xp = self._driver.xp
+        return mapped(lambda new, old: select(xp, begins, new, old), first, observations)
+
+    def _true(self, observations: Any, final: Any, ended: Any) -> Any:
+        """Return the observations before resets, of a batch of these or of an object array."""
+        driver, space = self._driver, self._kernel.inside.observation
+        if not (isinstance(final, np.ndarray) and final.dtype == object):
+            mask, xp = driver.own(ended), driver.xp
+            final = driver.own(final)
+            return mapped(lambda new, old: select(xp, mask, new, old), final, observations)
+        indices = np.flatnonzero(ended)
+        parts = split(space, self._to_numpy(observations))
+        rows = [split(space, self._to_numpy(final[i])) for i in indices]
+        true = []
+        for place, part in enumerate(parts):
+            part = np.array(part)
+            part[indices] = [row[place] for row in rows]
+            true.append(part)
+        return driver.own(build(space, true))
+
+    def _informed(
+        self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any, any_ended: bool
+    ) -> dict[str, Any]:
+        """Return infos with the final observations that the agent sees, and with what the kernel has added."""
+        if final is not None and self._observes:
+            shown = result.observation
+            if isinstance(final, np.ndarray) and final.dtype == object:
+                space, final = self._kernel.outside.observation, final.copy()
+                parts = split(space, shown)
+                for i in np.flatnonzero(ended):
+                    final[i] = build(space, (_row(x, i) for x in parts))
+                shown = final
+            infos = {**infos, "final_obs": shown}
+        for key, value in result.info.items():
+            mask = result.info.get(key if key[:1] == "_" else f"_{key}")
+            if mask is not None and not bool(self._to_numpy(mask).any()):
+                continue
+            if key in infos:
+                raise ValueError(
+                    f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
+                )
+            infos = {**infos, key: value}
+        return infos
+
+
+def _row(x: Any, index: int) -> Any:
+    return np.array(x[index]) if isinstance(x, np.ndarray) else x[index]
+
+
+def _mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """Return when an environment resets episodes that have ended."""
+    mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
+    if mode is None:
+        gym.logger.warn(
+            f"{env} is missing `autoreset_mode` data, so that NEXT_STEP is assumed. Set metadata['autoreset_mode']."
+        )
+        return AutoresetMode.NEXT_STEP
+    if not isinstance(mode, (AutoresetMode, str)):
+        raise TypeError(
+            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
+        )
+    return autoreset_mode_of(mode)
+
+
+def _limit(env: VectorEnv[Any, Any, Any]) -> int | None:
+    """Return after how many steps the episodes of an environment are truncated."""
+    limit = getattr(env.spec, "max_episode_steps", None)
+    if limit is None:
+        limit = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+    return limit if isinstance(limit, int) else None

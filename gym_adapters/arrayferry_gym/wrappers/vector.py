@@ -1,0 +1,432 @@
+"""Gymnasium's wrappers for vector environments of any array library, in every autoreset mode and with partial resets.
+
+They compute in the library of the environment's arrays and on its device, for all environments at once. Final
+observations are those that the agent would have seen. Other wrappers are Gymnasium's own, by the same names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import TransformAction, TransformReward
+
+import arrayferry as af
+
+from . import kernels
+from ._statistics import Statistics
+from ._vector import KernelVectorWrapper
+
+__all__ = [
+    "ClipAction",
+    "ClipReward",
+    "DelayObservation",
+    "DictInfoToList",
+    "DtypeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "FrameStackObservation",
+    "GrayscaleObservation",
+    "KernelVectorWrapper",
+    "NormalizeObservation",
+    "NormalizeReward",
+    "RecordEpisodeStatistics",
+    "RescaleAction",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "StickyAction",
+    "TimeAwareObservation",
+    "TransformAction",
+    "TransformObservation",
+    "TransformReward",
+]
+
+Vector = VectorEnv[Any, Any, Any]
+
+
+class NormalizeObservation(KernelVectorWrapper):
+    """Shifts and scales observations by their running mean and variance.
+
+    Each observation of an episode counts once: the first, those after steps, and the final one.
+
+    Args:
+        env: the vector environment.
+        epsilon: what is added to the variance under the root.
+
+    Attributes:
+        epsilon: as given.
+
+    Raises:
+        gymnasium.error.InvalidBound: `epsilon` is not positive.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from arrayferry_gym.wrappers.vector import NormalizeObservation
+        >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+        >>> envs = NormalizeObservation(envs)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> envs.state_dict()["obs_rms"]["count"]
+        2
+    """
+
+    def __init__(self, env: Vector, epsilon: float = 1e-8) -> None:
+        super().__init__(env, kernels.NormalizeObservation(epsilon))
+        self.epsilon = epsilon
+
+    @property
+    def obs_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("obs_rms")
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics("obs_rms", values)
+
+
+class NormalizeReward(KernelVectorWrapper):
+    """Divides rewards by the root of the running variance of discounted returns.
+
+    The return of an episode does not go on in the next one, also if it was truncated.
+
+    Args:
+        env: the vector environment.
+        gamma: the discount.
+        epsilon: what is added to the variance under the root.
+
+    Attributes:
+        gamma: as given.
+        epsilon: as given.
+
+    Raises:
+        gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
+    """
+
+    def __init__(self, env: Vector, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
+        super().__init__(env, kernels.NormalizeReward(gamma, epsilon))
+        self.gamma = gamma
+        self.epsilon = epsilon
+
+    @property
+    def return_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("return_rms")
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics("return_rms", values)
+
+
+class RecordEpisodeStatistics(KernelVectorWrapper):
+    """Adds the returns, lengths and seconds of episodes that have ended to infos: "r", "l" and "t".
+
+    Args:
+        env: the vector environment.
+        buffer_length: how many episodes the queues hold.
+        stats_key: the key in infos.
+
+    Attributes:
+        episode_count: how many episodes have ended.
+        return_queue: the returns of the latest episodes.
+        length_queue: their lengths.
+        time_queue: their seconds.
+    """
+
+    def __init__(self, env: Vector, buffer_length: int = 100, stats_key: str = "episode") -> None:
+        super().__init__(env, kernels.RecordEpisodeStatistics(buffer_length, stats_key))
+        self._stats_key = stats_key
+        self.episode_count = 0
+        self.return_queue: deque[float] = deque(maxlen=buffer_length)
+        self.length_queue: deque[int] = deque(maxlen=buffer_length)
+        self.time_queue: deque[float] = deque(maxlen=buffer_length)
+        self.episode_start_times = np.zeros(self.num_envs)
+
+    @property
+    def episode_returns(self) -> Any:
+        """The returns of the episodes so far."""
+        state = self._driver.state
+        return np.zeros(self.num_envs) if state is None else state.episode["r"]
+
+    @property
+    def episode_lengths(self) -> Any:
+        """The lengths of the episodes so far."""
+        state = self._driver.state
+        return np.zeros(self.num_envs, int) if state is None else state.episode["l"]
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the option `reset_mask`."""
+        mask = options.get("reset_mask") if isinstance(options, dict) else None
+        results = super().reset(seed=seed, options=options)
+        rows = slice(None) if mask is None else self._to_numpy(np.asarray(mask))
+        self.episode_start_times[rows] = time.perf_counter()
+        return results
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        before = self._ended
+        *results, infos = super().step(actions)
+        ended, now = self._ended, time.perf_counter()
+        if self._mode is not AutoresetMode.SAME_STEP and before.any():
+            self.episode_start_times[before] = now
+        if self._any_ended:
+            seconds = np.round(now - self.episode_start_times, 6)
+            values = infos[self._stats_key]
+            values["t"] = np.where(ended, seconds, 0.0)
+            returns, lengths = self._to_numpy((values["r"], values["l"]))
+            self.episode_count += int(ended.sum())
+            self.time_queue.extend(seconds[ended])
+            self.return_queue.extend(returns[ended])
+            self.length_queue.extend(lengths[ended])
+            if self._mode is AutoresetMode.SAME_STEP:
+                self.episode_start_times[ended] = now
+        return (*results, infos)  # type: ignore[return-value]
+
+
+class TransformObservation(KernelVectorWrapper):
+    """Changes observations by a function, also final ones.
+
+    Args:
+        env: the vector environment.
+        func: takes and returns observations of all environments.
+        observation_space: the space of these, None if it follows from the next one or does not change.
+        single_observation_space: the space of one observation, None if it does not change.
+
+    Attributes:
+        func: as given.
+    """
+
+    def __init__(
+        self,
+        env: Vector,
+        func: Callable[[Any], Any],
+        observation_space: Space[Any] | None = None,
+        single_observation_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env, kernels.TransformObservation(func, single_observation_space))
+        if observation_space is not None:
+            self.observation_space = observation_space
+        if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
+            gym.logger.warn(
+                f"For {env}, the observation space and the batched single observation space don't match as expected: "
+                f"{self.observation_space} and {self.single_observation_space}"
+            )
+        self.func = func
+
+
+class ClipAction(KernelVectorWrapper):
+    """Clips actions to the bounds of their Box.
+
+    Args:
+        env: the vector environment.
+    """
+
+    def __init__(self, env: Vector) -> None:
+        super().__init__(env, kernels.ClipAction())
+
+
+class RescaleAction(KernelVectorWrapper):
+    """Maps actions between two bounds to those of the environment.
+
+    Args:
+        env: the vector environment.
+        min_action: the lower bound of the agent's actions, a number or an array.
+        max_action: the upper bound.
+    """
+
+    def __init__(self, env: Vector, min_action: Any, max_action: Any) -> None:
+        super().__init__(env, kernels.RescaleAction(min_action, max_action))
+
+
+class StickyAction(KernelVectorWrapper):
+    """Repeats the last action by chance, instead of what the agent chose, in each environment by itself.
+
+    Args:
+        env: the vector environment.
+        repeat_action_probability: how likely that is at each step.
+        repeat_action_duration: how often it is repeated then, or the lowest and the highest number.
+    """
+
+    def __init__(
+        self,
+        env: Vector,
+        repeat_action_probability: float,
+        repeat_action_duration: int | tuple[int, int] = 1,
+    ) -> None:
+        super().__init__(
+            env, kernels.StickyAction(repeat_action_probability, repeat_action_duration)
+        )
+
+
+class ClipReward(KernelVectorWrapper):
+    """Clips rewards.
+
+    Args:
+        env: the vector environment.
+        min_reward: the lower bound, None for none.
+        max_reward: the upper bound, None for none.
+    """
+
+    def __init__(self, env: Vector, min_reward: Any = None, max_reward: Any = None) -> None:
+        super().__init__(env, kernels.ClipReward(min_reward, max_reward))
+
+
+class RescaleObservation(KernelVectorWrapper):
+    """Maps observations from the bounds of their Box to others.
+
+    Args:
+        env: the vector environment.
+        min_obs: the lower bound after that, a number or an array.
+        max_obs: the upper bound.
+    """
+
+    def __init__(self, env: Vector, min_obs: Any, max_obs: Any) -> None:
+        super().__init__(env, kernels.RescaleObservation(min_obs, max_obs))
+
+
+class ReshapeObservation(KernelVectorWrapper):
+    """Gives observations another shape.
+
+    Args:
+        env: the vector environment.
+        shape: the shape of one.
+    """
+
+    def __init__(self, env: Vector, shape: int | tuple[int, ...]) -> None:
+        super().__init__(env, kernels.ReshapeObservation(shape))
+
+
+class DtypeObservation(KernelVectorWrapper):
+    """Casts observations to another dtype.
+
+    Args:
+        env: the vector environment.
+        dtype: the dtype, as NumPy names it.
+    """
+
+    def __init__(self, env: Vector, dtype: Any) -> None:
+        super().__init__(env, kernels.DtypeObservation(dtype))
+
+
+class GrayscaleObservation(KernelVectorWrapper):
+    """Makes images of red, green and blue grey.
+
+    Args:
+        env: the vector environment.
+        keep_dim: whether an axis of length 1 is left for the colours.
+    """
+
+    def __init__(self, env: Vector, keep_dim: bool = False) -> None:
+        super().__init__(env, kernels.GrayscaleObservation(keep_dim))
+
+
+class FlattenObservation(KernelVectorWrapper):
+    """Makes observations arrays of one axis for each environment.
+
+    Args:
+        env: the vector environment.
+    """
+
+    def __init__(self, env: Vector) -> None:
+        super().__init__(env, kernels.FlattenObservation())
+
+
+class FilterObservation(KernelVectorWrapper):
+    """Leaves out parts of the observations of a Dict or Tuple.
+
+    Args:
+        env: the vector environment.
+        filter_keys: the keys to keep, or the numbers of the places in a Tuple.
+    """
+
+    def __init__(self, env: Vector, filter_keys: Sequence[str | int]) -> None:
+        super().__init__(env, kernels.FilterObservation(filter_keys))
+
+
+class FrameStackObservation(KernelVectorWrapper):
+    """Shows the agent the latest observations, the newest last.
+
+    Args:
+        env: the vector environment.
+        stack_size: how many.
+        padding_type: what comes before the first observation: "reset" for copies of it, "zero", or an observation.
+    """
+
+    def __init__(self, env: Vector, stack_size: int, *, padding_type: Any = "reset") -> None:
+        super().__init__(env, kernels.FrameStackObservation(stack_size, padding_type=padding_type))
+
+
+class DelayObservation(KernelVectorWrapper):
+    """Shows the agent the observations of some steps ago, and zeros before.
+
+    Args:
+        env: the vector environment.
+        delay: how many steps.
+    """
+
+    def __init__(self, env: Vector, delay: int) -> None:
+        super().__init__(env, kernels.DelayObservation(delay))
+
+
+class TimeAwareObservation(KernelVectorWrapper):
+    """Adds the number of steps of the episode to observations.
+
+    Args:
+        env: the vector environment.
+        flatten: whether the result is an array of one axis, rather than a dict or tuple.
+        normalize_time: whether the number is divided by the limit of steps, in float32.
+        dict_time_key: its key in a Dict.
+    """
+
+    def __init__(
+        self,
+        env: Vector,
+        flatten: bool = True,
+        normalize_time: bool = False,
+        *,
+        dict_time_key: str = "time",
+    ) -> None:
+        super().__init__(
+            env, kernels.TimeAwareObservation(flatten, normalize_time, dict_time_key=dict_time_key)
+        )
+
+
+class DictInfoToList(gym.wrappers.vector.DictInfoToList[Any, Any, Any]):
+    """Makes infos a list of dicts, one for each environment, with the values in NumPy.
+
+    Args:
+        env: the vector environment.
+    """
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Take a step in all environments."""
+        *results, infos = self.env.step(actions)
+        return (*results, self._listed(infos))  # type: ignore[return-value]
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Reset all environments, or those in the option `reset_mask`."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return observations, self._listed(infos)
+
+    def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._convert_info_to_list(af.convert(infos, "numpy", unsupported="keep"))
+
+
+if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        """Return Gymnasium's own wrapper of that name."""
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        return getattr(gym.wrappers.vector, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

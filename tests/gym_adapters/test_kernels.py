@@ -1,0 +1,736 @@
+"""Kernels of wrappers: the values of Gymnasium's, in every library, eagerly and compiled, in every autoreset mode."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, wrappers
+from arrayferry_gym import vector as adapters
+from arrayferry_gym.functional import (
+    CartPole,
+    FunctionalEnv,
+    FunctionalVectorEnv,
+    Functions,
+    Pendulum,
+    episode,
+    evaluate,
+    freeze,
+    rollout,
+    wrap,
+)
+from arrayferry_gym.functional._rollout import _rollout
+from arrayferry_gym.wrappers import kernels, merge
+from arrayferry_gym.wrappers import vector as vector_wrappers
+from arrayferry_gym.wrappers._kernel import Spaces
+from arrayferry_gym.wrappers._statistics import fresh, given, read, updated
+
+LIBRARIES = ("numpy", "torch", "jax")
+MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
+
+
+class Steps(gym.Env):
+    """Observes the sum of the actions of its episodes, which ends at a length that its number decides."""
+
+    action_space = spaces.Box(-2.0, 2.0, (), np.float32)
+
+    def __init__(self, number=0, observation_space=None, truncates=False):
+        self.observation_space = observation_space or spaces.Box(-40.0, 40.0, (2,), np.float32)
+        self.number, self.truncates = number, truncates
+
+    def _observed(self):
+        if isinstance(self.observation_space, spaces.Dict):
+            return {"x": np.float32([self.sum, 1.0]), "n": np.int64(self.count % 3)}
+        return np.float32([self.sum, self.number + 0.5])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.sum, self.count = 0.25 * self.number, 0
+        return self._observed(), {}
+
+    def step(self, action):
+        self.sum += float(action)
+        self.count += 1
+        over = self.count >= 3 + self.number
+        ended = (False, over) if self.truncates else (over, False)
+        return self._observed(), float(action), *ended, {}
+
+
+class Dictionary(Steps):
+    def __init__(self, number=0):
+        both = {"x": spaces.Box(-10.0, 10.0, (2,), np.float32), "n": spaces.Discrete(3)}
+        super().__init__(number, spaces.Dict(both))
+
+
+def vector(mode, env=Steps, **options):
+    makes = [lambda number=number: env(number, **options) for number in range(3)]
+    return SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode])
+
+
+def actions(count, n=3):
+    return np.random.default_rng(5).uniform(-1, 1, (count, n)).astype(np.float32)
+
+
+def flat(value):
+    """Return all numbers of an observation in NumPy."""
+    leaves = af.flatten(af.convert(value, "numpy"))[0]
+    return np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
+
+
+SINGLE = {
+    "NormalizeObservation": {},
+    "NormalizeReward": {},
+    "ClipAction": {},
+    "RescaleAction": {"min_action": np.float32(-1), "max_action": np.float32(0.5)},
+    "ClipReward": {"min_reward": -0.25, "max_reward": 0.5},
+    "RescaleObservation": {"min_obs": np.float32(-1), "max_obs": np.float32(3)},
+    "ReshapeObservation": {"shape": (1, 2)},
+    "DtypeObservation": {"dtype": "int32"},
+}
+STACKED = {
+    "TimeAwareObservation": {"normalize_time": True},
+    "FrameStackObservation": {"stack_size": 3},
+    "DelayObservation": {"delay": 2},
+    "FlattenObservation": {},
+}
+
+
+@pytest.mark.parametrize("name", [*SINGLE, *STACKED, "GrayscaleObservation"])
+def test_single_values_are_those_of_gymnasium(name):
+    options = {**SINGLE, **STACKED}.get(name, {})
+
+    class Image(Steps):
+        def __init__(self):
+            super().__init__(20, spaces.Box(0, 255, (4, 5, 3), np.uint8))
+
+        def _observed(self):
+            return np.random.default_rng(self.count).integers(0, 256, (4, 5, 3), np.uint8)
+
+    def made(wrapper):
+        env = Image() if name == "GrayscaleObservation" else Steps(20)
+        return wrapper(gym.wrappers.TimeLimit(env, 30), **options)
+
+    ours, theirs = made(getattr(wrappers, name)), made(getattr(gym.wrappers, name))
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    for _ in range(2):
+        results = [env.reset(seed=1)[0] for env in (ours, theirs)]
+        for action in actions(25, 1)[:, 0] * 3:
+            np.testing.assert_allclose(*map(flat, results), rtol=2e-3, atol=1e-4)
+            assert results[0].dtype == ours.observation_space.dtype
+            assert results[0] in ours.observation_space
+            steps = [env.step(np.float32(action)) for env in (ours, theirs)]
+            results = [step[0] for step in steps]
+            if name != "NormalizeReward" or _ == 0:  # theirs goes on in the next episode
+                assert steps[0][1] == pytest.approx(float(steps[1][1]), rel=1e-6)
+            assert steps[0][2:4] == steps[1][2:4]
+            assert type(steps[0][1]) is float or isinstance(steps[0][1], float)
+            if steps[0][2]:
+                break
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+@pytest.mark.parametrize("name", [*SINGLE, "FlattenObservation"])
+def test_vector_values_are_those_of_gymnasium(name, mode):
+    if name == "NormalizeReward" or (mode == "SAME_STEP" and "Observation" in name):
+        pytest.skip("where Gymnasium's lets returns go on in the next episode, or refuses the mode")
+    options = SINGLE.get(name, {})
+    ours = getattr(vector_wrappers, name)(vector(mode), **options)
+    theirs = getattr(gym.wrappers.vector, name)(vector(mode), **options)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    np.testing.assert_allclose(ours.reset()[0], theirs.reset()[0], rtol=1e-6)
+    for action in actions(20) * 2:
+        results = [env.step(np.array(action)) for env in (ours, theirs)]
+        for one, other in zip(results[0][:4], results[1][:4], strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+        assert results[0][4].keys() == results[1][4].keys()
+        if "final_obs" in results[0][4]:
+            for one, other in zip(*(result[4]["final_obs"] for result in results), strict=True):
+                assert (one is None) == (other is None)
+                if one is not None:
+                    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+ALL = {**SINGLE, **STACKED}
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+@pytest.mark.parametrize("name", ALL)
+def test_every_library_has_the_same_values(name, mode):
+    wrapper = getattr(vector_wrappers, name)
+    made = []
+    for xp in LIBRARIES:
+        env = vector(mode)
+        env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
+        env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
+        made.append(wrapper(env, **ALL[name]))
+    before = [env.reset()[0] for env in made]
+    for action in actions(12):
+        for xp, env, x in zip(LIBRARIES, made, before, strict=True):
+            assert af.backend_of(x).name == xp
+            assert env.observation_space.contains(x), (xp, x, env.observation_space)
+            np.testing.assert_allclose(flat(x), flat(before[0]), rtol=2e-5, atol=2e-5)
+        steps = [env.step(af.convert(action, xp)) for xp, env in zip(LIBRARIES, made, strict=True)]
+        for xp, step in zip(LIBRARIES, steps, strict=True):
+            assert af.backend_of(step[1]).name == xp
+            np.testing.assert_allclose(flat(step[1]), flat(steps[0][1]), rtol=1e-5)
+            assert step[4].keys() == steps[0][4].keys()
+            for index in np.flatnonzero(flat(steps[0][2])) if "final_obs" in step[4] else ():
+                final = [found[4]["final_obs"][index] for found in (step, steps[0])]
+                np.testing.assert_allclose(*map(flat, final), rtol=2e-5, atol=2e-5)
+        before = [step[0] for step in steps]
+
+
+class Sums(FunctionalEnv):
+    """The sum of the actions, whose episode ends where it is far from 0. Nothing in it is random."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (), np.float32)
+    max_episode_steps = 7
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        state = state + xp.astype(action, xp.float32)
+        return state, state * 0.5, xp.abs(state) > 1.5
+
+    def observe(self, xp, state, params):
+        return xp.stack([state, state * state + 1], axis=1)
+
+
+CHAINS = {
+    "statistics": lambda: (
+        kernels.RecordEpisodeStatistics(),
+        kernels.NormalizeObservation(),
+        kernels.NormalizeReward(),
+    ),
+    "frames": lambda: (
+        kernels.FrameStackObservation(3, padding_type="zero"),
+        kernels.FlattenObservation(),
+        kernels.ClipReward(-0.3, 0.4),
+    ),
+    "time": lambda: (
+        kernels.DelayObservation(1),
+        kernels.TimeAwareObservation(flatten=False),
+        kernels.FilterObservation(["obs"]),
+    ),
+    "actions": lambda: (
+        kernels.RescaleAction(np.float32(-0.5), np.float32(0.25)),
+        kernels.ClipAction(),
+        kernels.RescaleObservation(np.float32(-1), np.float32(1)),
+        kernels.TransformReward(lambda x: x * 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_compiled_steps_are_those_of_served_environments(chain, mode):
+    env = wrap(Sums(), *CHAINS[chain]())
+    functions = Functions(env, autoreset_mode=mode)
+    running, first = functions.reset(jax.random.key(0), 3)
+    step = jax.jit(functions.step)
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    for envs in served:
+        np.testing.assert_allclose(flat(envs.reset(seed=1)[0]), flat(first), rtol=1e-6)
+        assert envs.observation_space.contains(envs.reset(seed=1)[0])
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    for envs in served:
+        envs.reset(seed=1)
+    for number, action in enumerate(actions(6 if mode == "DISABLED" else 16)):
+        running, outcome = step(jax.random.key(number), running, action)
+        for xp, envs in zip(LIBRARIES, served, strict=True):
+            found = envs.step(af.convert(action, xp))
+            for one, other in zip(found[:4], outcome[:4], strict=True):
+                np.testing.assert_allclose(flat(one), flat(other), rtol=1e-5, atol=2e-6)
+            ended = outcome.terminated | outcome.truncated
+            if chain == "statistics":
+                assert ("episode" in found[4]) == bool(ended.any())
+                if ended.any():
+                    one, other = found[4]["episode"], outcome.info["episode"]
+                    np.testing.assert_allclose(flat(one["r"]), flat(other["r"]), rtol=1e-6)
+                    np.testing.assert_array_equal(flat(one["l"]), flat(other["l"]))
+            if mode == "SAME_STEP":
+                final = found[4]["final_obs"]
+                np.testing.assert_allclose(
+                    flat(final), flat(outcome.final_observation), rtol=1e-5, atol=1e-6
+                )
+
+
+def test_a_rollout_is_what_compiled_steps_are():
+    env = wrap(CartPole(), *CHAINS["statistics"]())
+
+    def policy(params, observation, key):
+        return (observation[:, 2] > 0).astype(int), None
+
+    carry, transitions = rollout(env, policy, None, jax.random.key(1), 60, 5, collect=("info",))
+    ended = np.asarray(transitions.terminated | transitions.truncated)
+    assert ended.any()
+    seen = np.asarray(transitions.observation[1:])
+    final = np.asarray(transitions.final_observation[:-1])
+    np.testing.assert_array_equal(seen[~ended[:-1]], final[~ended[:-1]])
+    assert (seen[ended[:-1]] != final[ended[:-1]]).all(axis=-1).any()
+    info = transitions.info["episode"]
+    np.testing.assert_allclose(info["l"][ended], transitions.episode_length[ended])
+    assert (np.asarray(info["r"][ended]) == np.asarray(info["l"][ended])).all()
+    assert (np.asarray(info["l"])[~ended] == 0).all()
+    values = env.state_dict(carry.running)
+    assert values["obs_rms"]["count"] == 5 + 300 + ended.sum()
+    assert values["return_rms"]["count"] == 300
+    _, more = rollout(env, policy, None, jax.random.key(2), 20, 5, carry=carry)
+    assert more.observation.shape == (20, 5, 4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_each_observation_counts_once(mode, xp):
+    plain, env = vector(mode), vector(mode)
+    env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
+    env = vector_wrappers.NormalizeObservation(env)
+    seen = [*plain.reset()[0]]
+    env.reset()
+    for action in actions(15):
+        observations, _, terminated, _, infos = plain.step(action)
+        env.step(action)
+        if "final_obs" in infos:
+            seen += [x for x in infos["final_obs"] if x is not None]
+        seen += [*observations]
+        if mode == "DISABLED" and terminated.any():
+            options = {"reset_mask": terminated}
+            observations, _ = plain.reset(options=dict(options))
+            env.reset(options=dict(options))
+            seen += [*observations[terminated]]
+    values = np.asarray(seen, np.float64)
+    weight = len(values) + 1e-4
+    mean = values.sum(axis=0) / weight
+    var = (((values - mean) ** 2).sum(axis=0) + 1e-4 * (1 + mean**2)) / weight
+    found = env.state_dict()["obs_rms"]
+    assert found["count"] == len(values)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(found["var"], var, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name", ["NormalizeObservation", "FrameStackObservation", "TimeAwareObservation"]
+)
+def test_partial_resets(name, mode):
+    options = {"FrameStackObservation": {"stack_size": 2}}.get(name, {})
+    env = vector(mode)
+    env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
+    env = getattr(vector_wrappers, name)(env, **options)
+    first = env.reset()[0].copy()
+    for action in actions(2):
+        before = env.step(action)[0]
+    mask = np.array([True, False, False])
+    if mode == "SAME_STEP":  # the same for all modes, also as a list
+        mask = [True, False, False]
+    after = env.reset(options={"reset_mask": np.asarray(mask)})[0]
+    if name == "NormalizeObservation":
+        np.testing.assert_allclose(after[1:], before[1:], rtol=0.5, atol=0.3)
+        assert env.state_dict()["obs_rms"]["count"] == 3 + 6 + 1
+    else:
+        np.testing.assert_array_equal(after[1:], before[1:])
+        np.testing.assert_array_equal(after[0], first[0])
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+def test_a_truncated_return_does_not_go_on(mode):
+    def ended(truncates):
+        env = vector_wrappers.NormalizeReward(vector(mode, truncates=truncates))
+        env.reset()
+        for action in actions(12):
+            rewards = env.step(np.abs(action))[1]
+        return env.state_dict()["return_rms"], rewards
+
+    terminated, truncated = ended(False), ended(True)
+    assert terminated[0]["count"] == truncated[0]["count"]
+    env = vector_wrappers.NormalizeReward(vector(mode, truncates=True))
+    env.reset()
+    returns, values, before = np.zeros(3), [], np.zeros(3, bool)
+    for action in np.abs(actions(12)):
+        cut = env.step(action)[3]
+        active = ~before if mode == "NEXT_STEP" else np.ones(3, bool)
+        returns = np.where(active, returns * 0.99 + action, 0)
+        values += [*returns[active]]
+        before = cut
+        if mode == "SAME_STEP":
+            returns = np.where(cut, 0, returns)
+    weight = len(values) + 1e-4
+    mean = np.sum(values, dtype=float) / weight
+    found = env.state_dict()["return_rms"]
+    assert found["count"] == len(values)
+    assert found["mean"] == pytest.approx(mean)
+
+
+def test_an_environment_that_resets_itself():
+    env = wrappers.NormalizeObservation(gym.wrappers.Autoreset(Steps(0)))
+    stacked = wrappers.KernelWrapper(
+        gym.wrappers.Autoreset(Steps(0)), kernels.FrameStackObservation(2)
+    )
+    env.reset()
+    first = stacked.reset()[0]
+    for action in actions(4, 1):
+        env.step(action[0])
+        observation = stacked.step(action[0])[0]
+    np.testing.assert_array_equal(observation, first)
+    assert env.state_dict()["obs_rms"]["count"] == 5
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_counts_are_exact_and_small_changes_add_up(x64, enable_x64):
+    count = 2**31 + 7
+    with enable_x64(x64):
+        start = fresh(jnp, (2,), None)
+        values = {"count": count, "mean": [10.0, -3.0], "var": [4.0, 1.0]}
+        moments = given(jnp, start, values, None)
+        assert read(moments) == values
+        x = jnp.asarray([[11.0, -2.0]])
+        moments = jax.jit(
+            lambda m: jax.lax.fori_loop(0, 20_000, lambda _, m: updated(jnp, m, x), m)
+        )(moments)
+        found = read(moments)
+    weight = 20_000 / (count + 20_000)
+    assert found["count"] == count + 20_000
+    np.testing.assert_allclose(np.subtract(found["mean"], [10.0, -3.0]), weight, rtol=1e-3)
+    expected = (1 - weight) * np.array([4.0, 1.0]) + weight * (1 - weight)
+    np.testing.assert_allclose(
+        np.subtract(found["var"], [4.0, 1.0]), expected - [4.0, 1.0], rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint8, np.float64, np.int64])
+def test_moments_are_not_computed_in_a_small_dtype(dtype):
+    x = np.random.default_rng(0).integers(100, 200, (5_000, 2)).astype(dtype)
+    for xp, array in ((np, x), (torch, torch.from_numpy(x)), (jnp, jnp.asarray(x))):
+        xp = af.namespace_of(array)
+        found = read(updated(xp, fresh(xp, (2,), None), array))
+        np.testing.assert_allclose(found["mean"], x.astype(float).mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(found["var"], x.astype(float).var(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_statistics_are_saved_frozen_and_merged(xp):
+    def made():
+        env = FunctionalVectorEnv(CartPole(), 4, xp=xp)
+        return vector_wrappers.NormalizeObservation(env)
+
+    def run(env, seed):
+        env.reset(seed=seed)
+        env.action_space.seed(seed)
+        for _ in range(20):
+            env.step(env.action_space.sample())
+        return env.state_dict()
+
+    env = made()
+    base = run(env, 1)
+    file = io.BytesIO()
+    torch.save(base, file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == base
+    parts = []
+    for seed in (2, 3):
+        other = made()
+        other.load_state_dict(base)
+        assert other.state_dict() == base
+        parts.append(run(other, seed)["obs_rms"])
+    run(env, 2)
+    together = run(env, 3)["obs_rms"]
+    merged = merge(parts, base["obs_rms"])
+    assert merged["count"] == together["count"]
+    np.testing.assert_allclose(merged["mean"], together["mean"], rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(merged["var"], together["var"], rtol=1e-4)
+    env.update_running_mean = False
+    assert not env.update_running_mean
+    assert run(env, 4)["obs_rms"] == together
+    copied = pickle.loads(pickle.dumps(env))
+    assert copied.state_dict() == env.state_dict()
+    assert not copied.update_running_mean
+    assert copy.deepcopy(env).state_dict() == env.state_dict()
+    with pytest.raises(af.OptionError, match="obs_rms"):
+        env.load_state_dict({"return_rms": together})
+    with pytest.raises(af.OptionError, match="shapes"):
+        env.load_state_dict({"obs_rms": {"count": 1, "mean": [0.0], "var": [1.0]}})
+
+
+def test_evaluation_uses_statistics_and_leaves_them():
+    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.FrameStackObservation(2))
+
+    def policy(params, observation, key):
+        return (observation[:, 1, 2] > 0).astype(int), None
+
+    carry, _ = rollout(env, policy, None, jax.random.key(0), 200, 16)
+    values = env.state_dict(carry.running)
+    key = jax.random.key(1)
+    trained = carry.running.wrappers
+    results = [
+        evaluate(env, policy, None, key, 8, wrapper_state=state) for state in (trained, values)
+    ]
+    np.testing.assert_array_equal(results[0].returns, results[1].returns)
+    assert (results[0].returns > 0).all()
+    once = episode(env, policy, None, key, 8, wrapper_state=values)
+    assert once.final_observation.shape == (8, 2, 4)
+    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=freeze(trained))
+    assert env.state_dict(after.running) == values
+    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=values)
+    assert env.state_dict(after.running)["obs_rms"]["count"] >= values["obs_rms"]["count"] + 48
+    with pytest.raises(af.OptionError, match="carry and wrapper_state"):
+        rollout(env, policy, None, key, 5, 16, carry=carry, wrapper_state=values)
+    with pytest.raises(af.OptionError, match="has no wrappers"):
+        rollout(CartPole(), policy, None, key, 5, 8, wrapper_state=values)
+    with pytest.raises(af.OptionError, match="statistics"):
+        rollout(env, policy, None, key, 5, 8, wrapper_state={"other": 1})
+    with pytest.raises(af.OptionError, match="carry is of another environment"):
+        rollout(CartPole(), policy, None, key, 5, 16, carry=carry)
+
+
+def test_the_statistics_of_a_rollout_serve_ordinary_environments():
+    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+
+    def policy(params, observation, key):
+        return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+    carry, _ = rollout(env, policy, None, jax.random.key(0), 50, 8)
+    values = env.state_dict(carry.running)
+    ordinary = wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    ordinary.load_state_dict(values)
+    ordinary.update_running_mean = False
+    observation, _ = ordinary.reset(seed=1)
+    raw, _ = gym.make("CartPole-v1").reset(seed=1)
+    mean, var = (np.asarray(values["obs_rms"][name]) for name in ("mean", "var"))
+    np.testing.assert_allclose(observation, (raw - mean) / np.sqrt(var + 1e-8), rtol=1e-5)
+    assert ordinary.state_dict()["obs_rms"] == values["obs_rms"]
+
+
+def test_compiled_once_for_equal_wrappers():
+    def policy(params, observation, key):
+        return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+    def made(epsilon):
+        return wrap(CartPole(), kernels.NormalizeObservation(epsilon))
+
+    def compiled(epsilon):
+        before = _rollout._cache_size()
+        rollout(made(epsilon), policy, None, jax.random.key(0), 5, 4)
+        return _rollout._cache_size() - before
+
+    assert [compiled(epsilon) for epsilon in (1e-8, 1e-8, 1e-3, 1e-8)] == [1, 0, 1, 0]
+    assert made(1e-8) == made(1e-8) != made(1e-3)
+    assert hash(made(1e-8)) == hash(made(1e-8))
+    pads = [kernels.FrameStackObservation(2, padding_type=np.full(4, x)) for x in (0.0, 0.0, 1.0)]
+    assert pads[0] == pads[1] != pads[2]
+
+
+def test_functions_that_hold_arrays_are_refused():
+    scale = np.ones(4, np.float32)
+    with pytest.raises(af.OptionError, match="holds an array"):
+        wrap(CartPole(), kernels.TransformObservation(lambda x: x * scale))
+    halved = wrap(CartPole(), kernels.TransformObservation(lambda x: x * 0.5))
+    observation = Functions(halved).reset(jax.random.key(0), 2)[1]
+    whole = Functions(CartPole()).reset(jax.random.key(0), 2)[1]
+    np.testing.assert_array_equal(observation, whole * 0.5)
+
+
+def test_what_is_wrong_is_named():
+    with pytest.raises(af.OptionError, match=r"wrap\(\) was given"):
+        wrap(CartPole(), kernels.ClipAction)
+    with pytest.raises(TypeError, match="ClipAction requires a Box"):
+        wrap(CartPole(), kernels.ClipAction())
+    with pytest.raises(TypeError, match="make_vec"):
+        FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2)
+    with pytest.raises(AttributeError, match="does not change"):
+        kernels.ClipReward(0, 1).min_reward = 3
+    with pytest.raises(gym.error.InvalidBound):
+        kernels.NormalizeReward(gamma=1.5).around(Spaces(spaces.Discrete(2), spaces.Discrete(2)))
+    with pytest.raises(ValueError, match="max_episode_steps"):
+        wrappers.TimeAwareObservation(Steps())
+    with pytest.raises(AttributeError):
+        wrappers.no_such_wrapper  # noqa: B018
+
+
+ONE = np.float32(-1), np.float32(1)
+
+
+def test_wrapping_a_wrapped_environment():
+    once = wrap(wrap(Pendulum(), kernels.RescaleAction(*ONE)), kernels.ClipAction())
+    assert once == wrap(Pendulum(), kernels.RescaleAction(*ONE), kernels.ClipAction())
+    envs = once.make_vec(2)
+    envs.reset(seed=1)
+    plain = Pendulum().make_vec(2)
+    plain.reset(seed=1)
+    for _ in range(3):
+        ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[1], [-2]]))
+        np.testing.assert_allclose(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_frames_are_the_agents(xp):
+    env = FunctionalVectorEnv(CartPole(), 2, xp=xp)
+    env = vector_wrappers.FrameStackObservation(env, 3)
+    env.reset(seed=1)
+    first = env.step(np.array([0, 1]))[0]
+    kept = flat(first)
+    if xp == "torch":
+        first.zero_()
+    elif xp == "numpy":
+        first[:] = 0
+    second = flat(env.step(np.array([0, 1]))[0]).reshape(2, 3, 4)
+    np.testing.assert_array_equal(second[:, :2], kept.reshape(2, 3, 4)[:, 1:])
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_trees_of_observations(xp):
+    def made():
+        env = vector("SAME_STEP", Dictionary)
+        env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
+        return env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
+
+    stacked = vector_wrappers.FrameStackObservation(made(), 2)
+    flattened = vector_wrappers.FlattenObservation(made())
+    filtered = vector_wrappers.FilterObservation(made(), ["n"])
+    timed = vector_wrappers.TimeAwareObservation(made(), flatten=False)
+    delayed = vector_wrappers.DelayObservation(made(), 1)
+    everything = (stacked, flattened, filtered, timed, delayed)
+    for env in everything:
+        observation, _ = env.reset()
+        assert env.observation_space.contains(observation), (env, observation)
+    for action in actions(8):
+        for env in everything:
+            observation, _, _, _, infos = env.step(af.convert(action, xp))
+            assert env.observation_space.contains(observation), (env, observation)
+            for final in infos.get("final_obs", ()):
+                assert final is None or env.single_observation_space.contains(final)
+    assert af.backend_of(filtered.reset()[0]["n"]).name == xp
+    np.testing.assert_array_equal(flat(timed.reset()[0]["time"]), [0, 0, 0])
+
+
+def test_observations_that_are_no_arrays():
+    class Says(Steps):
+        def __init__(self):
+            super().__init__(9, spaces.Dict(said=spaces.Text(9), x=spaces.Discrete(4)))
+
+        def _observed(self):
+            return {"said": f"step{self.count}", "x": np.int64(self.count % 4)}
+
+    def made():
+        return gym.wrappers.TimeLimit(Says(), 9)
+
+    for env in (
+        wrappers.ClipReward(made(), -1, 1),
+        wrappers.NormalizeReward(made()),
+        wrappers.FrameStackObservation(made(), 2),
+        wrappers.TimeAwareObservation(made(), flatten=False),
+        wrappers.StickyAction(made(), 0.5),
+        wrappers.ClipAction(made()),
+    ):
+        assert env.observation_space.contains(env.reset(seed=1)[0])
+        observation = env.step(np.float32(0.5))[0]
+        assert env.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize("duration", [1, (2, 4)])
+def test_sticky_actions(duration):
+    kernel = kernels.StickyAction(0.25, duration).around(
+        Spaces(spaces.Discrete(9), spaces.Discrete(10_000))
+    )
+    n, taken = 400, []
+    backend = af.registry.backend("numpy")
+    rng, state = backend.random(1), kernel.init(np, n, kernel.inside, None)
+    for number in range(200):
+        state, action = kernel.action(np, rng, state, np.full(n, number))
+        taken.append(action)
+    taken = np.asarray(taken)
+    assert (taken[0] == 0).all()
+    repeated = taken[1:] == taken[:-1]
+    mean = 1 if duration == 1 else 3
+    likely = 0.25 * mean / (0.25 * mean + 0.75)
+    assert repeated.mean() == pytest.approx(likely, abs=0.01)
+    if duration != 1:
+        changes = np.flatnonzero(~repeated[:, 0])
+        assert (np.diff(changes)[np.diff(changes) > 1] > 2).all()
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_sticky_actions_of_served_environments(xp):
+    env = wrap(CartPole(), kernels.StickyAction(0.5))
+
+    def run():
+        envs = env.make_vec(4, xp=xp)
+        envs.reset(seed=7)
+        return [
+            flat(envs.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
+        ]
+
+    np.testing.assert_array_equal(run(), run())
+    plain = CartPole().make_vec(4, xp=xp)
+    plain.reset(seed=7)
+    steps = [
+        flat(plain.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
+    ]
+    assert not np.array_equal(run(), steps)
+    single = env.make(xp=xp)
+    single.reset(seed=1)
+    assert single.step(1)[0].shape == (4,)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize(
+    "name", ["NormalizeObservation", "NormalizeReward", "TimeAwareObservation", "ClipReward"]
+)
+def test_single_environments_of_every_library(name, xp):
+    options = {"ClipReward": {"max_reward": 0.5}}.get(name, {})
+    made = [
+        getattr(wrappers, name)(env, **options)
+        for env in (gym.make("CartPole-v1"), ArrayConversion(gym.make("CartPole-v1"), target_xp=xp))
+    ]
+    results = [env.reset(seed=3)[0] for env in made]
+    for _ in range(3):
+        assert af.backend_of(results[1]).name == xp
+        assert made[1].observation_space.contains(results[1])
+        np.testing.assert_allclose(*map(flat, results), rtol=1e-4, atol=1e-5)
+        steps = [env.step(1) for env in made]
+        results = [step[0] for step in steps]
+        assert steps[0][1] == pytest.approx(steps[1][1], rel=1e-4)
+        assert all(isinstance(step[1], float) for step in steps)
+
+
+def test_specs_hold_the_arguments():
+    env = wrappers.ClipReward(wrappers.NormalizeObservation(gym.make("CartPole-v1")), -1, 0.5)
+    again = gym.make(env.spec)
+    assert str(again) == str(env)
+    again.reset(seed=1)
+    assert again.step(0)[1] == 0.5
+    assert [spec.name for spec in again.spec.additional_wrappers] == [
+        "NormalizeObservation",
+        "ClipReward",
+    ]
+
+
+def test_other_wrappers_are_gymnasiums():
+    assert wrappers.TimeLimit is gym.wrappers.TimeLimit
+    assert vector_wrappers.RecordVideo is gym.wrappers.vector.RecordVideo
+    env = vector_wrappers.DictInfoToList(
+        vector_wrappers.RecordEpisodeStatistics(FunctionalVectorEnv(CartPole(), 2, xp="torch"))
+    )
+    env.reset(seed=1)
+    found = []
+    for _ in range(40):
+        infos = env.step(torch.tensor([1, 1]))[4]
+        found += [info["episode"] for info in infos if "episode" in info]
+    assert found
+    assert {"r", "l", "t"} <= found[0].keys()
+    queue = env.env
+    assert queue.episode_count == len(found) == len(queue.return_queue)
