@@ -52,7 +52,7 @@ class Steps(gym.Env):
     def _observed(self):
         if isinstance(self.observation_space, spaces.Dict):
             return {"x": np.float32([self.sum, 1.0]), "n": np.int64(self.count % 3)}
-        return np.float32([self.sum, self.number + 0.5])
+        return np.float32([self.sum, self.number + 0.5 * self.count])
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
