@@ -25,6 +25,7 @@ import growth
 import pairs
 import registered
 import start
+import wrappers
 from row import Row
 
 SECTIONS = {
@@ -32,6 +33,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "wrappers": wrappers.wrapper_rows,
     "functions": functions.functions_rows,
     "large": growth.large_rows,
     "leaves": growth.leaves_rows,

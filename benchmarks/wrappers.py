@@ -1,0 +1,218 @@
+"""Rows on wrappers: against Gymnasium's in NumPy, and against code by hand in PyTorch and inside a rollout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import gymnasium.wrappers.vector
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from row import Check, Row, microseconds
+from timing import Block, Statement, fastest, fastest_block
+
+import arrayferry_gym.wrappers as ours
+from arrayferry_gym.functional import CartPole, Functions, rollout, wrap
+from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers import vector as ours_vector
+
+__all__ = ["wrapper_rows"]
+
+SECTION = "wrappers"
+COUNT = 1_024
+
+
+def wrapper_rows() -> list[Row]:
+    """Wrappers."""
+    return [*_vector_rows(), _torch_row(), *_single_rows(), *map(_rollout_row, (64, COUNT))]
+
+
+class Still(VectorEnv):
+    """Environments that return the same arrays at each step, so that only wrappers take time."""
+
+    def __init__(self, make: Any = np.asarray, count: int = COUNT) -> None:
+        rng = np.random.default_rng(0)
+        self.num_envs = count
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space = spaces.Box(-9.0, 9.0, (4,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self.observation = make(rng.normal(size=(count, 4)).astype(np.float32))
+        false = make(np.zeros(count, bool))
+        self.result = self.observation, make(rng.normal(size=count)), false, false
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Return the observations."""
+        return self.observation, {}
+
+    def step(self, actions: Any) -> Any:
+        """Return the same results."""
+        return *self.result, {}
+
+
+WRAPPERS: dict[str, dict[str, Any]] = {
+    "NormalizeObservation": {},
+    "NormalizeReward": {},
+    "RecordEpisodeStatistics": {},
+    "RescaleObservation": {"min_obs": np.float32(-1), "max_obs": np.float32(1)},
+    "ClipReward": {"min_reward": -1.0, "max_reward": 1.0},
+}
+
+
+def _vector_rows() -> list[Row]:
+    """A step of many environments in NumPy."""
+    rows = []
+    for name, options in WRAPPERS.items():
+        made = {
+            "ours": getattr(ours_vector, name)(Still(), **options),
+            "gymnasium": getattr(gym.wrappers.vector, name)(Still(), **options),
+        }
+        for env in made.values():
+            env.reset()
+        times = fastest(
+            {way: Statement("step(None)", {"step": env.step}) for way, env in made.items()}, 1.0
+        )
+        check = Check(times["ours"] / times["gymnasium"], 1.0, "x Gymnasium's")
+        rows.append(Row(SECTION, f"{name} of {COUNT:,}", (check,), "", microseconds(times)))
+    return rows
+
+
+def _torch_row() -> Row:
+    """NormalizeObservation of many environments in PyTorch, and by hand."""
+    env = Still(torch.asarray)
+    wrapped = ours_vector.NormalizeObservation(env)
+    wrapped.reset()
+    held = {"mean": torch.zeros(4), "var": torch.ones(4), "count": 1e-4}
+
+    def by_hand(_: Any) -> Any:
+        x, *others = env.step(None)
+        mean, var, count = held["mean"], held["var"], held["count"]
+        own_var, own_mean = torch.var_mean(x, dim=0, correction=0)
+        n = x.shape[0]
+        total = count + n
+        delta = own_mean - mean
+        mean = mean + delta * (n / total)
+        spread = var * count + own_var * n + delta * delta * (count * n / total)
+        held["mean"], held["var"], held["count"] = mean, spread / total, total
+        return (x - mean) / torch.sqrt(held["var"] + 1e-8), *others
+
+    times = fastest(
+        {
+            "ours": Statement("step(None)", {"step": wrapped.step}),
+            "by hand": Statement("step(None)", {"step": by_hand}),
+        },
+        1.0,
+    )
+    check = Check(times["ours"] / times["by hand"], 1.5, "x by hand")
+    what = f"NormalizeObservation of {COUNT:,} in PyTorch"
+    return Row(SECTION, what, (check,), "", microseconds(times))
+
+
+SINGLE = {**WRAPPERS, "TimeAwareObservation": {}, "FrameStackObservation": {"stack_size": 4}}
+
+
+def _single_rows() -> list[Row]:
+    """An episode of one environment."""
+    rows = []
+    for name, options in SINGLE.items():
+        if name == "RescaleObservation":
+            bound = np.float32([1, np.inf, 1, np.inf])
+            options = {"min_obs": -bound, "max_obs": bound}
+        made = {
+            "ours": getattr(ours, name)(gym.make("CartPole-v1"), **options),
+            "gymnasium": getattr(gym.wrappers, name)(gym.make("CartPole-v1"), **options),
+        }
+
+        def block(env: Any) -> Block:
+            def work() -> None:
+                for action in (0, 1) * 10:
+                    env.step(action)
+
+            return Block(lambda: env.reset(seed=0), work)
+
+        times = fastest_block({way: block(env) for way, env in made.items()}, 0.7)
+        times = {way: took / 20 for way, took in times.items()}
+        check = Check(times["ours"] / times["gymnasium"], 1.5, "x Gymnasium's")
+        rows.append(
+            Row(SECTION, f"{name} around one environment", (check,), "", microseconds(times))
+        )
+    return rows
+
+
+def _rollout_row(count: int) -> Row:
+    """A rollout with normalised observations and rewards and the statistics of episodes, and one by hand."""
+
+    def policy(_: Any, observation: Any, key: Any) -> Any:
+        return (observation[:, 2] + 0.1 * jax.random.normal(key, (count,)) > 0).astype(int), None
+
+    env = wrap(
+        CartPole(),
+        kernels.RecordEpisodeStatistics(),
+        kernels.NormalizeObservation(),
+        kernels.NormalizeReward(),
+    )
+    functions = Functions(CartPole())
+
+    def merged(stats: Any, x: Any) -> Any:
+        mean, var, size = stats
+        own, n = x.mean(axis=0), x.shape[0]
+        delta, total = own - mean, size + n
+        spread = var * size + x.var(axis=0) * n + delta**2 * size * n / total
+        return mean + delta * n / total, spread / total, total
+
+    @jax.jit
+    def by_hand(key: Any) -> Any:
+        start, key = jax.random.split(key)
+        running, observation = functions.reset(start, count)
+        stats = merged((jnp.zeros(4), jnp.ones(4), 1e-4), observation)
+        shown = (observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+        returns = jnp.zeros(()), jnp.ones(()), 1e-4
+        zeros = jnp.zeros(count)
+        lengths = jnp.zeros(count, int)
+
+        def one(carry: Any, key: Any) -> Any:
+            running, shown, stats, returns, discounted, total, length = carry
+            acting, stepping = jax.random.split(key)
+            action, _ = policy(None, shown, acting)
+            running, outcome = functions.step(stepping, running, action)
+            ended = outcome.terminated | outcome.truncated
+            stats = merged(stats, outcome.observation)
+            after = (outcome.observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+            final = (outcome.final_observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+            discounted = discounted * 0.99 * ~outcome.terminated + outcome.reward
+            returns = merged(returns, discounted)
+            reward = outcome.reward / jnp.sqrt(returns[1] + 1e-8)
+            total, length = total + outcome.reward, length + 1
+            seen = (
+                shown, action, reward, outcome.terminated, outcome.truncated, final,
+                jnp.where(ended, total, 0), jnp.where(ended, length, 0),
+            )  # fmt: skip
+            discounted, total = (jnp.where(ended, 0, x) for x in (discounted, total))
+            length = jnp.where(ended, 0, length)
+            return (running, after, stats, returns, discounted, total, length), seen
+
+        carry = running, shown, stats, returns, zeros, zeros, lengths
+        return jax.lax.scan(one, carry, jax.random.split(key, 128))
+
+    key = jax.random.key(0)
+    ways = {
+        "ours": lambda: rollout(env, policy, None, key, 128, count, collect="info"),
+        "by hand": lambda: by_hand(key),
+        "bare": lambda: rollout(CartPole(), policy, None, key, 128, count),
+    }
+    blocks = {
+        way: Block(lambda: None, lambda run=run: jax.block_until_ready(run()))
+        for way, run in ways.items()
+    }
+    times = fastest_block(blocks, 3.0)
+    check = Check(times["ours"] / times["by hand"], 1.2, "x by hand")
+    note = f"{times['ours'] / times['bare']:.2f} without wrappers"
+    return Row(
+        SECTION, f"three wrappers in a rollout of {count:,}", (check,), note, microseconds(times)
+    )
