@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import arrayferry as af
@@ -18,6 +19,11 @@ from ._errors import EnvResultError
 __all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
 
 
+_FOLLOWS: Any = {"init": False, "compare": False, "repr": False}
+"""The options of fields that follow from others, so that they need not be compared."""
+
+
+@dataclasses.dataclass(eq=False, repr=False)
 class WrappedEnv(FunctionalEnv):
     """A `FunctionalEnv` with kernels of wrappers around it. `wrap` makes it.
 
@@ -26,15 +32,21 @@ class WrappedEnv(FunctionalEnv):
         kernels: the kernels, first the innermost.
     """
 
-    def __init__(self, env: Dynamics, kernels: tuple[Kernel, ...]) -> None:
-        chain = Chain(kernels, _inside(env, env.max_episode_steps))
-        self.env = env
-        self.kernels = kernels
+    env: Dynamics
+    kernels: tuple[Kernel, ...] = ()
+    observation_space: Any = dataclasses.field(**_FOLLOWS)
+    action_space: Any = dataclasses.field(**_FOLLOWS)
+    max_episode_steps: int | None = dataclasses.field(**_FOLLOWS)
+    default_params: Any = dataclasses.field(**_FOLLOWS)
+    metadata: dict[str, Any] = dataclasses.field(**_FOLLOWS)
+
+    def __post_init__(self) -> None:
+        chain = self.chain(self.env.max_episode_steps)
         self.observation_space = chain.outside.observation
         self.action_space = chain.outside.action
-        self.max_episode_steps = env.max_episode_steps
-        self.default_params = env.default_params
-        self.metadata = env.metadata
+        self.max_episode_steps = self.env.max_episode_steps
+        self.default_params = self.env.default_params
+        self.metadata = self.env.metadata
 
     @property
     def base(self) -> Dynamics:

@@ -44,6 +44,7 @@ class Driver:
         kernel: the kernel, around these spaces.
         state: its state, None before the first reset.
         updating: whether statistics are updated.
+        call_step: the kernel's `step` for its library, compiled in JAX.
     """
 
     def __init__(self, kernel: Kernel, inside: Spaces, n: int) -> None:
@@ -74,11 +75,11 @@ class Driver:
         self._fresh, self.state = make(1), make(self.n)
         self._to_own = af.converter(backend, device=self.device, scalars="convert")
         self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
-        self._step: Any = functools.partial(self.kernel.step, self.xp)
+        self.call_step: Any = functools.partial(self.kernel.step, self.xp)
         if backend.name == "jax":
             import jax
 
-            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
+            self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
         if loaded:
             self.load(loaded)
         self.set_updating(self.updating)
@@ -94,7 +95,7 @@ class Driver:
 
     def step(self, result: StepResult) -> StepResult:
         """Return what the agent sees of a step."""
-        self.state, result = self._step(self.state, result)
+        self.state, result = self.call_step(self.state, result)
         return result
 
     def seed(self, seed: Any) -> None:
@@ -153,9 +154,8 @@ class Driver:
         """Set whether statistics are updated."""
         self.updating = bool(updating)
         if self.state is not None and self.names:
-            flag = self.xp.asarray(np.asarray(self.updating), device=self.device)
             lasting = {
-                name: moments._replace(updating=flag)
+                name: _statistics.switched(self.xp, moments, self.updating)
                 for name, moments in self.state.lasting.items()
             }
             self.state = self.state._replace(lasting=lasting)
@@ -182,7 +182,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and what else cannot be made anew."""
         state = {**self.__dict__}
-        for name in ("_begin", "_step", "_to_own", "xp"):
+        for name in ("_begin", "call_step", "_to_own", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)

@@ -73,8 +73,8 @@ class Kernel:
     the methods here leave everything as it is.
 
     Attributes:
-        parts: what `step` reads or changes besides `info`, of "observation" and "reward". Nothing else is made a batch
-            of arrays around a single environment.
+        parts: what `step` reads or changes besides `info`: some of "observation", "reward", and "ended", which is
+            both `terminated` and `truncated`. Around ordinary environments, the others are None in its results.
         inside: the spaces of the environment that it is around.
         outside: the spaces that the agent sees.
 
@@ -91,7 +91,7 @@ class Kernel:
         array([-1., -1.], dtype=float32)
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation", "reward")
+    parts: ClassVar[tuple[str, ...]] = ("observation", "reward", "ended")
     inside: Spaces
     outside: Spaces
 

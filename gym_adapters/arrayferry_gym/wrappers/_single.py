@@ -6,11 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult
 
 __all__ = ["KernelWrapper"]
+
+_ARRAYS = (Box, Discrete, MultiDiscrete, MultiBinary)
 
 
 class KernelWrapper(
@@ -35,8 +38,13 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
+        self._acts, self._steps = kernel.acts, kernel.steps
         self._observes = kernel.observes and "observation" in kernel.parts
-        self._rewarded = "reward" in kernel.parts
+        self._rewarded, self._flagged = ("reward" in kernel.parts, "ended" in kernel.parts)
+        self._only_observes = kernel.parts == ("observation",) and self._observes
+        self._from_array = isinstance(inside.observation, _ARRAYS)
+        self._to_array = isinstance(outside.observation, _ARRAYS)
+        self._index = (0, ...) if isinstance(outside.observation, Box) else 0
         if outside.observation is not inside.observation:
             space = shown_space(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
@@ -55,14 +63,12 @@ class KernelWrapper(
         if not self._observes:
             driver.begin(None)
             return observation, info
-        inside, outside = self._kernel.inside, self._kernel.outside
-        observation = driver.begin(driver.batched(inside.observation, observation))
-        return driver.single(outside.observation, observation), info
+        return self._one(driver.begin(self._batch(observation))), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
         driver, kernel = self._driver, self._kernel
-        if kernel.acts:
+        if self._acts:
             if driver.state is None:
                 driver.use(action)
             batch = driver.act(driver.batched(kernel.outside.action, action))
@@ -71,26 +77,47 @@ class KernelWrapper(
         if driver.state is None:
             driver.use(observation)
         began, self._ended = self._ended, bool(terminated) or bool(truncated)
-        if not kernel.steps and not began:
+        if not self._steps and not began:
             return observation, reward, terminated, truncated, info
+        if self._only_observes and not began:
+            driver.state, result = driver.call_step(
+                driver.state, StepResult(self._batch(observation), None, None, None, {}, None)
+            )
+            if result.info:
+                info = {**info, **_of_one(result.info)}
+            return self._one(result.observation), reward, terminated, truncated, info
         seen = rewards = ended = cut = None
+        is_array = False
         if self._observes:
-            seen = driver.batched(kernel.inside.observation, observation)
+            seen = self._batch(observation)
         if self._rewarded:
-            is_array = hasattr(reward, "dtype") and hasattr(reward, "shape")
-            rewards = driver.own(reward[None] if is_array else np.asarray([reward], float))
-            ended, cut = driver.own((np.asarray([terminated]), np.asarray([truncated])))
-        rows = driver.own(np.asarray([False])) if began else None  # it resets itself
+            is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
+            rewards = driver.own(reward[None] if is_array else np.array([reward], float))
+        if self._flagged:
+            ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
+        rows = driver.own(np.array([False])) if began else None  # it resets itself
         result = driver.step(StepResult(seen, rewards, ended, cut, {}, rows))
-        if began:
-            result = result._replace(observation=driver.begin(seen))
         if self._observes:
-            observation = driver.single(kernel.outside.observation, result.observation)
+            observation = self._one(driver.begin(seen) if began else result.observation)
+        elif began:
+            driver.begin(None)
         if self._rewarded:
-            reward = result.reward[0] if is_array else float(result.reward[0])
+            reward = result.reward[0] if is_array else result.reward.item()
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info
+
+    def _batch(self, observation: Any) -> Any:
+        """Return an observation as a batch of one."""
+        if not self._from_array:
+            return self._driver.batched(self._kernel.inside.observation, observation)
+        return observation[None] if hasattr(observation, "ndim") else np.asarray(observation)[None]
+
+    def _one(self, observations: Any) -> Any:
+        """Return the only observation of a batch."""
+        if not self._to_array:
+            return self._driver.single(self._kernel.outside.observation, observations)
+        return observations[self._index]
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:

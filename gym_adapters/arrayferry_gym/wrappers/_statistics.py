@@ -1,8 +1,8 @@
 """Running means and variances, of batches whose rows may be masked.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances". The count is exact up to 2**55: two int32 of 24 and 31 bits. Means and variances are kept as a
-value and a rest, so that small changes add up where there is no float64 (Kahan's summation).
+Sample Variances". The count is exact up to 2**55: a higher and a lower part, of 31 and 24 bits. Without float64, means
+and variances are kept as a value and a rest, so that small changes add up (Kahan's summation).
 
 Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which count as much as 1e-4 values.
 """
@@ -16,7 +16,18 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = ["PRIOR", "Moments", "Statistics", "fresh", "given", "merge", "read", "updated", "wide"]
+__all__ = [
+    "PRIOR",
+    "Moments",
+    "Statistics",
+    "fresh",
+    "given",
+    "merge",
+    "read",
+    "switched",
+    "updated",
+    "wide",
+]
 
 PRIOR = 1e-4
 """The number of values that the first mean and variance count as."""
@@ -27,16 +38,20 @@ _BITS = 24
 class Moments(NamedTuple):
     """The mean and the variance of values.
 
+    In JAX, counts and `updating` are arrays, as they change in compiled code. Elsewhere they are numbers of Python.
+
     Attributes:
-        count: how many values there were, int32 (2,): the higher and the lower part.
+        high: how many values there were, in units of 2**24.
+        low: how many more.
         mean: the mean, float64 where the library has it, else float32.
-        mean_rest: what rounding has left of it.
+        mean_rest: what rounding has left of it; in float64 always 0.
         var: the variance, about the mean.
-        var_rest: what rounding has left of it.
-        updating: whether values are counted, bool ().
+        var_rest: what rounding has left of it; in float64 always 0.
+        updating: whether values are counted.
     """
 
-    count: Any
+    high: Any
+    low: Any
     mean: Any
     mean_rest: Any
     var: Any
@@ -77,9 +92,13 @@ def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
     def full(value: float) -> Any:
         return xp.full(shape, value, dtype=dtype, device=device)
 
-    count = xp.zeros((2,), dtype=xp.int32, device=device)
-    updating = xp.ones((), dtype=xp.bool, device=device)
-    return Moments(count, full(0.0), full(0.0), full(1.0), full(0.0), updating)
+    zero, yes = _number(xp, 0), _number(xp, True)
+    return Moments(zero, zero, full(0.0), full(0.0), full(1.0), full(0.0), yes)
+
+
+def _number(xp: Any, value: Any) -> Any:
+    """Return a number as it is kept: as an array in JAX, which may be compiling."""
+    return xp.asarray(value) if xp.__name__.startswith("jax") else value
 
 
 def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
@@ -91,44 +110,56 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
         x: values (n, ...).
         rows: which rows count, bool (n,); None for all.
     """
-    dtype = moments.mean.dtype
-    x = xp.astype(x, dtype)
-    if rows is None:
-        k: Any = x.shape[0]
-        mean = xp.mean(x, axis=0)
-        apart = x - mean
-        var = xp.mean(apart * apart, axis=0)
-    else:
-        rows = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
-        zero = xp.zeros_like(x)
-        k = xp.sum(xp.astype(xp.reshape(rows, (-1,)), xp.int32))
-        divisor = xp.astype(xp.clip(k, 1, None), dtype)
-        mean = xp.sum(xp.where(rows, x, zero), axis=0) / divisor
-        apart = xp.where(rows, x - mean, zero)
-        var = xp.sum(apart * apart, axis=0) / divisor
-    k = xp.astype(moments.updating, xp.int32) * k
-    counts, low = xp.astype(moments.count, dtype), moments.count[1] + k
-    before = counts[0] * 2.0**_BITS + counts[1] + PRIOR
-    more = xp.astype(xp.asarray(k), dtype)
-    high = moments.count[0] + (low >> _BITS)
-    count = xp.astype(xp.stack([xp.asarray(high), xp.asarray(low & (2**_BITS - 1))]), xp.int32)
-    weight, left = more / (before + more), before / (before + more)
-    delta = (mean - moments.mean) - moments.mean_rest
-    spread = var + delta * delta * left
-    change = weight * ((spread - moments.var) - moments.var_rest)
+    high, low, mean, mean_rest, var, var_rest, updating = moments
+    if updating is False:
+        return moments
+    dtype, k = mean.dtype, x.shape[0]
+    x = xp.astype(x, dtype, copy=False)
+    # sums of differences to a number among the values, whose digits do not cancel
+    one = x[0, ...] if rows is None else mean
+    apart = x - one
+    if rows is not None:
+        k = xp.sum(xp.astype(rows, xp.int32))
+        mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
+        apart = xp.where(mask, apart, xp.zeros_like(apart))
+    first, second = _sum(xp, apart), _sum(xp, apart * apart)
+    divisor: Any = k
+    if rows is not None:
+        if isinstance(low, int):
+            k = int(k)
+            divisor = max(k, 1)
+        else:
+            divisor = xp.astype(xp.clip(k, 1, None), dtype)
+    if not isinstance(low, int):
+        k = xp.astype(updating, xp.int32) * k
+    first = first / divisor
+    before = high * 2.0**_BITS + low + PRIOR
+    low = low + k
+    high, low = high + (low >> _BITS), low & (2**_BITS - 1)
+    weight, left = k / (before + k), before / (before + k)
+    spread = second / divisor - first * first
+    delta = one + first - mean
     if dtype == getattr(xp, "float64", None):
-        means: Any = moments.mean + weight * delta, moments.mean_rest
-        vars_: Any = moments.var + change, moments.var_rest
+        spread = spread + delta * delta * left
+        mean, var = mean + delta * weight, var + (spread - var) * weight
     else:
-        means = _added(moments.mean, moments.mean_rest, weight * delta)
+        delta = delta - mean_rest
+        spread = spread + delta * delta * left
         # the first values replace the variance of 1, whose digits would be lost by a difference
-        value, rest = _added(moments.var, moments.var_rest, change)
         early = weight > 0.5
-        vars_ = (
-            xp.where(early, moments.var * left + spread * weight, value),
-            xp.where(early, xp.zeros_like(rest), rest),
-        )
-    return Moments(count, *means, *vars_, moments.updating)
+        start = var * left + spread * weight
+        mean, mean_rest = _added(mean, mean_rest, delta * weight)
+        var, var_rest = _added(var, var_rest, (spread - var - var_rest) * weight)
+        var = xp.where(early, start, var)
+        var_rest = xp.where(early, xp.zeros_like(var_rest), var_rest)
+    return Moments(high, low, mean, mean_rest, var, var_rest, updating)
+
+
+def _sum(xp: Any, x: Any) -> Any:
+    """Return the sum over the first axis."""
+    if isinstance(x, np.ndarray) and x.ndim == 2:
+        return np.ones(x.shape[0]) @ x  # five times as fast
+    return x.sum(axis=0) if hasattr(x, "sum") else xp.sum(x, axis=0)
 
 
 def _added(value: Any, rest: Any, change: Any) -> tuple[Any, Any]:
@@ -137,11 +168,15 @@ def _added(value: Any, rest: Any, change: Any) -> tuple[Any, Any]:
     return total, change - (total - value)
 
 
+def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
+    """Return moments that are updated from now on, or not."""
+    return moments._replace(updating=_number(xp, updating))
+
+
 def read(moments: Moments) -> dict[str, Any]:
     """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists."""
-    high, low = _numpy(moments.count).tolist()
     return {
-        "count": high * 2**_BITS + low,
+        "count": int(moments.high) * 2**_BITS + int(moments.low),
         "mean": (_numpy(moments.mean) + _numpy(moments.mean_rest)).tolist(),
         "var": (_numpy(moments.var) + _numpy(moments.var_rest)).tolist(),
     }
@@ -167,14 +202,14 @@ def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",
         )
-    words = np.asarray([count >> _BITS, count & (2**_BITS - 1)], np.int32)
+    high, low = _number(xp, count >> _BITS), _number(xp, count & (2**_BITS - 1))
 
     def pair(x: Any) -> tuple[Any, Any]:
         value = xp.astype(xp.asarray(x, device=device), moments.mean.dtype)
         rest = x - _numpy(value)
         return value, xp.astype(xp.asarray(rest, device=device), moments.mean.dtype)
 
-    return Moments(xp.asarray(words, device=device), *pair(mean), *pair(var), moments.updating)
+    return Moments(high, low, *pair(mean), *pair(var), moments.updating)
 
 
 def merge(parts: Iterable[Any], base: Any = None) -> dict[str, Any]:

@@ -43,8 +43,9 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
         inside = Spaces(observation, action, _limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
+        self._acts, self._steps = kernel.acts, kernel.steps
         self._observes = kernel.observes and "observation" in kernel.parts
-        self._rewarded = "reward" in kernel.parts
+        self._rewarded, self._flagged = ("reward" in kernel.parts, "ended" in kernel.parts)
         self._mode = _mode(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._any_ended = False
@@ -82,8 +83,8 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
-        driver, kernel = self._driver, self._kernel
-        if kernel.acts:
+        driver = self._driver
+        if self._acts:
             if driver.state is None:
                 driver.use(actions)
             actions = driver.act(actions)
@@ -104,21 +105,21 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
             begins = driver.own(ended) if any_ended else None
         if self._observes:
             given = driver.own(observations)
-        if kernel.steps:
+        if self._steps:
             seen = given
             if final is not None and any_ended and self._observes:
                 seen = self._true(given, final, ended)
             seen = seen if self._observes else None
-            parts: Any = (None, None, None)
-            if self._rewarded:
-                parts = driver.own((rewards, terminated, truncated))
-            result = StepResult(seen, *parts, {}, rows)
+            reward = driver.own(rewards) if self._rewarded else None
+            flags = driver.own((terminated, truncated)) if self._flagged else (None, None)
+            result = StepResult(seen, reward, *flags, {}, rows)
             result = driver.step(result)
             if self._observes:
                 observations = result.observation
             if self._rewarded:
                 rewards = result.reward
-            infos = self._informed(infos, result, final, ended, any_ended)
+            if final is not None or result.info:
+                infos = self._informed(infos, result, final, ended)
         if begins is not None:
             first = driver.begin(given if self._observes else None, begins)
             if self._observes:
@@ -151,7 +152,7 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
         return driver.own(build(space, true))
 
     def _informed(
-        self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any, any_ended: bool
+        self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any
     ) -> dict[str, Any]:
         """Return infos with the final observations that the agent sees, and with what the kernel has added."""
         if final is not None and self._observes:
@@ -165,7 +166,7 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
             infos = {**infos, "final_obs": shown}
         for key, value in result.info.items():
             mask = result.info.get(key if key[:1] == "_" else f"_{key}")
-            if mask is not None and not bool(self._to_numpy(mask).any()):
+            if mask is not None and 1 not in self._to_numpy(mask).tobytes():
                 continue
             if key in infos:
                 raise ValueError(

@@ -14,7 +14,7 @@ from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
 import arrayferry as af
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._space_trees import branches, build, leaves, split
 from arrayferry_gym._xp import select
 
 from . import _statistics
@@ -87,7 +87,7 @@ class _Observations(_OfGymnasium):
         return state, self.of(xp, state, observation)
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        return state, result._replace(observation=self.of(xp, state, result.observation))
+        return state, StepResult(self.of(xp, state, result.observation), *result[1:])
 
 
 class NormalizeObservation(_OfGymnasium):
@@ -114,14 +114,15 @@ class NormalizeObservation(_OfGymnasium):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         state, observation = self._counted(xp, state, result.observation, result.rows)
-        return state, result._replace(observation=observation)
+        return state, StepResult(observation, *result[1:])
 
     def _counted(self, xp: Any, state: State, x: Any, rows: Any) -> tuple[State, Any]:
         moments = _statistics.updated(xp, state.lasting["obs_rms"], x, rows)
-        x = xp.astype(x, _floats(xp, x))
-        mean, var = moments.mean, xp.sqrt(moments.var + self.epsilon)
-        x = (x - xp.astype(mean, x.dtype)) / xp.astype(var, x.dtype)
-        return state._replace(lasting={"obs_rms": moments}), xp.astype(x, xp.float32)
+        mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
+        if x.dtype == xp.float32:  # which needs no casts of the batch
+            mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
+        x = (x - mean) / deviation
+        return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
 
 
 class NormalizeReward(_OfGymnasium):
@@ -134,7 +135,7 @@ class NormalizeReward(_OfGymnasium):
         epsilon: what is added to the variance under the root.
     """
 
-    parts = ("reward",)
+    parts = ("reward", "ended")
     statistics = "return_rms"
 
     def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
@@ -168,7 +169,7 @@ class RecordEpisodeStatistics(Kernel):
         stats_key: the key in infos.
     """
 
-    parts = ("reward",)
+    parts = ("reward", "ended")
 
     def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
         vars(self).update(buffer_length=buffer_length, stats_key=stats_key)
@@ -188,11 +189,8 @@ class RecordEpisodeStatistics(Kernel):
             returns = xp.where(result.rows, returns + reward, returns)
             lengths = lengths + xp.astype(result.rows, lengths.dtype)
         ended = result.terminated | result.truncated
-        key, zero = self.stats_key, xp.zeros_like
-        values = {
-            "r": xp.where(ended, returns, zero(returns)),
-            "l": xp.where(ended, lengths, zero(lengths)),
-        }
+        key = self.stats_key
+        values = {"r": xp.where(ended, returns, 0.0), "l": xp.where(ended, lengths, 0)}
         result = result._replace(info={**result.info, key: values, f"_{key}": ended})
         return state._replace(episode={"r": returns, "l": lengths}), result
 
@@ -271,8 +269,16 @@ class ClipReward(_OfGymnasium):
     def __init__(self, min_reward: Any = None, max_reward: Any = None) -> None:
         super().__init__(min_reward=min_reward, max_reward=max_reward)
 
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        bounds = (self.min_reward, self.max_reward)
+        return State(fixed=tuple(_bound(xp, x, device) for x in bounds))
+
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        reward = xp.clip(result.reward, self.min_reward, self.max_reward)
+        reward, (low, high) = result.reward, state.fixed
+        if low is not None:
+            reward = xp.where(reward < low, low, reward)
+        if high is not None:
+            reward = xp.where(reward > high, high, reward)
         return state, result._replace(reward=reward)
 
 
@@ -308,7 +314,7 @@ class RescaleAction(_OfGymnasium):
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         factors = _factors(spaces.action, self.min_action, self.max_action)
-        return State(fixed=tuple(xp.asarray(x, device=device) for x in factors))
+        return State(fixed=tuple(xp.asarray(x[None], device=device) for x in factors))
 
     def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
         gradient, intercept = state.fixed
@@ -328,10 +334,10 @@ class RescaleObservation(_Observations):
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         factors = _factors(spaces.observation, self.min_obs, self.max_obs)
-        return State(fixed=tuple(xp.asarray(x, device=device) for x in factors))
+        return State(fixed=tuple(xp.asarray(x[None], device=device) for x in factors))
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        gradient, intercept = state.fixed
+        _, _, (gradient, intercept) = state
         return gradient * observation + intercept
 
 
@@ -387,7 +393,12 @@ class FlattenObservation(_Observations):
         super().__init__()
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return _flat(xp, self.inside.observation, self.outside.observation, observation)
+        return _flat(xp, self.places, self.outside.observation, observation)
+
+    def around(self, inside: Spaces) -> FlattenObservation:
+        bound = super().around(inside)
+        vars(bound)["places"] = _places(inside.observation)
+        return bound
 
 
 class FilterObservation(_Observations):
@@ -519,15 +530,15 @@ class TimeAwareObservation(Kernel):
                 "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
             )
         bound = copy_of(self)
-        vars(bound)["limit"] = inside.max_episode_steps
+        vars(bound)["timed"] = timed = self._with_time(inside.observation, inside.max_episode_steps)
+        vars(bound)["places"] = _places(timed)
         return super(TimeAwareObservation, bound).around(inside)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        space = self._with_time(observation)
-        return (spaces.flatten_space(space) if self.flatten else space), action
+        return (spaces.flatten_space(self.timed) if self.flatten else self.timed), action
 
-    def _with_time(self, observation: Space[Any]) -> Space[Any]:
-        time = spaces.Box(0, self.limit, dtype=np.int32)
+    def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
+        time = spaces.Box(0, limit, dtype=np.int32)
         if self.normalize_time:
             time = spaces.Box(0.0, 1.0)
         if isinstance(observation, spaces.Dict):
@@ -548,13 +559,14 @@ class TimeAwareObservation(Kernel):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
-        shown = result._replace(observation=self._of(xp, time, result.observation))
-        return state._replace(episode=time), shown
+        shown = StepResult(self._of(xp, time, result.observation), *result[1:])
+        return State(time), shown
 
     def _of(self, xp: Any, time: Any, observation: Any) -> Any:
         time = time[:, None]
         if self.normalize_time:
-            time = xp.astype(xp.astype(time, _held(xp, np.dtype(float))) / self.limit, xp.float32)
+            limit = self.inside.max_episode_steps
+            time = xp.astype(xp.astype(time, _held(xp, np.dtype(float))) / limit, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):
             observation = {self.dict_time_key: time, **observation}
@@ -564,7 +576,7 @@ class TimeAwareObservation(Kernel):
             observation = {"obs": observation, "time": time}
         if not self.flatten:
             return observation
-        return _flat(xp, self._with_time(space), self.outside.observation, observation)
+        return _flat(xp, self.places, self.outside.observation, observation)
 
 
 class StickyAction(_OfGymnasium):
@@ -616,6 +628,11 @@ class StickyAction(_OfGymnasium):
         return state._replace(episode=episode), build(self.inside.action, taken)
 
 
+def _bound(xp: Any, x: Any, device: Any) -> Any:
+    """Return a bound as a number of Python, which takes the dtype of what it bounds, or an array of the library."""
+    return x if x is None else float(x) if np.ndim(x) == 0 else xp.asarray(x, device=device)
+
+
 def copy_of(kernel: Any) -> Any:
     """Return a copy of a kernel."""
     new = object.__new__(type(kernel))
@@ -629,12 +646,9 @@ def _shape(around: Spaces) -> tuple[int, ...]:
 
 def _held(xp: Any, dtype: Any) -> Any:
     """Return the dtype that a library has for one of NumPy."""
+    if xp.__name__ == "array_api_compat.numpy":
+        return dtype
     return xp.asarray(np.zeros((), dtype)).dtype
-
-
-def _floats(xp: Any, x: Any) -> Any:
-    """Return the dtype in which floats are computed with an array: at least float32."""
-    return xp.result_type(x, xp.float32) if xp.isdtype(x.dtype, "real floating") else xp.float32
 
 
 def _factors(box: Any, low: Any, high: Any) -> tuple[Any, Any]:
@@ -650,10 +664,21 @@ def _factors(box: Any, low: Any, high: Any) -> tuple[Any, Any]:
     return gradient.astype(box.dtype), intercept.astype(box.dtype)
 
 
-def _flat(xp: Any, space: Any, flat: Any, batch: Any) -> Any:
+def _places(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the leaves of a space, and the keys that lead to each."""
+    inner = branches(space)
+    if inner is None:
+        return [(space, path)]
+    return [place for key, part in inner for place in _places(part, (*path, key))]
+
+
+def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
     """Return a batch with one axis for each environment, in the dtype of the flattened space."""
     parts = []
-    for (leaf, _), x in zip(leaves(space), split(space, batch), strict=True):
+    for leaf, path in places:
+        x = batch
+        for key in path:
+            x = x[key]
         if not hasattr(x, "shape"):  # what is no array, of a single environment
             parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None])
         elif isinstance(leaf, spaces.Discrete):
@@ -666,9 +691,9 @@ def _flat(xp: Any, space: Any, flat: Any, batch: Any) -> Any:
                 for i, (start, count) in enumerate(zip(starts, counts, strict=True))
             ]
         else:
-            parts.append(xp.reshape(x, (x.shape[0], -1)))
+            parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
     dtype = _held(xp, flat.dtype)
-    parts = [xp.astype(part, dtype) for part in parts]
+    parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 
