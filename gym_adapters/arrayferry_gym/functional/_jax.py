@@ -220,7 +220,7 @@ class Functions:
             begins = outcome.terminated | outcome.truncated if same else before.ended
             states, first = chain.begin(jnp, n, states, begins, outcome.observation)
             observation = first
-            if same:  # the others are those of the step, which are their next observations
+            if same and chain.observes:  # the others are those of the step, which are their next
                 observation = jax.tree.map(
                     lambda new, old: select(jnp, begins, new, old), first, result.observation
                 )

@@ -225,6 +225,7 @@ class Chain:
         kernels: those around these spaces.
         outside: the spaces that the agent sees.
         acts: whether any changes actions.
+        observes: whether any changes observations.
     """
 
     def __init__(self, kernels: tuple[Kernel, ...], inside: Spaces) -> None:
@@ -236,6 +237,7 @@ class Chain:
         self.kernels = tuple(bound)
         self.outside = inside
         self.acts = any(kernel.acts for kernel in bound)
+        self.observes = any(kernel.observes for kernel in bound)
 
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
