@@ -76,3 +76,12 @@ def test_gymnasiums_own_tests_of_environments(checkout):
     suites += ["tests/vector", "tests/envs/test_envs.py", "tests/envs/registration/test_make.py"]
     suites += ["tests/envs/registration/test_make_vec.py"]
     assert run(checkout, "gymnasium_envs_plugin", suites, SDL_VIDEODRIVER="dummy") > 1_500
+
+
+def test_gymnasiums_own_tests_of_its_wrappers(checkout):
+    ours = "clip_action clip_reward delay dtype filter flatten frame_stack gray_scale lambda normalize record_episode"
+    ours = f"{ours} rescale reshape sticky time_aware resize dict_info transform vector_wrappers vectorize"
+    paths = [*(checkout / "tests/wrappers").glob("**/test_*.py")]
+    suites = [str(path) for path in paths if any(name in path.name for name in ours.split())]
+    assert len(suites) >= 26
+    assert run(checkout, "gymnasium_wrappers_plugin", suites, SDL_VIDEODRIVER="dummy") >= 200

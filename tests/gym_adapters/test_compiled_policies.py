@@ -17,8 +17,8 @@ import torch
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, FunctionalEnv, episode, rollout
 from arrayferry_gym._identity import identity
+from arrayferry_gym.functional import CartPole, FunctionalEnv, episode, rollout
 
 KEY = jax.random.key(0)
 

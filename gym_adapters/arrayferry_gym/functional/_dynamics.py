@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -11,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 from arrayferry_gym._identity import identity
+from arrayferry_gym._immutable import in_constructor
 
 from ._errors import ImpureError
 
@@ -154,21 +154,10 @@ def _meant(env: Any) -> str:
     return "Pass an object or a subclass of it, such as CartPole()"
 
 
-_CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}
-
-
 def _refuse_change(env: Dynamics, name: str) -> None:
     """Refuse a change of an environment, except from one of its constructors."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        if (
-            code.co_name in _CONSTRUCTORS
-            and code.co_argcount
-            and frame.f_locals.get(code.co_varnames[0]) is env
-        ):
-            return
-        frame = frame.f_back
+    if in_constructor(env):
+        return
     raise ImpureError(
         f"{type(env).__name__}.{name} was assigned to, but an environment cannot change once it is made: "
         "its methods are pure functions, and compiled code would silently lose the change",

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 import arrayferry as af
+import arrayferry_gym.wrappers._statistics as _statistics
 from arrayferry_gym._identity import HoldsArrayError, identity
-from arrayferry_gym.wrappers import _statistics
 from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces
 from arrayferry_gym.wrappers._single import KernelWrapper
 from arrayferry_gym.wrappers._vector import KernelVectorWrapper
@@ -19,10 +19,6 @@ from ._errors import EnvResultError
 __all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
 
 
-_FOLLOWS: Any = {"init": False, "compare": False, "repr": False}
-"""The options of fields that follow from others, so that they need not be compared."""
-
-
 @dataclasses.dataclass(eq=False, repr=False)
 class WrappedEnv(FunctionalEnv):
     """A `FunctionalEnv` with kernels of wrappers around it. `wrap` makes it.
@@ -32,13 +28,14 @@ class WrappedEnv(FunctionalEnv):
         kernels: the kernels, first the innermost.
     """
 
+    # the other fields follow from these two, and need not be compared
     env: Dynamics
     kernels: tuple[Kernel, ...] = ()
-    observation_space: Any = dataclasses.field(**_FOLLOWS)
-    action_space: Any = dataclasses.field(**_FOLLOWS)
-    max_episode_steps: int | None = dataclasses.field(**_FOLLOWS)
-    default_params: Any = dataclasses.field(**_FOLLOWS)
-    metadata: dict[str, Any] = dataclasses.field(**_FOLLOWS)
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
+    default_params: Any = dataclasses.field(init=False, compare=False)
+    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         chain = self.chain(self.env.max_episode_steps)

@@ -24,7 +24,8 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from . import kernels
+import arrayferry_gym.wrappers.kernels as kernels
+
 from ._single import KernelWrapper
 from ._statistics import Statistics, merge
 
@@ -303,7 +304,7 @@ class TimeAwareObservation(KernelWrapper):
         return 0 if state is None else int(state.episode[0])
 
 
-from . import vector  # noqa: E402  # its classes are named after those above
+import arrayferry_gym.wrappers.vector as vector  # noqa: E402  # its classes are named after those above
 
 if not TYPE_CHECKING:  # or checkers would believe that there is every name
 

@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+import arrayferry_gym.wrappers._statistics as _statistics
 from arrayferry_gym._space_trees import build, leaves, split
 from arrayferry_gym._spaces import converted_space
 from arrayferry_gym._xp import namespace, portable
 
-from . import _statistics
 from ._kernel import Kernel, Spaces, State, StepResult, begun
 
 __all__ = ["Driver", "HasStatistics", "plain", "shown_space"]

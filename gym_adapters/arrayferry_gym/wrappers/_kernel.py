@@ -10,6 +10,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._identity import identity
+from arrayferry_gym._immutable import in_constructor
 from arrayferry_gym._xp import select
 
 __all__ = ["Chain", "Kernel", "Spaces", "State", "StepResult", "begun", "mapped"]
@@ -166,6 +167,9 @@ class Kernel:
         return hash((type(self), identity(vars(self))))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if in_constructor(self):
+            super().__setattr__(name, value)
+            return
         raise AttributeError(
             f"{type(self).__name__}.{name} was assigned to, but a kernel does not change once it is made. "
             "Put what changes into the state"

@@ -73,6 +73,7 @@ class KernelWrapper(
                 driver.use(action)
             batch = driver.act(driver.batched(kernel.outside.action, action))
             action = driver.single(kernel.inside.action, batch)
+        reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
         if driver.state is None:
             driver.use(observation)

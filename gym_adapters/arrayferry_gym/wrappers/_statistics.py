@@ -219,12 +219,14 @@ def merge(parts: Iterable[Any], base: Any = None) -> dict[str, Any]:
         parts: the statistics.
         base: those with which all of them began. Its values are counted once.
     """
-    total, first, second = 0, 0.0, 0.0
+    total = 0
+    first: Any = 0.0
+    second: Any = 0.0
     parts = list(parts)
     signs = [(part, 1) for part in parts]
     if base is not None:
         signs.append((base, 1 - len(parts)))
-    center = np.asarray(parts[0]["mean"], np.float64)
+    center: Any = np.asarray(parts[0]["mean"], np.float64)
     for part, sign in signs:
         count, mean, var = part["count"], np.asarray(part["mean"]), np.asarray(part["var"])
         apart, prior = mean - center, 0.0 - center

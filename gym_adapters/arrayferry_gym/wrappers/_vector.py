@@ -38,7 +38,7 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
     _driver: Driver
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
-        super().__init__(env)
+        VectorWrapper.__init__(self, env)
         observation, action = plain(env.single_observation_space), plain(env.single_action_space)
         inside = Spaces(observation, action, _limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
@@ -111,9 +111,8 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
                 seen = self._true(given, final, ended)
             seen = seen if self._observes else None
             reward = driver.own(rewards) if self._rewarded else None
-            flags = driver.own((terminated, truncated)) if self._flagged else (None, None)
-            result = StepResult(seen, reward, *flags, {}, rows)
-            result = driver.step(result)
+            done, cut = driver.own((terminated, truncated)) if self._flagged else (None, None)
+            result = driver.step(StepResult(seen, reward, done, cut, {}, rows))
             if self._observes:
                 observations = result.observation
             if self._rewarded:
@@ -161,7 +160,7 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
                 for i in np.flatnonzero(ended):
-                    final[i] = build(space, (_row(x, i) for x in parts))
+                    final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}
         for key, value in result.info.items():

@@ -5,6 +5,7 @@ Each has the name and the arguments of Gymnasium's wrapper, without the environm
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
 import arrayferry as af
+import arrayferry_gym.wrappers._statistics as _statistics
 from arrayferry_gym._space_trees import branches, build, leaves, split
 from arrayferry_gym._xp import select
 
-from . import _statistics
 from ._kernel import Kernel, Spaces, State, StepResult
 
 __all__ = [
@@ -47,6 +48,10 @@ __all__ = [
 ]
 
 
+_OF_SPACES = {"inside", "outside", "places", "timed"}
+"""The attributes of kernels around an environment."""
+
+
 class _Shell(gym.Env[Any, Any]):
     """An environment of nothing but spaces, around which Gymnasium's wrappers check them and make their own."""
 
@@ -65,11 +70,8 @@ class _OfGymnasium(Kernel):
         if hasattr(gym.wrappers, cls.__name__):
             cls._original = getattr(gym.wrappers, cls.__name__)
 
-    def __init__(self, **arguments: Any) -> None:
-        vars(self).update(arguments)
-
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        arguments = {n: x for n, x in vars(self).items() if n not in ("inside", "outside")}
+        arguments = {name: x for name, x in vars(self).items() if name not in _OF_SPACES}
         made = self._original(_Shell(observation, action), **arguments)
         return made.observation_space, made.action_space
 
@@ -103,7 +105,7 @@ class NormalizeObservation(_OfGymnasium):
     statistics = "obs_rms"
 
     def __init__(self, epsilon: float = 1e-8) -> None:
-        super().__init__(epsilon=epsilon)
+        self.epsilon = epsilon
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         shape = tuple(spaces.observation.shape or ())
@@ -139,7 +141,8 @@ class NormalizeReward(_OfGymnasium):
     statistics = "return_rms"
 
     def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
-        super().__init__(gamma=gamma, epsilon=epsilon)
+        self.gamma = gamma
+        self.epsilon = epsilon
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         moments = _statistics.fresh(xp, (), device)
@@ -172,7 +175,8 @@ class RecordEpisodeStatistics(Kernel):
     parts = ("reward", "ended")
 
     def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
-        vars(self).update(buffer_length=buffer_length, stats_key=stats_key)
+        self.buffer_length = buffer_length
+        self.stats_key = stats_key
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         dtype = _statistics.wide(xp, device)
@@ -208,7 +212,8 @@ class TransformObservation(Kernel):
     def __init__(
         self, func: Callable[[Any], Any], observation_space: Space[Any] | None = None
     ) -> None:
-        vars(self).update(func=func, observation_space=observation_space)
+        self.func = func
+        self.observation_space = observation_space
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return self.observation_space or observation, action
@@ -231,7 +236,8 @@ class TransformAction(Kernel):
     parts = ()
 
     def __init__(self, func: Callable[[Any], Any], action_space: Space[Any] | None = None) -> None:
-        vars(self).update(func=func, action_space=action_space)
+        self.func = func
+        self.action_space = action_space
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return observation, self.action_space or action
@@ -250,7 +256,7 @@ class TransformReward(Kernel):
     parts = ("reward",)
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
-        vars(self).update(func=func)
+        self.func = func
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         return state, result._replace(reward=self.func(result.reward))
@@ -267,7 +273,8 @@ class ClipReward(_OfGymnasium):
     parts = ("reward",)
 
     def __init__(self, min_reward: Any = None, max_reward: Any = None) -> None:
-        super().__init__(min_reward=min_reward, max_reward=max_reward)
+        self.min_reward = min_reward
+        self.max_reward = max_reward
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         bounds = (self.min_reward, self.max_reward)
@@ -286,9 +293,6 @@ class ClipAction(_OfGymnasium):
     """Clips actions to the bounds of their Box."""
 
     parts = ()
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
@@ -310,7 +314,8 @@ class RescaleAction(_OfGymnasium):
     parts = ()
 
     def __init__(self, min_action: Any, max_action: Any) -> None:
-        super().__init__(min_action=min_action, max_action=max_action)
+        self.min_action = min_action
+        self.max_action = max_action
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         factors = _factors(spaces.action, self.min_action, self.max_action)
@@ -330,7 +335,8 @@ class RescaleObservation(_Observations):
     """
 
     def __init__(self, min_obs: Any, max_obs: Any) -> None:
-        super().__init__(min_obs=min_obs, max_obs=max_obs)
+        self.min_obs = min_obs
+        self.max_obs = max_obs
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         factors = _factors(spaces.observation, self.min_obs, self.max_obs)
@@ -349,7 +355,7 @@ class ReshapeObservation(_Observations):
     """
 
     def __init__(self, shape: int | tuple[int, ...]) -> None:
-        super().__init__(shape=shape)
+        self.shape = shape
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         return xp.reshape(observation, (observation.shape[0], *_shape(self.outside)))
@@ -363,7 +369,7 @@ class DtypeObservation(_Observations):
     """
 
     def __init__(self, dtype: Any) -> None:
-        super().__init__(dtype=dtype)
+        self.dtype = dtype
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         return xp.astype(observation, _held(xp, self.outside.observation.dtype))
@@ -377,7 +383,7 @@ class GrayscaleObservation(_Observations):
     """
 
     def __init__(self, keep_dim: bool = False) -> None:
-        super().__init__(keep_dim=keep_dim)
+        self.keep_dim = keep_dim
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         image = xp.astype(observation, _held(xp, np.dtype(np.float64)))
@@ -389,8 +395,7 @@ class GrayscaleObservation(_Observations):
 class FlattenObservation(_Observations):
     """Makes observations arrays of one axis; those of Discrete are 1 in one place, and else 0."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    places: list[tuple[Any, tuple[Any, ...]]]
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         return _flat(xp, self.places, self.outside.observation, observation)
@@ -409,7 +414,7 @@ class FilterObservation(_Observations):
     """
 
     def __init__(self, filter_keys: Sequence[str | int]) -> None:
-        super().__init__(filter_keys=filter_keys)
+        self.filter_keys = filter_keys
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         kept: Any = {key: observation[key] for key in self.filter_keys}
@@ -458,7 +463,8 @@ class FrameStackObservation(_Frames):
     """
 
     def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
-        super().__init__(stack_size=stack_size, padding_type=padding_type)
+        self.stack_size = stack_size
+        self.padding_type = padding_type
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         padding = self.padding_type
@@ -488,7 +494,7 @@ class DelayObservation(_Frames):
     """
 
     def __init__(self, delay: int) -> None:
-        super().__init__(delay=delay)
+        self.delay = delay
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         zeros = create_zero_array(spaces.observation)
@@ -516,29 +522,31 @@ class TimeAwareObservation(Kernel):
     """
 
     parts = ("observation",)
+    timed: Space[Any]
+    places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
         self, flatten: bool = True, normalize_time: bool = False, *, dict_time_key: str = "time"
     ) -> None:
-        vars(self).update(
-            flatten=flatten, normalize_time=normalize_time, dict_time_key=dict_time_key
-        )
+        self.flatten = flatten
+        self.normalize_time = normalize_time
+        self.dict_time_key = dict_time_key
 
     def around(self, inside: Spaces) -> TimeAwareObservation:
         if inside.max_episode_steps is None:
             raise ValueError(
                 "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
             )
-        bound = copy_of(self)
+        bound = copy.copy(self)
         vars(bound)["timed"] = timed = self._with_time(inside.observation, inside.max_episode_steps)
         vars(bound)["places"] = _places(timed)
-        return super(TimeAwareObservation, bound).around(inside)
+        return Kernel.around(bound, inside)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return (spaces.flatten_space(self.timed) if self.flatten else self.timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
-        time = spaces.Box(0, limit, dtype=np.int32)
+        time: Space[Any] = spaces.Box(0, limit, dtype=np.int32)
         if self.normalize_time:
             time = spaces.Box(0.0, 1.0)
         if isinstance(observation, spaces.Dict):
@@ -594,10 +602,8 @@ class StickyAction(_OfGymnasium):
         repeat_action_probability: float,
         repeat_action_duration: int | tuple[int, int] = 1,
     ) -> None:
-        super().__init__(
-            repeat_action_probability=repeat_action_probability,
-            repeat_action_duration=repeat_action_duration,
-        )
+        self.repeat_action_probability = repeat_action_probability
+        self.repeat_action_duration = repeat_action_duration
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         last = tuple(
@@ -631,13 +637,6 @@ class StickyAction(_OfGymnasium):
 def _bound(xp: Any, x: Any, device: Any) -> Any:
     """Return a bound as a number of Python, which takes the dtype of what it bounds, or an array of the library."""
     return x if x is None else float(x) if np.ndim(x) == 0 else xp.asarray(x, device=device)
-
-
-def copy_of(kernel: Any) -> Any:
-    """Return a copy of a kernel."""
-    new = object.__new__(type(kernel))
-    vars(new).update(vars(kernel))
-    return new
 
 
 def _shape(around: Spaces) -> tuple[int, ...]:

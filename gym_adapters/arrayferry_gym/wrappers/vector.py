@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -19,8 +19,8 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import TransformAction, TransformReward
 
 import arrayferry as af
+import arrayferry_gym.wrappers.kernels as kernels
 
-from . import kernels
 from ._statistics import Statistics
 from ._vector import KernelVectorWrapper
 
@@ -48,7 +48,7 @@ __all__ = [
     "TransformReward",
 ]
 
-Vector = VectorEnv[Any, Any, Any]
+Vector: TypeAlias = VectorEnv[Any, Any, Any]
 
 
 class NormalizeObservation(KernelVectorWrapper):
@@ -187,7 +187,7 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
             self.length_queue.extend(lengths[ended])
             if self._mode is AutoresetMode.SAME_STEP:
                 self.episode_start_times[ended] = now
-        return (*results, infos)  # type: ignore[return-value]
+        return (*results, infos)
 
 
 class TransformObservation(KernelVectorWrapper):
@@ -408,7 +408,7 @@ class DictInfoToList(gym.wrappers.vector.DictInfoToList[Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take a step in all environments."""
         *results, infos = self.env.step(actions)
-        return (*results, self._listed(infos))  # type: ignore[return-value]
+        return (*results, self._listed(infos))
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset all environments, or those in the option `reset_mask`."""
