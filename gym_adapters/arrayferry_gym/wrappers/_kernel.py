@@ -137,8 +137,8 @@ class Kernel:
             Exception: it does not work with them. These are Gymnasium's own errors for its wrappers.
         """
         bound = copy.copy(self)
-        observation, action = self.spaces(inside.observation, inside.action)
         vars(bound)["inside"] = inside
+        observation, action = bound.spaces(inside.observation, inside.action)
         vars(bound)["outside"] = Spaces(observation, action, inside.max_episode_steps)
         return bound
 

@@ -5,7 +5,6 @@ Each has the name and the arguments of Gymnasium's wrapper, without the environm
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +47,7 @@ __all__ = [
 ]
 
 
-_OF_SPACES = {"inside", "outside", "places", "timed"}
+_OF_SPACES = {"inside", "outside", "places"}
 """The attributes of kernels around an environment."""
 
 
@@ -400,10 +399,9 @@ class FlattenObservation(_Observations):
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         return _flat(xp, self.places, self.outside.observation, observation)
 
-    def around(self, inside: Spaces) -> FlattenObservation:
-        bound = super().around(inside)
-        vars(bound)["places"] = _places(inside.observation)
-        return bound
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        vars(self)["places"] = _places(observation)
+        return super().spaces(observation, action)
 
 
 class FilterObservation(_Observations):
@@ -522,7 +520,6 @@ class TimeAwareObservation(Kernel):
     """
 
     parts = ("observation",)
-    timed: Space[Any]
     places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
@@ -532,18 +529,15 @@ class TimeAwareObservation(Kernel):
         self.normalize_time = normalize_time
         self.dict_time_key = dict_time_key
 
-    def around(self, inside: Spaces) -> TimeAwareObservation:
-        if inside.max_episode_steps is None:
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        limit = self.inside.max_episode_steps
+        if limit is None:
             raise ValueError(
                 "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
             )
-        bound = copy.copy(self)
-        vars(bound)["timed"] = timed = self._with_time(inside.observation, inside.max_episode_steps)
-        vars(bound)["places"] = _places(timed)
-        return Kernel.around(bound, inside)
-
-    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        return (spaces.flatten_space(self.timed) if self.flatten else self.timed), action
+        timed = self._with_time(observation, limit)
+        vars(self)["places"] = _places(timed)
+        return (spaces.flatten_space(timed) if self.flatten else timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
         time: Space[Any] = spaces.Box(0, limit, dtype=np.int32)
