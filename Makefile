@@ -44,13 +44,13 @@ demo: $(READY)
 FAST_XLA := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
-# The plugins in examples/ are for `make test-all`.
+# The examples and their plugins are for `make test-all`.
 test: $(EXAMPLES)
 	$(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
 
-# With the long tests, which `make test` leaves out: see the marker in pyproject.toml.
-test-all: $(EXAMPLES)
-	$(PYTEST) -m "" --hypothesis-profile test-all
+# The long tests run what XLA has optimised fully. See the marker in pyproject.toml.
+test-all: test
+	$(PYTEST) -m long --hypothesis-profile test-all
 
 # Clients that need a separate environment, on top of the main one.
 define on_top
