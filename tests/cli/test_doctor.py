@@ -73,6 +73,9 @@ def test_what_works(run, only):
     assert plugins["numpy"]["origin"] == "entry point"
     assert plugins["numpy"]["distribution"] == "arrayferry"
     assert plugins["torch"]["status"] == "not loaded"
+    _, text, _ = run("doctor")
+    assert f"arrayferry {af.__version__}, " in text
+    assert "no distribution" not in text
 
 
 def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):

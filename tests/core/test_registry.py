@@ -185,6 +185,12 @@ def test_a_backend_that_lacks_something(registry, attributes, message):
         registry.register(broken)
 
 
+def test_an_attribute_may_be_an_equal_text(registry):
+    memory = "".join(["immu", "table"])
+    registry.register(type("Immutable", (BoxedBackend,), {"memory": memory})())
+    assert registry.backend("boxed").memory == "immutable"
+
+
 def test_nonsense_is_not_a_plugin(registry):
     with pytest.raises(af.PluginError, match="implements no hook"):
         registry.register(object())

@@ -63,6 +63,7 @@ class TestTorch(BackendContract):
                 (x.to("meta"), "meta"),
                 (torch.nested.nested_tensor([x[0], x[1, :2]]), "nested"),
                 (x.to_mkldnn(), "MKL"),
+                (torch.nn.parameter.UninitializedParameter(), "uninitialized"),
                 (torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "quantised"),
                 (torch.zeros(2, dtype=torch.complex32), "complex32"),
             ]

@@ -1,0 +1,353 @@
+"""Kernels that change observations, each by itself or with those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.wrappers.utils import create_zero_array
+
+from arrayferry_gym._space_trees import branches, build, leaves, split
+from arrayferry_gym._xp import select
+
+from ._kernel import Kernel, Spaces, State, StepResult
+from ._of_gymnasium import Observations, OfGymnasium, factors, held
+
+__all__ = [
+    "DelayObservation",
+    "DtypeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "FrameStackObservation",
+    "GrayscaleObservation",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "TimeAwareObservation",
+    "TransformObservation",
+]
+
+
+class TransformObservation(Kernel):
+    """Changes observations by a function.
+
+    Args:
+        func: takes and returns observations of a batch, (n, ...).
+        observation_space: the space of one observation after that, None if it is the same.
+    """
+
+    parts = ("observation",)
+
+    def __init__(
+        self, func: Callable[[Any], Any], observation_space: Space[Any] | None = None
+    ) -> None:
+        self.func = func
+        self.observation_space = observation_space
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        return self.observation_space or observation, action
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return state, self.func(observation)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        return state, result._replace(observation=self.func(result.observation))
+
+
+class RescaleObservation(Observations):
+    """Maps observations from the bounds of their Box to others.
+
+    Args:
+        min_obs: the lower bound after that.
+        max_obs: the upper bound.
+    """
+
+    def __init__(self, min_obs: Any, max_obs: Any) -> None:
+        self.min_obs = min_obs
+        self.max_obs = max_obs
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        both = factors(spaces.observation, self.min_obs, self.max_obs)
+        return State(fixed=tuple(xp.asarray(x[None], device=device) for x in both))
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        _, _, (gradient, intercept) = state
+        return gradient * observation + intercept
+
+
+class ReshapeObservation(Observations):
+    """Gives observations another shape.
+
+    Args:
+        shape: the shape of one.
+    """
+
+    def __init__(self, shape: int | tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        return xp.reshape(observation, (observation.shape[0], *_shape(self.outside)))
+
+
+class DtypeObservation(Observations):
+    """Casts observations to another dtype.
+
+    Args:
+        dtype: the dtype, as NumPy names it.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        return xp.astype(observation, held(xp, self.outside.observation.dtype))
+
+
+class GrayscaleObservation(Observations):
+    """Makes images of red, green and blue grey.
+
+    Args:
+        keep_dim: whether an axis of length 1 is left for the colours.
+    """
+
+    def __init__(self, keep_dim: bool = False) -> None:
+        self.keep_dim = keep_dim
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        image = xp.astype(observation, held(xp, np.dtype(np.float64)))
+        grey = 0.2125 * image[..., 0] + 0.7154 * image[..., 1] + 0.0721 * image[..., 2]
+        grey = xp.astype(grey, xp.uint8)
+        return grey[..., None] if self.keep_dim else grey
+
+
+class FlattenObservation(Observations):
+    """Makes observations arrays of one axis; those of Discrete are 1 in one place, and else 0."""
+
+    places: list[tuple[Any, tuple[Any, ...]]]
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        return _flat(xp, self.places, self.outside.observation, observation)
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        vars(self)["places"] = _places(observation)
+        return super().spaces(observation, action)
+
+
+class FilterObservation(Observations):
+    """Leaves out parts of the observations of a Dict or Tuple.
+
+    Args:
+        filter_keys: the keys to keep, or the numbers of the places in a Tuple.
+    """
+
+    def __init__(self, filter_keys: Sequence[str | int]) -> None:
+        self.filter_keys = filter_keys
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        kept: Any = {key: observation[key] for key in self.filter_keys}
+        return kept if isinstance(self.inside.observation, spaces.Dict) else tuple(kept.values())
+
+
+class _Frames(OfGymnasium):
+    """A kernel that keeps the latest observations, the newest last."""
+
+    parts = ("observation",)
+
+    def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
+        """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
+        parts = split(self.inside.observation, values)
+        arrays = [
+            xp.asarray(np.asarray(x, space.dtype), device=device)
+            for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
+        ]
+        queues = tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays)
+        return State(queues)
+
+    def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
+        parts = split(self.inside.observation, observation)
+        return tuple(
+            xp.concat([queue[:, 1:], xp.astype(x[:, None], queue.dtype)], axis=1)
+            for queue, x in zip(queues, parts, strict=True)
+        )
+
+    def _chosen(self, xp: Any, rows: Any, new: Any, old: Any) -> tuple[Any, ...]:
+        if rows is None:
+            return new  # type: ignore[no-any-return]
+        return tuple(select(xp, rows, x, y) for x, y in zip(new, old, strict=True))
+
+    def _built(self, xp: Any, queues: Any, index: Any = slice(None)) -> Any:
+        """Return an observation of parts of the queues, in memory of its own."""
+        space = self.inside.observation
+        return build(space, (xp.asarray(queue[:, index], copy=True) for queue in queues))
+
+
+class FrameStackObservation(_Frames):
+    """Shows the agent the latest observations, the newest last.
+
+    Args:
+        stack_size: how many.
+        padding_type: what comes before the first observation: "reset" for copies of it, "zero", or an observation.
+    """
+
+    def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
+        self.stack_size = stack_size
+        self.padding_type = padding_type
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        padding = self.padding_type
+        if isinstance(padding, str):
+            padding = create_zero_array(spaces.observation)
+        return self._queues(xp, n, padding, self.stack_size, device)
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        new = self._pushed(xp, state.episode, observation)
+        if isinstance(self.padding_type, str) and self.padding_type == "reset":
+            new = tuple(xp.broadcast_to(queue[:, -1:], queue.shape) for queue in new)
+        queues = self._chosen(xp, rows, new, state.episode)
+        return state._replace(episode=queues), self._built(xp, queues)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        new = self._pushed(xp, state.episode, result.observation)
+        queues = self._chosen(xp, result.rows, new, state.episode)
+        shown = result._replace(observation=self._built(xp, queues))
+        return state._replace(episode=queues), shown
+
+
+class DelayObservation(_Frames):
+    """Shows the agent the observations of some steps ago, and zeros before.
+
+    Args:
+        delay: how many steps.
+    """
+
+    def __init__(self, delay: int) -> None:
+        self.delay = delay
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        zeros = create_zero_array(spaces.observation)
+        return self._queues(xp, n, zeros, self.delay + 1, device)
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        new = self._pushed(xp, state.episode, observation)
+        queues = self._chosen(xp, rows, new, state.episode)
+        return state._replace(episode=queues), self._built(xp, queues, 0)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        new = self._pushed(xp, state.episode, result.observation)
+        queues = self._chosen(xp, result.rows, new, state.episode)
+        shown = result._replace(observation=self._built(xp, queues, 0))
+        return state._replace(episode=queues), shown
+
+
+class TimeAwareObservation(Kernel):
+    """Adds the number of steps of the episode to observations.
+
+    Args:
+        flatten: whether the result is an array of one axis, rather than a dict or tuple.
+        normalize_time: whether the number is divided by the limit of steps, in float32.
+        dict_time_key: its key in a Dict.
+    """
+
+    parts = ("observation",)
+    places: list[tuple[Any, tuple[Any, ...]]]
+
+    def __init__(
+        self, flatten: bool = True, normalize_time: bool = False, *, dict_time_key: str = "time"
+    ) -> None:
+        self.flatten = flatten
+        self.normalize_time = normalize_time
+        self.dict_time_key = dict_time_key
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        limit = self.inside.max_episode_steps
+        if limit is None:
+            raise ValueError(
+                "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
+            )
+        timed = self._with_time(observation, limit)
+        vars(self)["places"] = _places(timed)
+        return (spaces.flatten_space(timed) if self.flatten else timed), action
+
+    def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
+        time: Space[Any] = spaces.Box(0, limit, dtype=np.int32)
+        if self.normalize_time:
+            time = spaces.Box(0.0, 1.0)
+        if isinstance(observation, spaces.Dict):
+            if self.dict_time_key in observation.spaces:
+                raise ValueError(
+                    f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
+                )
+            return spaces.Dict({self.dict_time_key: time, **observation.spaces}, sort_keys=False)
+        if isinstance(observation, spaces.Tuple):
+            return spaces.Tuple((*observation.spaces, time))
+        return spaces.Dict(obs=observation, time=time)
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        return State(xp.zeros((n,), dtype=xp.int32, device=device))
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return state, self._of(xp, state.episode, observation)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
+        shown = StepResult(self._of(xp, time, result.observation), *result[1:])
+        return State(time), shown
+
+    def _of(self, xp: Any, time: Any, observation: Any) -> Any:
+        time = time[:, None]
+        if self.normalize_time:
+            limit = self.inside.max_episode_steps
+            time = xp.astype(xp.astype(time, held(xp, np.dtype(float))) / limit, xp.float32)
+        space = self.inside.observation
+        if isinstance(space, spaces.Dict):
+            observation = {self.dict_time_key: time, **observation}
+        elif isinstance(space, spaces.Tuple):
+            observation = (*observation, time)
+        else:
+            observation = {"obs": observation, "time": time}
+        if not self.flatten:
+            return observation
+        return _flat(xp, self.places, self.outside.observation, observation)
+
+
+def _shape(around: Spaces) -> tuple[int, ...]:
+    return tuple(around.observation.shape or ())
+
+
+def _places(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the leaves of a space, and the keys that lead to each."""
+    inner = branches(space)
+    if inner is None:
+        return [(space, path)]
+    return [place for key, part in inner for place in _places(part, (*path, key))]
+
+
+def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
+    """Return a batch with one axis for each environment, in the dtype of the flattened space."""
+    parts = []
+    for leaf, path in places:
+        x = batch
+        for key in path:
+            x = x[key]
+        if not hasattr(x, "shape"):  # what is no array, of a single environment
+            parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None])
+        elif isinstance(leaf, spaces.Discrete):
+            parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))
+        elif isinstance(leaf, spaces.MultiDiscrete):
+            x = xp.reshape(x, (x.shape[0], -1))
+            counts, starts = leaf.nvec.ravel().tolist(), leaf.start.ravel().tolist()
+            parts += [
+                _one_hot(xp, x[:, i] - start, count)
+                for i, (start, count) in enumerate(zip(starts, counts, strict=True))
+            ]
+        else:
+            parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
+    dtype = held(xp, flat.dtype)
+    parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+
+
+def _one_hot(xp: Any, x: Any, count: int) -> Any:
+    places = xp.astype(xp.arange(count, device=getattr(x, "device", None)), x.dtype)
+    return x[:, None] == places[None, :]

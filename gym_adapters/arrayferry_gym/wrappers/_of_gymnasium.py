@@ -1,0 +1,76 @@
+"""Kernels whose arguments and spaces are those of Gymnasium's wrappers of the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+
+from ._kernel import Kernel, State, StepResult
+
+__all__ = ["Observations", "OfGymnasium", "factors", "held"]
+
+_OF_SPACES = {"inside", "outside", "places"}
+"""The attributes of kernels around an environment."""
+
+
+class _Shell(gym.Env[Any, Any]):
+    """An environment of nothing but spaces, around which Gymnasium's wrappers check them and make their own."""
+
+    def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
+        self.observation_space = observation
+        self.action_space = action
+
+
+class OfGymnasium(Kernel):
+    """A kernel whose arguments and spaces are those of Gymnasium's wrapper of the same name."""
+
+    _original: type[Any]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(gym.wrappers, cls.__name__):
+            cls._original = getattr(gym.wrappers, cls.__name__)
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        arguments = {name: x for name, x in vars(self).items() if name not in _OF_SPACES}
+        made = self._original(_Shell(observation, action), **arguments)
+        return made.observation_space, made.action_space
+
+
+class Observations(OfGymnasium):
+    """A kernel that changes observations, each by itself."""
+
+    parts = ("observation",)
+
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        """Return what the agent sees of observations (n, ...)."""
+        raise NotImplementedError
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return state, self.of(xp, state, observation)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        return state, StepResult(self.of(xp, state, result.observation), *result[1:])
+
+
+def held(xp: Any, dtype: Any) -> Any:
+    """Return the dtype that a library has for one of NumPy."""
+    if xp.__name__ == "array_api_compat.numpy":
+        return dtype
+    return xp.asarray(np.zeros((), dtype)).dtype
+
+
+def factors(box: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return the gradient and the intercept of the map from a Box to other bounds, in the dtype of the Box."""
+    low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
+    own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
+    gradient, intercept = np.ones(box.shape), np.zeros(box.shape)
+    both = np.isfinite(low) & np.isfinite(high)
+    gradient[both] = (high[both] - low[both]) / (own_high[both] - own_low[both])
+    above, below = np.isfinite(high), np.isfinite(low)
+    intercept[above] = high[above] - own_high[above]
+    intercept[below] = low[below] - gradient[below] * own_low[below]
+    return gradient.astype(box.dtype), intercept.astype(box.dtype)
