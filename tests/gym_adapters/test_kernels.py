@@ -707,6 +707,25 @@ def test_single_environments_of_every_library(name, xp):
         assert all(isinstance(step[1], float) for step in steps)
 
 
+@pytest.mark.parametrize("xp", ["torch", "jax"])
+def test_the_library_may_follow_from_the_actions(xp):
+    plain = vector_wrappers.FrameStackObservation(vector("NEXT_STEP"), 2)
+    many = adapters.ArrayConversion(vector("NEXT_STEP"))
+    many = vector_wrappers.FrameStackObservation(vector_wrappers.NormalizeReward(many), 2)
+    one = wrappers.NormalizeObservation(ArrayConversion(gym.make("CartPole-v1")))
+    plain.reset()
+    assert type(many.reset()[0]) is np.ndarray
+    assert type(one.reset(seed=1)[0]) is np.ndarray
+    for action in actions(4):
+        observations, rewards, *_ = many.step(af.convert(action, xp))
+        assert af.backend_of(observations).name == af.backend_of(rewards).name == xp
+        np.testing.assert_allclose(flat(observations), flat(plain.step(action)[0]), rtol=1e-6)
+    for count in range(2, 6):
+        observation, *_ = one.step(af.convert(np.array(count % 2), xp))
+        assert af.backend_of(observation).name == xp
+        assert one.state_dict()["obs_rms"]["count"] == count
+
+
 def test_specs_hold_the_arguments():
     env = wrappers.ClipReward(wrappers.NormalizeObservation(gym.make("CartPole-v1")), -1, 0.5)
     again = gym.make(env.spec)

@@ -18,6 +18,8 @@ from ._kernel import Kernel, Spaces, State, StepResult, begun
 
 __all__ = ["Driver", "HasStatistics", "plain", "shown_space"]
 
+_CONTAINERS = (dict, tuple, list)
+
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -55,16 +57,17 @@ class Driver:
         self._loaded: Any = None
         self._backend: af.Backend | None = None
         self._seed: Any = None
+        self._kind: type | None = None
         self._rng: Any = None
 
     def use(self, tree: Any) -> None:
-        """Use the library and the device of the arrays in a tree. If they are others than before, begin anew."""
+        """Use the library and the device of the arrays in a tree. If it is another one than before, move the state."""
         array, backend = af.first_array(tree)
         if backend is None:
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self._backend:
             return
-        loaded = self._loaded if self.state is None else self.read()
+        before, loaded = self.state, self._loaded if self.state is None else self.read()
         self._backend = backend
         self.xp = namespace(backend)
         at = backend.device_of(array) if array is not None else None
@@ -80,9 +83,19 @@ class Driver:
             import jax
 
             self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
+        if before is not None:
+            episode = af.convert(before.episode, backend, device=self.device, narrowing="allow")
+            self.state = self.state._replace(episode=episode)
         if loaded:
             self.load(loaded)
         self.set_updating(self.updating)
+
+    def follow(self, tree: Any) -> None:
+        """Use the library of what the environment has returned, if its type is another one than before."""
+        kind = type(tree)
+        if kind is not self._kind or kind in _CONTAINERS:
+            self._kind = kind
+            self.use(tree)
 
     def own(self, tree: Any) -> Any:
         """Return a tree as arrays of the library."""

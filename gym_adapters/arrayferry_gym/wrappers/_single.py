@@ -75,8 +75,8 @@ class KernelWrapper(
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if driver.state is None:
-            driver.use(observation)
+        if self._observes or driver.state is None:
+            driver.follow(observation)
         began, self._ended = self._ended, bool(terminated) or bool(truncated)
         if not self._steps and not began:
             return observation, reward, terminated, truncated, info

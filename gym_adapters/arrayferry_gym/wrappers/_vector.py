@@ -89,8 +89,7 @@ class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any])
                 driver.use(actions)
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        if driver.state is None:
-            driver.use(observations)
+        driver.follow(observations if self._observes else rewards)
         given = observations
         ended = self._to_numpy(terminated) | self._to_numpy(truncated)
         any_ended = 1 in ended.tobytes()
