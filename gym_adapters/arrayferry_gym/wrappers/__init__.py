@@ -295,7 +295,7 @@ class TimeAwareObservation(KernelWrapper):
         super().__init__(env, kernels.TimeAwareObservation(**arguments))
         self.flatten = flatten
         self.normalize_time = normalize_time
-        self.max_timesteps = self._driver.kernel.inside.max_episode_steps
+        self.max_timesteps: int | None = self._driver.kernel.inside.max_episode_steps
 
     @property
     def timesteps(self) -> int:

@@ -233,15 +233,15 @@ class Chain:
     """
 
     def __init__(self, kernels: tuple[Kernel, ...], inside: Spaces) -> None:
-        bound = []
+        bound: list[Kernel] = []
         for kernel in kernels:
             kernel = kernel.around(inside)
             inside = kernel.outside
             bound.append(kernel)
-        self.kernels = tuple(bound)
+        self.kernels: tuple[Kernel, ...] = tuple(bound)
         self.outside = inside
-        self.acts = any(kernel.acts for kernel in bound)
-        self.observes = any(kernel.observes for kernel in bound)
+        self.acts: bool = any(kernel.acts for kernel in bound)
+        self.observes: bool = any(kernel.observes for kernel in bound)
 
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""

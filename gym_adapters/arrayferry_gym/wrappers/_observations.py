@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -37,7 +37,7 @@ class TransformObservation(Kernel):
         observation_space: the space of one observation after that, None if it is the same.
     """
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
 
     def __init__(
         self, func: Callable[[Any], Any], observation_space: Space[Any] | None = None
@@ -152,7 +152,7 @@ class FilterObservation(Observations):
 class _Frames(OfGymnasium):
     """A kernel that keeps the latest observations, the newest last."""
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
 
     def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
@@ -249,7 +249,7 @@ class TimeAwareObservation(Kernel):
         dict_time_key: its key in a Dict.
     """
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
     places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
@@ -344,7 +344,9 @@ def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
     dtype = held(xp, flat.dtype)
-    parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
+    parts = [
+        part if part.dtype == dtype else xp.astype(part, dtype) for part in parts
+    ]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 

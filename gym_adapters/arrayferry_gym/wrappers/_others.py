@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import Space
@@ -38,8 +38,8 @@ class NormalizeObservation(OfGymnasium):
         epsilon: what is added to the variance under the root.
     """
 
-    parts = ("observation",)
-    statistics = "obs_rms"
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    statistics: ClassVar[str] = "obs_rms"
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         self.epsilon = epsilon
@@ -74,8 +74,8 @@ class NormalizeReward(OfGymnasium):
         epsilon: what is added to the variance under the root.
     """
 
-    parts = ("reward", "ended")
-    statistics = "return_rms"
+    parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
+    statistics: ClassVar[str] = "return_rms"
 
     def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
         self.gamma = gamma
@@ -109,7 +109,7 @@ class RecordEpisodeStatistics(Kernel):
         stats_key: the key in infos.
     """
 
-    parts = ("reward", "ended")
+    parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
 
     def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
         self.buffer_length = buffer_length
@@ -144,7 +144,7 @@ class TransformAction(Kernel):
         action_space: the space of one action of the agent, None if it is the same.
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, func: Callable[[Any], Any], action_space: Space[Any] | None = None) -> None:
         self.func = func
@@ -164,7 +164,7 @@ class TransformReward(Kernel):
         func: takes and returns rewards of a batch, (n,).
     """
 
-    parts = ("reward",)
+    parts: ClassVar[tuple[str, ...]] = ("reward",)
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
         self.func = func
@@ -181,7 +181,7 @@ class ClipReward(OfGymnasium):
         max_reward: the upper bound, None for none.
     """
 
-    parts = ("reward",)
+    parts: ClassVar[tuple[str, ...]] = ("reward",)
 
     def __init__(self, min_reward: Any = None, max_reward: Any = None) -> None:
         self.min_reward = min_reward
@@ -203,7 +203,7 @@ class ClipReward(OfGymnasium):
 class ClipAction(OfGymnasium):
     """Clips actions to the bounds of their Box."""
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
@@ -222,7 +222,7 @@ class RescaleAction(OfGymnasium):
         max_action: the upper bound.
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, min_action: Any, max_action: Any) -> None:
         self.min_action = min_action
@@ -245,7 +245,7 @@ class StickyAction(OfGymnasium):
         repeat_action_duration: how often it is repeated then, or the lowest and the highest number.
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

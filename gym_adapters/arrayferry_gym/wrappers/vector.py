@@ -141,11 +141,11 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
     def __init__(self, env: Vector, buffer_length: int = 100, stats_key: str = "episode") -> None:
         super().__init__(env, kernels.RecordEpisodeStatistics(buffer_length, stats_key))
         self._stats_key = stats_key
-        self.episode_count = 0
+        self.episode_count: int = 0
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
         self.length_queue: deque[int] = deque(maxlen=buffer_length)
         self.time_queue: deque[float] = deque(maxlen=buffer_length)
-        self.episode_start_times = np.zeros(self.num_envs)
+        self.episode_start_times: Any = np.zeros(self.num_envs)
 
     @property
     def episode_returns(self) -> Any:
