@@ -344,9 +344,7 @@ def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
     dtype = held(xp, flat.dtype)
-    parts = [
-        part if part.dtype == dtype else xp.astype(part, dtype) for part in parts
-    ]
+    parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 
