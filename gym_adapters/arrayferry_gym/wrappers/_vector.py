@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,13 @@ from ._kernel import Kernel, Spaces, StepResult, mapped
 __all__ = ["KernelVectorWrapper"]
 
 
-class KernelVectorWrapper(HasStatistics, VectorWrapper[Any, Any, Any, Any, Any]):
+if TYPE_CHECKING:
+    _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:  # it takes no parameters in Gymnasium 1.3 and older
+    _Wrapper = VectorWrapper
+
+
+class KernelVectorWrapper(HasStatistics, _Wrapper):
     """A kernel around a vector environment, in the library of its arrays.
 
     Which rows a step counts depends on when the environment resets episodes that have ended:

@@ -398,7 +398,13 @@ class TimeAwareObservation(KernelVectorWrapper):
         )
 
 
-class DictInfoToList(gym.wrappers.vector.DictInfoToList[Any, Any, Any]):
+if TYPE_CHECKING:
+    _DictInfoToList = gym.wrappers.vector.DictInfoToList[Any, Any, Any]
+else:
+    _DictInfoToList = gym.wrappers.vector.DictInfoToList
+
+
+class DictInfoToList(_DictInfoToList):
     """Makes infos a list of dicts, one for each environment, with the values in NumPy.
 
     Args:
