@@ -278,7 +278,10 @@ class TimeAwareObservation(Kernel):
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
                 )
-            return spaces.Dict({self.dict_time_key: time, **observation.spaces}, sort_keys=False)
+            order = (
+                {"sort_keys": observation.sort_keys} if hasattr(observation, "sort_keys") else {}
+            )
+            return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
         if isinstance(observation, spaces.Tuple):
             return spaces.Tuple((*observation.spaces, time))
         return spaces.Dict(obs=observation, time=time)
