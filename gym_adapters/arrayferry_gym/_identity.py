@@ -24,7 +24,15 @@ from gymnasium import Space
 import arrayferry as af
 from arrayferry.adapting import Keys, Same, attributes, compares, difference
 
-__all__ = ["HoldsArrayError", "Same", "difference", "held_arrays", "identity", "is_array"]
+__all__ = [
+    "HoldsArrayError",
+    "Same",
+    "code_identity",
+    "difference",
+    "held_arrays",
+    "identity",
+    "is_array",
+]
 
 
 class HoldsArrayError(Exception):
@@ -54,6 +62,27 @@ def identity(value: Any, *, code: bool = False) -> Hashable:
         HoldsArrayError: one was found there.
     """
     return (_CodeKeys() if code else _EnvironmentKeys()).of(value)
+
+
+def code_identity(function: Any, name: str, remedy: str) -> Hashable:
+    """Return the key of a function, of its code and of all that it refers to.
+
+    Args:
+        function: the function, or an object that can be called.
+        name: what it is called in the error.
+        remedy: what to do instead.
+
+    Raises:
+        arrayferry.OptionError: it holds an array, which compiled code would not see change.
+    """
+    try:
+        return identity(function, code=True)
+    except HoldsArrayError as error:
+        place = "".join(reversed(error.labels)).strip()
+        raise af.OptionError(
+            f"{name} holds an array, {place}, but it is compiled once and would not see the array change",
+            remedy=remedy,
+        ) from None
 
 
 def is_array(value: Any) -> bool:

@@ -10,7 +10,10 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
-__all__ = ["branches", "build", "check_branches", "leaves", "split"]
+__all__ = ["ARRAYS", "branches", "build", "check_branches", "leaves", "split"]
+
+ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""The spaces whose values are arrays of one shape and dtype."""
 
 Mismatch = Callable[[Any, str, str], Exception]
 """Makes the error for a value of the wrong structure, of the value, its place, and what is needed."""

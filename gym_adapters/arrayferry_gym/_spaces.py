@@ -30,7 +30,7 @@ import arrayferry as af
 
 from ._actions import Fitter
 from ._libraries import Libraries
-from ._space_trees import build, leaves, split
+from ._space_trees import ARRAYS, build, leaves, split
 
 __all__ = ["converted_space"]
 
@@ -204,15 +204,12 @@ def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
     stacked = []
     for index, (leaf, _) in enumerate(leaves(space)):
         values = [part[index] for part in parts]
-        if isinstance(leaf, _STACKED):
+        if isinstance(leaf, ARRAYS):
             arrays = af.convert(values, backend, scalars="convert")
             stacked.append(af.namespace_of(arrays[0]).stack(arrays))
         else:
             stacked.append(tuple(values))
     return build(space, stacked)
-
-
-_STACKED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def _zero_array(space: Any) -> Any:

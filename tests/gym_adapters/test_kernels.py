@@ -497,6 +497,24 @@ def test_evaluation_uses_statistics_and_leaves_them():
         rollout(CartPole(), policy, None, key, 5, 16, carry=carry)
 
 
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize(
+    "name", ["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"]
+)
+def test_a_pickled_wrapper_goes_on(name, xp):
+    options = {"ClipReward": (-0.5, 0.5), "FrameStackObservation": (3,), "StickyAction": (0.5,)}
+    env = FunctionalVectorEnv(Sums(), 3, xp=xp)
+    env = getattr(vector_wrappers, name)(env, *options.get(name, ()))
+    env.reset(seed=1)
+    env.step(af.convert(actions(1)[0], xp))
+    copied = pickle.loads(pickle.dumps(env))
+    for action in actions(5):
+        results = [each.step(af.convert(action, xp))[:2] for each in (env, copied)]
+        assert [af.backend_of(x).name for result in results for x in result] == [xp] * 4
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_array_equal(flat(one), flat(other))
+
+
 def test_the_statistics_of_a_rollout_serve_ordinary_environments():
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from arrayferry_gym._batches import join
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 
 from ._engine import Engine
 from ._records import EnvRecord
@@ -19,8 +19,6 @@ __all__ = ["Observations", "Piece", "is_stackable", "map_arrays"]
 
 Piece = tuple[Sequence[int], Any]
 """Some environments, and a batch of their observations: of arrays, or of references to arrays on workers."""
-
-_STACKABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Observations:
@@ -76,7 +74,7 @@ class Observations:
 
 def is_stackable(space: Space[Any]) -> bool:
     """Tell whether a batch of observations consists of arrays only."""
-    return all(isinstance(leaf, _STACKABLE) for leaf, _ in leaves(space))
+    return all(isinstance(leaf, ARRAYS) for leaf, _ in leaves(space))
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry_gym._dtypes import cast_numbers, held_dtype, plain_name
 from arrayferry_gym._identity import held_arrays
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 from arrayferry_gym._xp import namespace, portable
 
 from ._clipping import clipper
@@ -83,7 +83,7 @@ class CheckedEnv:
         """Return the dtype and the shape of each array of an observation."""
         casts = []
         for space, _ in leaves(self.dynamics.observation_space):
-            if not isinstance(space, _ARRAYS):
+            if not isinstance(space, ARRAYS):
                 raise EnvResultError(
                     f"{self.name} has the space {space}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
@@ -380,8 +380,6 @@ def _with_drawn(params: Any, state: WithParams) -> Any:
         [state.params.get(path, leaf) for path, leaf in zip(layout.paths, leaves, strict=True)]
     )
 
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 

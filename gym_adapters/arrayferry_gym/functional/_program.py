@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-import arrayferry as af
 from arrayferry.adapting import Cache
-from arrayferry_gym._identity import HoldsArrayError, Same, difference, identity, is_array
+from arrayferry_gym._identity import Same, code_identity, difference, identity, is_array
 
 from ._params import VALUE, Frame
 
@@ -124,16 +123,12 @@ def _key(leaf: Any) -> Any:
     """Return the key of a static leaf. A function that holds arrays is refused."""
     if not callable(leaf) or isinstance(leaf, type) or jax.config.jax_disable_jit:
         return identity(leaf)
-    try:
-        return identity(leaf, code=True)
-    except HoldsArrayError as error:
-        name = getattr(leaf, "__qualname__", None) or type(leaf).__qualname__
-        path = "".join(reversed(error.labels)).strip()
-        raise af.OptionError(
-            f"{name} holds an array, {path}, but it is compiled once and would not see the array change",
-            remedy="Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, "
-            "or the function a jax.tree_util.Partial: then they are values.",
-        ) from None
+    return code_identity(
+        leaf,
+        getattr(leaf, "__qualname__", None) or type(leaf).__qualname__,
+        "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, "
+        "or the function a jax.tree_util.Partial: then they are values.",
+    )
 
 
 _KEPT = 256

@@ -7,7 +7,7 @@ from typing import Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
-from arrayferry_gym._identity import HoldsArrayError, identity
+from arrayferry_gym._identity import code_identity
 from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces
 from arrayferry_gym.wrappers._single import KernelWrapper
 from arrayferry_gym.wrappers._vector import KernelVectorWrapper
@@ -97,7 +97,7 @@ class WrappedEnv(FunctionalEnv):
         """Return the states of kernels, of which only what lasts is of use, for what `state_dict` has returned.
 
         Args:
-            values: what it has returned, or the states of a rollout, which are returned as they are.
+            values: what it has returned, or the states of a rollout.
 
         Raises:
             arrayferry.OptionError: they are of other kernels.
@@ -197,7 +197,11 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
             )
         for name, value in vars(kernel).items():
             if callable(value) and not isinstance(value, type):
-                _check_function(kernel, name, value)
+                code_identity(
+                    value,
+                    f"the {name} of {type(kernel).__name__}",
+                    "Compute it from numbers, or write a kernel that keeps it in its state.",
+                )
     if isinstance(env, WrappedEnv):
         env, kernels = env.env, (*env.kernels, *kernels)
     return WrappedEnv(env, kernels)
@@ -249,18 +253,6 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
-
-
-def _check_function(kernel: Kernel, name: str, function: Any) -> None:
-    try:
-        identity(function, code=True)
-    except HoldsArrayError as error:
-        place = "".join(reversed(error.labels)).strip()
-        raise af.OptionError(
-            f"the {name} of {type(kernel).__name__} holds an array, {place}, but it is compiled once and would not see "
-            "the array change",
-            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
-        ) from None
 
 
 def _inside(env: Dynamics, limit: int | None) -> Spaces:

@@ -26,6 +26,7 @@ from gymnasium.wrappers import (
 
 import arrayferry_gym.wrappers.kernels as kernels
 
+from ._driver import HasObsRms, HasReturnRms
 from ._single import KernelWrapper
 from ._statistics import Statistics, merge
 
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 
-class NormalizeObservation(KernelWrapper):
+class NormalizeObservation(HasObsRms, KernelWrapper):
     """Shifts and scales observations by their running mean and variance, as Gymnasium's wrapper does.
 
     Args:
@@ -86,17 +87,8 @@ class NormalizeObservation(KernelWrapper):
         super().__init__(env, kernels.NormalizeObservation(epsilon))
         self.epsilon = epsilon
 
-    @property
-    def obs_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("obs_rms")
 
-    @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
-        self._set_statistics("obs_rms", values)
-
-
-class NormalizeReward(KernelWrapper):
+class NormalizeReward(HasReturnRms, KernelWrapper):
     """Divides rewards by the root of the running variance of discounted returns, as Gymnasium's wrapper does.
 
     The return of an episode does not go on in the next one, also if it was truncated.
@@ -119,15 +111,6 @@ class NormalizeReward(KernelWrapper):
         super().__init__(env, kernels.NormalizeReward(gamma, epsilon))
         self.gamma = gamma
         self.epsilon = epsilon
-
-    @property
-    def return_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("return_rms")
-
-    @return_rms.setter
-    def return_rms(self, values: Any) -> None:
-        self._set_statistics("return_rms", values)
 
 
 class ClipAction(KernelWrapper):

@@ -10,17 +10,15 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 from arrayferry_gym._spaces import converted_space
 from arrayferry_gym._xp import namespace, portable
 
 from ._kernel import Kernel, Spaces, State, StepResult, begun
 
-__all__ = ["Driver", "HasStatistics", "plain", "shown_space"]
+__all__ = ["Driver", "HasObsRms", "HasReturnRms", "HasStatistics", "plain", "shown_space"]
 
 _CONTAINERS = (dict, tuple, list)
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def plain(space: Space[Any]) -> Space[Any]:
@@ -46,12 +44,20 @@ class Driver:
         kernel: the kernel, around these spaces.
         state: its state, None before the first reset.
         updating: whether statistics are updated.
+        acts: whether the kernel changes actions.
+        steps: whether it reads or changes the results of steps.
+        observes: whether it reads or changes observations.
+        rewarded: whether it reads or changes rewards.
+        flagged: whether it reads or changes what says that an episode has ended.
         call_step: the kernel's `step` for its library, compiled in JAX.
     """
 
     def __init__(self, kernel: Kernel, inside: Spaces, n: int) -> None:
-        self.kernel = kernel.around(inside)
+        self.kernel = kernel = kernel.around(inside)
         self.n = n
+        self.acts, self.steps = kernel.acts, kernel.steps
+        self.observes = kernel.observes and "observation" in kernel.parts
+        self.rewarded, self.flagged = "reward" in kernel.parts, "ended" in kernel.parts
         self.state: State | None = None
         self.updating = True
         self._loaded: Any = None
@@ -69,26 +75,30 @@ class Driver:
             return
         before, loaded = self.state, self._loaded if self.state is None else self.read()
         self._backend = backend
-        self.xp = namespace(backend)
         at = backend.device_of(array) if array is not None else None
         self.device = None if backend.name in ("jax", "numpy") else at
-        make = functools.partial(
-            self.kernel.init, self.xp, spaces=self.kernel.inside, device=self.device
-        )
-        self._fresh, self.state = make(1), make(self.n)
-        self._to_own = af.converter(backend, device=self.device, scalars="convert")
-        self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
-        self.call_step: Any = functools.partial(self.kernel.step, self.xp)
-        if backend.name == "jax":
-            import jax
-
-            self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
+        self._make_functions()
+        spaces = self.kernel.inside
+        self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
+        self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             episode = af.convert(before.episode, backend, device=self.device, narrowing="allow")
             self.state = self.state._replace(episode=episode)
         if loaded:
             self.load(loaded)
         self.set_updating(self.updating)
+
+    def _make_functions(self) -> None:
+        """Make what follows from the library and the device."""
+        assert self._backend is not None
+        self.xp = namespace(self._backend)
+        self._to_own = af.converter(self._backend, device=self.device, scalars="convert")
+        self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
+        self.call_step: Any = functools.partial(self.kernel.step, self.xp)
+        if self._backend.name == "jax":
+            import jax
+
+            self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
 
     def follow(self, tree: Any) -> None:
         """Use the library of what the environment has returned, if its type is another one than before."""
@@ -175,12 +185,12 @@ class Driver:
 
     def batched(self, space: Space[Any], value: Any) -> Any:
         """Return one value of a space as a batch of one. What is no array becomes a list."""
-        if isinstance(space, _ARRAYS):
+        if isinstance(space, ARRAYS):
             return value[None] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)
         return build(
             space,
-            (self.batched(leaf, x) if isinstance(leaf, _ARRAYS) else [x] for (leaf, _), x in parts),
+            (self.batched(leaf, x) if isinstance(leaf, ARRAYS) else [x] for (leaf, _), x in parts),
         )
 
     def single(self, space: Space[Any], batch: Any) -> Any:
@@ -204,11 +214,8 @@ class Driver:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._backend is not None:
-            kept = self.state, self._rng
             self._backend = af.registry.backend(self._backend)
-            self.state, arrays = None, self._fresh
-            self.use(kept[0] if af.first_array(kept[0])[1] is not None else arrays)
-            self.state, self._rng = kept
+            self._make_functions()
 
 
 class HasStatistics:
@@ -249,3 +256,29 @@ class HasStatistics:
     def _set_statistics(self, name: str, values: Any) -> None:
         count = round(float(values.count) - _statistics.PRIOR)
         self._driver.load({name: {"count": count, "mean": values.mean, "var": values.var}})
+
+
+class HasObsRms(HasStatistics):
+    """What wrappers with statistics of observations have."""
+
+    @property
+    def obs_rms(self) -> _statistics.Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("obs_rms")
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics("obs_rms", values)
+
+
+class HasReturnRms(HasStatistics):
+    """What wrappers with statistics of returns have."""
+
+    @property
+    def return_rms(self) -> _statistics.Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("return_rms")
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics("return_rms", values)

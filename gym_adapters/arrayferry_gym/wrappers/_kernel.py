@@ -248,13 +248,11 @@ class Chain:
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
 
     def begin(
-        self, xp: Any, n: int, states: Any, rows: Any, observation: Any, device: Any = None
+        self, xp: Any, n: int, states: Any, rows: Any, observation: Any
     ) -> tuple[tuple[State, ...], Any]:
         """Begin episodes in some environments, as `begun` does."""
         after = []
-        for kernel, state, fresh in zip(
-            self.kernels, states, self.init(xp, 1, device), strict=True
-        ):
+        for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
             state, observation = begun(kernel, xp, n, state, fresh, rows, observation)
             after.append(state)
         return tuple(after), observation

@@ -6,14 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box
+
+from arrayferry_gym._space_trees import ARRAYS
 
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult
 
 __all__ = ["KernelWrapper"]
-
-_ARRAYS = (Box, Discrete, MultiDiscrete, MultiBinary)
 
 
 class KernelWrapper(
@@ -38,12 +38,9 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._acts, self._steps = kernel.acts, kernel.steps
-        self._observes = kernel.observes and "observation" in kernel.parts
-        self._rewarded, self._flagged = ("reward" in kernel.parts, "ended" in kernel.parts)
-        self._only_observes = kernel.parts == ("observation",) and self._observes
-        self._from_array = isinstance(inside.observation, _ARRAYS)
-        self._to_array = isinstance(outside.observation, _ARRAYS)
+        self._only_observes = kernel.parts == ("observation",) and self._driver.observes
+        self._from_array = isinstance(inside.observation, ARRAYS)
+        self._to_array = isinstance(outside.observation, ARRAYS)
         self._index = (0, ...) if isinstance(outside.observation, Box) else 0
         if outside.observation is not inside.observation:
             space = shown_space(outside.observation, env.observation_space, observed=True)
@@ -60,7 +57,7 @@ class KernelWrapper(
         driver.seed(seed)
         driver.use(observation)
         self._ended = False
-        if not self._observes:
+        if not driver.observes:
             driver.begin(None)
             return observation, info
         return self._one(driver.begin(self._batch(observation))), info
@@ -68,17 +65,17 @@ class KernelWrapper(
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
         driver, kernel = self._driver, self._kernel
-        if self._acts:
+        if driver.acts:
             if driver.state is None:
                 driver.use(action)
             batch = driver.act(driver.batched(kernel.outside.action, action))
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if self._observes or driver.state is None:
+        if driver.observes or driver.state is None:
             driver.follow(observation)
         began, self._ended = self._ended, bool(terminated) or bool(truncated)
-        if not self._steps and not began:
+        if not driver.steps and not began:
             return observation, reward, terminated, truncated, info
         if self._only_observes and not began:
             driver.state, result = driver.call_step(
@@ -89,20 +86,20 @@ class KernelWrapper(
             return self._one(result.observation), reward, terminated, truncated, info
         seen = rewards = ended = cut = None
         is_array = False
-        if self._observes:
+        if driver.observes:
             seen = self._batch(observation)
-        if self._rewarded:
+        if driver.rewarded:
             is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
             rewards = driver.own(reward[None] if is_array else np.array([reward], float))
-        if self._flagged:
+        if driver.flagged:
             ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
         rows = driver.own(np.array([False])) if began else None  # it resets itself
         result = driver.step(StepResult(seen, rewards, ended, cut, {}, rows))
-        if self._observes:
+        if driver.observes:
             observation = self._one(driver.begin(seen) if began else result.observation)
         elif began:
             driver.begin(None)
-        if self._rewarded:
+        if driver.rewarded:
             reward = result.reward[0] if is_array else result.reward.item()
         if result.info:
             info = {**info, **_of_one(result.info)}

@@ -49,9 +49,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         inside = Spaces(observation, action, _limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
-        self._acts, self._steps = kernel.acts, kernel.steps
-        self._observes = kernel.observes and "observation" in kernel.parts
-        self._rewarded, self._flagged = ("reward" in kernel.parts, "ended" in kernel.parts)
         self._mode = _mode(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._any_ended = False
@@ -82,7 +79,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._ended = np.zeros(self.num_envs, bool) if rows is None else self._ended & ~rows
         self._any_ended = bool(self._ended.any())
         rows = None if rows is None else driver.own(rows)
-        if not self._observes:
+        if not driver.observes:
             driver.begin(None, rows)
             return observations, infos
         return driver.begin(driver.own(observations), rows), infos
@@ -90,12 +87,12 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         driver = self._driver
-        if self._acts:
+        if driver.acts:
             if driver.state is None:
                 driver.use(actions)
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        driver.follow(observations if self._observes else rewards)
+        driver.follow(observations if driver.observes else rewards)
         given = observations
         ended = self._to_numpy(terminated) | self._to_numpy(truncated)
         any_ended = 1 in ended.tobytes()
@@ -108,25 +105,24 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         elif self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
             begins = driver.own(ended) if any_ended else None
-        if self._observes:
+        if driver.observes:
             given = driver.own(observations)
-        if self._steps:
-            seen = given
-            if final is not None and any_ended and self._observes:
+        if driver.steps:
+            seen = given if driver.observes else None
+            if driver.observes and final is not None and any_ended:
                 seen = self._true(given, final, ended)
-            seen = seen if self._observes else None
-            reward = driver.own(rewards) if self._rewarded else None
-            done, cut = driver.own((terminated, truncated)) if self._flagged else (None, None)
+            reward = driver.own(rewards) if driver.rewarded else None
+            done, cut = driver.own((terminated, truncated)) if driver.flagged else (None, None)
             result = driver.step(StepResult(seen, reward, done, cut, {}, rows))
-            if self._observes:
+            if driver.observes:
                 observations = result.observation
-            if self._rewarded:
+            if driver.rewarded:
                 rewards = result.reward
             if final is not None or result.info:
                 infos = self._informed(infos, result, final, ended)
         if begins is not None:
-            first = driver.begin(given if self._observes else None, begins)
-            if self._observes:
+            first = driver.begin(given if driver.observes else None, begins)
+            if driver.observes:
                 observations = self._joined(first, observations, begins)
         self._ended, self._any_ended = ended, any_ended
         return observations, rewards, terminated, truncated, infos
@@ -159,7 +155,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any
     ) -> dict[str, Any]:
         """Return infos with the final observations that the agent sees, and with what the kernel has added."""
-        if final is not None and self._observes:
+        if final is not None and self._driver.observes:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()

@@ -21,7 +21,7 @@ from gymnasium.wrappers.vector import TransformAction, TransformReward
 import arrayferry as af
 import arrayferry_gym.wrappers.kernels as kernels
 
-from ._statistics import Statistics
+from ._driver import HasObsRms, HasReturnRms
 from ._vector import KernelVectorWrapper
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 Vector: TypeAlias = VectorEnv[Any, Any, Any]
 
 
-class NormalizeObservation(KernelVectorWrapper):
+class NormalizeObservation(HasObsRms, KernelVectorWrapper):
     """Shifts and scales observations by their running mean and variance.
 
     Each observation of an episode counts once: the first, those after steps, and the final one.
@@ -80,17 +80,8 @@ class NormalizeObservation(KernelVectorWrapper):
         super().__init__(env, kernels.NormalizeObservation(epsilon))
         self.epsilon = epsilon
 
-    @property
-    def obs_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("obs_rms")
 
-    @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
-        self._set_statistics("obs_rms", values)
-
-
-class NormalizeReward(KernelVectorWrapper):
+class NormalizeReward(HasReturnRms, KernelVectorWrapper):
     """Divides rewards by the root of the running variance of discounted returns.
 
     The return of an episode does not go on in the next one, also if it was truncated.
@@ -112,15 +103,6 @@ class NormalizeReward(KernelVectorWrapper):
         super().__init__(env, kernels.NormalizeReward(gamma, epsilon))
         self.gamma = gamma
         self.epsilon = epsilon
-
-    @property
-    def return_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("return_rms")
-
-    @return_rms.setter
-    def return_rms(self, values: Any) -> None:
-        self._set_statistics("return_rms", values)
 
 
 class RecordEpisodeStatistics(KernelVectorWrapper):
