@@ -245,3 +245,33 @@ def test_masks_of_actions_are_in_the_infos_too(xp, mode):
     assert host(env.step(0)[4]["action_mask"]).tolist() == [0, 1]
     sampled = env.action_space.sample(np.array([0, 1], np.int8))
     assert int(host(sampled)) == 1
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_seeds_decide_the_whole_batch(xp):
+    def alike(a, b):
+        return any((x == y).all() for x in a for y in b)
+
+    def first(seed, n=2):
+        envs = CartPole().make_vec(n, xp=xp)
+        return af.convert(envs.reset(seed=seed)[0], "numpy")
+
+    one = first([7, 9])
+    np.testing.assert_array_equal(one, first([7, 9]))
+    for other in ([7, 8], [9, 7], [7, None], 7, None):
+        assert not alike(one, first(other))
+    np.testing.assert_array_equal(first([7, None]), first([7, None]))
+    assert not alike(first(7, 4), first(7, 8))
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_given_states_go_on_alike_in_batches_of_every_size(xp):
+    many = CartPole().make_vec(8, xp=xp)
+    many.reset(seed=1)
+    state = af.convert(many.state, "numpy")
+    few = CartPole().make_vec(3, xp=xp)
+    few.reset(seed=2, options={"state": type(state)(*(x[:3] for x in state))})
+    for number in range(7):
+        action = np.arange(8) * number % 2
+        seen, fewer = many.step(action)[0], few.step(action[:3])[0]
+        np.testing.assert_allclose(seen[:3], fewer, rtol=1e-5, atol=1e-7)

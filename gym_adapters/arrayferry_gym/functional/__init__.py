@@ -10,6 +10,7 @@ from ._engine import Outcome, Running
 from ._errors import EnvResultError, ImpureError, StaleStateError
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
+from ._video import video
 from ._wrapped import WrappedEnv, freeze, wrap
 from .classic import (
     Acrobot,
@@ -63,6 +64,7 @@ __all__ = [
     "freeze",
     "register",
     "rollout",
+    "video",
     "wrap",
 ]
 

@@ -212,7 +212,7 @@ class Functions:
             outcome.terminated,
             outcome.truncated,
             info or {},
-            ~before.ended if mode is AutoresetMode.NEXT_STEP else None,
+            None if same else ~before.ended,
         )
         states, result = chain.step(jnp, before.wrappers, result)
         observation = result.observation

@@ -53,8 +53,8 @@ class StepResult(NamedTuple):
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
         info: more, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
-        rows: which environments have taken a step, bool (n,); None for all. With NEXT_STEP, those that have ended
-            before only begin a new episode.
+        rows: which environments have taken a step, bool (n,); None for all. Those that have ended before have not: with
+            NEXT_STEP they begin a new episode, with DISABLED they wait for `reset`.
     """
 
     observation: Any

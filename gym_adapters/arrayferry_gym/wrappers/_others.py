@@ -124,12 +124,13 @@ class RecordEpisodeStatistics(Kernel):
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         returns, lengths = state.episode["r"], state.episode["l"]
         reward = xp.astype(result.reward, returns.dtype)
+        ended = result.terminated | result.truncated
         if result.rows is None:
             returns, lengths = returns + reward, lengths + 1
         else:
             returns = xp.where(result.rows, returns + reward, returns)
             lengths = lengths + xp.astype(result.rows, lengths.dtype)
-        ended = result.terminated | result.truncated
+            ended = ended & result.rows
         key = self.stats_key
         values = {"r": xp.where(ended, returns, 0.0), "l": xp.where(ended, lengths, 0)}
         result = result._replace(info={**result.info, key: values, f"_{key}": ended})

@@ -34,7 +34,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     - NEXT_STEP: those whose episode had not ended before. The others only begin a new episode.
     - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there.
-    - DISABLED: all. Episodes begin with `reset`, for all or those in `reset_mask`.
+    - DISABLED: those whose episode had not ended before. Episodes begin with `reset`, for all or those in `reset_mask`.
 
     Args:
         env: the vector environment, or an adapter of this package around one.
@@ -98,13 +98,16 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         any_ended = 1 in ended.tobytes()
         before, any_before = self._ended, self._any_ended
         rows = begins = final = None
-        if self._mode is AutoresetMode.NEXT_STEP:
-            if any_before:
-                begins = driver.own(before)
-                rows = driver.own(~before)
-        elif self._mode is AutoresetMode.SAME_STEP:
+        if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
             begins = driver.own(ended) if any_ended else None
+        elif any_before:
+            rows = driver.own(~before)
+            if self._mode is AutoresetMode.NEXT_STEP:
+                begins = driver.own(before)
+            else:  # nothing has begun anew
+                ended = ended | before
+                any_ended = True
         if driver.observes:
             given = driver.own(observations)
         if driver.steps:

@@ -156,9 +156,11 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         before = self._ended
         *results, infos = super().step(actions)
         ended, now = self._ended, time.perf_counter()
-        if self._mode is not AutoresetMode.SAME_STEP and before.any():
+        if self._mode is AutoresetMode.NEXT_STEP:
             self.episode_start_times[before] = now
-        if self._any_ended:
+        elif self._mode is AutoresetMode.DISABLED:
+            ended = ended & ~before
+        if ended.any():
             seconds = np.round(now - self.episode_start_times, 6)
             values = infos[self._stats_key]
             values["t"] = np.where(ended, seconds, 0.0)
