@@ -610,8 +610,10 @@ def test_what_is_wrong_is_named():
         FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2)
     with pytest.raises(AttributeError, match="does not change"):
         kernels.ClipReward(0, 1).min_reward = 3
-    with pytest.raises(gym.error.InvalidBound):
-        kernels.NormalizeReward(gamma=1.5).around(Spaces(spaces.Discrete(2), spaces.Discrete(2)))
+    if gym.__version__ >= "1.2":  # which checks it since then
+        inside = Spaces(spaces.Discrete(2), spaces.Discrete(2))
+        with pytest.raises(gym.error.InvalidBound):
+            kernels.NormalizeReward(gamma=1.5).around(inside)
     with pytest.raises(ValueError, match="max_episode_steps"):
         wrappers.TimeAwareObservation(Steps())
     with pytest.raises(AttributeError):

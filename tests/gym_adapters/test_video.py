@@ -134,7 +134,7 @@ class Failing(Glow):
 def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     path = tmp_path / "glow.mp4"
     path.write_text("before")
-    with pytest.raises((EnvResultError, RuntimeError), match="step 6|no brush"):
+    with pytest.raises((EnvResultError, RuntimeError), match=r"step 6|no brush"):
         video(env, states(Glow()), path)
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
