@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import array_api_compat.numpy
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
+import arrayferry as af
 import arrayferry_gym  # noqa: F401
 from arrayferry_gym.functional import CartPole, rollout
 
@@ -32,7 +35,7 @@ GYMNAX = Path(__file__).parent.parent / ".venv-gymnax/bin/python"
 def functional_rows() -> list[Row]:
     """Environments that belong to no library."""
     rows = [row for count in COUNTS for row in (_host_row(count), _jax_row(count))]
-    return [*rows, *_gymnax_rows()]
+    return [_one_row(), *rows, *_gymnax_rows()]
 
 
 def _loop(step: Any, actions: list[Any], finish: Any = None) -> Block:
@@ -45,6 +48,37 @@ def _loop(step: Any, actions: list[Any], finish: Any = None) -> Block:
                 finish(result)
 
     return Block(lambda: None, work)
+
+
+def _one_row() -> Row:
+    """A step of one environment in NumPy, in Gymnasium's own, and in nothing but the methods of ours."""
+    blocks = {}
+    steps = 150
+    for name, id_ in (("gymnasium", "CartPole-v1"), ("numpy", "arrayferry/CartPole-v0")):
+        env = gym.make(id_)
+        (position, speed, angle, spin), _ = env.reset(seed=1)
+        actions = []
+        for _ in range(steps):  # none of which ends the episode
+            actions.append(int(3 * angle + spin + 0.1 * position + 0.3 * speed > 0))
+            (position, speed, angle, spin), _, terminated, truncated, _ = env.step(actions[-1])
+            assert not terminated and not truncated
+        loop = _loop(env.step, actions)
+        blocks[name] = Block(functools.partial(env.reset, seed=1), loop.work)
+    cart_pole: Any = CartPole()
+    xp, params, rows = array_api_compat.numpy, cart_pole.default_params, np.ones((1,), np.int64)
+    start = cart_pole.reset(xp, af.registry.backend("numpy").random(1), 1, params)
+
+    def methods() -> None:
+        state = start
+        for _ in range(steps):
+            state, _, _ = cart_pole.step(xp, None, state, rows, params)
+            cart_pole.observe(xp, state, params)
+
+    blocks["methods"] = Block(lambda: None, methods)
+    times = {name: took / steps for name, took in fastest_block(blocks).items()}
+    check = Check(times["numpy"] / times["gymnasium"], 2.5, "x Gymnasium's time in NumPy")
+    note = f"its methods alone {times['methods'] / times['gymnasium']:.2f}"
+    return Row(SECTION, "a step of one", (check,), note, microseconds(times))
 
 
 def _repeats(count: int) -> int:

@@ -148,7 +148,7 @@ def test_vector_values_are_those_of_gymnasium(name, mode):
     options = SINGLE.get(name, {})
     ours = getattr(vector_wrappers, name)(vector(mode), **options)
     theirs = getattr(gym.wrappers.vector, name)(vector(mode), **options)
-    if name != "NormalizeObservation" or gym.__version__ >= "1.2":  # which has no bounds since then
+    if name != "NormalizeObservation" or gym.__version__ >= "1.3":  # which has no bounds since then
         assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     np.testing.assert_allclose(ours.reset()[0], theirs.reset()[0], rtol=1e-6)
@@ -610,7 +610,7 @@ def test_what_is_wrong_is_named():
         FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2)
     with pytest.raises(AttributeError, match="does not change"):
         kernels.ClipReward(0, 1).min_reward = 3
-    if gym.__version__ >= "1.2":  # which checks it since then
+    if gym.__version__ >= "1.4":  # which checks it since then
         inside = Spaces(spaces.Discrete(2), spaces.Discrete(2))
         with pytest.raises(gym.error.InvalidBound):
             kernels.NormalizeReward(gamma=1.5).around(inside)

@@ -275,3 +275,68 @@ def test_given_states_go_on_alike_in_batches_of_every_size(xp):
         action = np.arange(8) * number % 2
         seen, fewer = many.step(action)[0], few.step(action[:3])[0]
         np.testing.assert_allclose(seen[:3], fewer, rtol=1e-5, atol=1e-7)
+
+
+class Everything(FunctionalEnv):
+    """Rewards, flags and infos in every form that an author may return."""
+
+    observation_space = spaces.Dict(
+        {"x": spaces.Box(-9, 9, (2,), np.float32), "action_mask": spaces.MultiBinary(3)}
+    )
+    action_space = spaces.Discrete(3, start=-1)
+    max_episode_steps = 6
+
+    def __init__(self, form):
+        self.form = form
+
+    def reset(self, xp, rng, n, params):
+        return {"x": rng.uniform((n, 2), -1.0, 1.0)}
+
+    def step(self, xp, rng, state, action, params):
+        x = state["x"] + xp.astype(action, xp.float32)[:, None]
+        whole = xp.astype(action, xp.int16)
+        reward = {
+            "float": 0.1, "int": 3, "array": x[:, 0], "int16": whole, "double": xp.astype(x[:, 1], xp.float64),
+            "objectives": x,
+        }[self.form]  # fmt: skip
+        far = xp.abs(x[:, 0]) > 2
+        flags = (False, far) if self.form in ("float", "objectives") else (far, False)
+        return {"x": x}, reward, *flags
+
+    def observe(self, xp, state, params):
+        return {"x": state["x"], "action_mask": xp.astype(state["x"][:, [0, 1, 0]] > 0, xp.int8)}
+
+    def info(self, xp, state, params):
+        return {"x": state["x"], "_hidden": state["x"][:, 0]}
+
+
+@pytest.mark.parametrize("form", ["float", "int", "array", "int16", "double", "objectives"])
+@pytest.mark.parametrize("xp", ["numpy", "torch"])
+def test_one_environment_is_a_batch_of_one(xp, form):
+    one, batch = (
+        Everything(form).make(xp=xp),
+        Everything(form).make_vec(1, xp=xp, autoreset_mode="DISABLED"),
+    )
+    first, firsts = one.reset(seed=[3])[0], batch.reset(seed=[3])[0]
+    ended = set()
+    for number in range(6):
+        np.testing.assert_array_equal(first["x"], firsts["x"][0])
+        action = (1, np.int64(-1), np.int32(0), np.uint8(1), 1.0, True)[number]
+        first, reward, terminated, truncated, info = one.step(action)
+        firsts, rewards, *flags, infos = batch.step([int(action)])
+        np.testing.assert_array_equal(reward, np.asarray(rewards)[0])
+        assert type(reward) is float or form == "objectives"
+        assert [terminated, truncated] == [bool(flag[0]) for flag in flags]
+        ended |= {terminated, truncated}
+        assert type(terminated) is type(truncated) is bool
+        assert info.keys() == {"x", "action_mask"}
+        np.testing.assert_array_equal(info["x"], infos["x"][0])
+        kept = np.asarray(first["x"]).copy()
+        first["x"][:] = 100  # the results are the agent's
+        info["x"][:] = 100
+        np.testing.assert_array_equal(np.asarray(one.state["x"])[0], kept)
+        first["x"][:] = af.convert(kept, xp)
+    assert ended == {True, False}
+    with pytest.raises(gym.error.ResetNeeded):
+        one.close()
+        one.step(1)

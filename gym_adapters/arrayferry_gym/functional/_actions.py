@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry_gym._actions import Fitter, LibraryFitter
@@ -55,6 +55,9 @@ class Actions:
         self._dtype: Any = None
         self._shape: tuple[int, ...] = ()
         self._own = True
+        self._first, self._last = 0, -1  # of the numbers of a Discrete space
+        if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
+            self._first, self._last = int(space.start), int(space.start + space.n - 1)
 
     def __call__(self, action: Any) -> Any:
         """Return actions in the form that the methods of the environment take.
@@ -90,6 +93,12 @@ class Actions:
         if self._n is not None:
             return converted
         return build(self._space, (part[None, ...] for part in split(self._space, converted)))
+
+    def inside(self, action: Any) -> Any:
+        """Return the number of a Discrete space as its only row in NumPy, None for all else."""
+        if type(action) in _WHOLE and self._first <= action <= self._last:
+            return np.array([action], self._space.dtype)
+        return None
 
     def _remember(self, action: Any, fitted: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
@@ -168,6 +177,9 @@ class _ClippingFitter(LibraryFitter):
         xp = namespace(self.backend)
         dtype = getattr(xp, name)
         return x if x.dtype == dtype else xp.astype(x, dtype)
+
+
+_WHOLE = (int, np.int64, np.int32)
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:

@@ -167,6 +167,33 @@ class CheckedEnv:
 
         With `known`, the structure of the states is not checked again.
         """
+        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+        if truncated is not None:
+            truncated = self._flag("truncated", truncated)
+        return state, self._reward(reward), self._flag("terminated", terminated), truncated
+
+    def step_one(
+        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
+    ) -> tuple[Any, Any, bool, bool]:
+        """Take a step in the only environment, in NumPy. Return Python numbers for the reward and the flags."""
+        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+        if type(reward) is float:
+            reward = self._float.type(reward).item()
+        else:
+            reward = self._reward(reward)
+            reward = reward.item() if reward.ndim == 1 else reward[0, ...].copy()
+        if type(terminated) is not bool:
+            terminated = self._flag("terminated", terminated).item()
+        if truncated is None:
+            truncated = False
+        elif type(truncated) is not bool:
+            truncated = self._flag("truncated", truncated).item()
+        return state, reward, terminated, truncated
+
+    def _advanced(
+        self, rng: Any, state: Any, action: Any, params: Any, known: bool
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return what the author's step returns, with checked states."""
         drawn = None
         if self.draws_params:
             params, drawn, state = _with_drawn(params, state), state.params, state.state
@@ -184,9 +211,7 @@ class CheckedEnv:
         if not known or self._uneven:
             leaves, layout = af.flatten(state)
             state = self._same(state, leaves, layout, "step", self.n)
-        if truncated is not None:
-            truncated = self._flag("truncated", truncated)
-        return state, self._reward(reward), self._flag("terminated", terminated), truncated
+        return state, reward, terminated, truncated
 
     def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.

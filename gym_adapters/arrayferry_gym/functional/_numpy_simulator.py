@@ -116,6 +116,30 @@ class NumpySimulator(Simulator):
         )
         return as_step_result(env, outcome)
 
+    def step_one(
+        self, action: Any, params: Params, *, clip: bool = True
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        env, running, tree = self.env, self.running, params.tree
+        assert running is not None
+        if clip:
+            action = env.clip(action)
+        state, reward, terminated, truncated = env.step_one(
+            self.rng, running.state, action, tree, known=self._known
+        )
+        self._known = True
+        elapsed = running.elapsed + 1
+        if env.limit is not None and elapsed.item() >= env.limit:
+            truncated = True
+        self.running = Running(state, elapsed, running.ended)
+        leaves = [*env.leaves(state), *params.arrays]
+        observation = env.observe(state, tree)
+        own = _own(observation, leaves, env.held())
+        info: dict[str, Any] = {}
+        if env.has_info or env.masks_actions:
+            info = env.inform(state, tree)
+            info = self.one_info(_own(with_masks(env, info, observation), leaves, env.held()))
+        return self.first(own), reward, terminated, truncated, info
+
 
 def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
     """Return a value in memory of its own, by copies of arrays of the states, the parameters or the environment.

@@ -183,15 +183,18 @@ class Served:
         self._params = new
         self._given_params = new.tree
 
-    def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in all environments."""
+    def _fitted(self, actions: Any) -> Any:
+        """Return actions as the environments take them."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
         try:
-            actions = self._actions(actions)
+            return self._actions(actions)
         except af.TracedValueError:
             raise traced_env(type(self.functional).__name__, "step()") from None
-        result = self._simulator.step(actions, self._params)
+
+    def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        result = self._simulator.step(self._fitted(actions), self._params)
         return result if self._to_agent is None else self._to_agent(result)
 
     def _image(self, index: int) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry.adapting import map_arrays
 
 from ._checked import CheckedEnv
@@ -36,6 +37,7 @@ class Simulator:
         self.env = env
         self.mode = mode
         self.running = None
+        self._to_numpy = af.converter("numpy")
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
@@ -59,6 +61,33 @@ class Simulator:
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` does."""
         raise NotImplementedError
+
+    def step_one(
+        self, action: Any, params: Params, *, clip: bool = True
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step in the only environment. Return what `Env.step` does, with the reward as an array.
+
+        Args:
+            action: its action, with an axis of environments.
+            params: the parameters.
+            clip: whether the action may be outside the space.
+        """
+        observation, reward, terminated, truncated, infos = self.step(action, params)
+        first, to_numpy = self.first, self._to_numpy
+        return (
+            first(observation),
+            first(reward),
+            bool(to_numpy(terminated)[0]),
+            bool(to_numpy(truncated)[0]),
+            self.one_info(infos),
+        )
+
+    def one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """Return the infos of the only environment."""
+        if not infos:
+            return infos
+        info = {key: value for key, value in infos.items() if key[:1] != "_"}
+        return self.first(info)  # type: ignore[no-any-return]
 
     @property
     def state(self) -> Any:

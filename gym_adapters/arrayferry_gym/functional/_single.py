@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._env_options import UNSET, seed_of
 from arrayferry_gym._libraries import Libraries, Target
@@ -74,7 +73,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
             validate=validate, check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
-        self._to_numpy = af.converter("numpy")
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         env = self.functional
@@ -94,26 +92,19 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         observation, info = self._reset_batch(seed, options)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
-        return self._simulator.first(observation), self._one_info(info)
+        return self._simulator.first(observation), self._simulator.one_info(info)
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        observation, reward, terminated, truncated, infos = self._step_batch(action)
-        first, to_numpy = self._simulator.first, self._to_numpy
-        is_array = reward.ndim > 1 or self._differentiable
-        return (
-            first(observation),
-            first(reward) if is_array else float(to_numpy(reward)[0]),
-            bool(to_numpy(terminated)[0]),
-            bool(to_numpy(truncated)[0]),
-            self._one_info(infos),
+        inside = self._actions.inside(action) if self._begun else None
+        observation, reward, terminated, truncated, info = self._simulator.step_one(
+            self._fitted(action) if inside is None else inside, self._params, clip=inside is None
         )
-
-    def _one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
-        if not infos:
-            return infos
-        info = {key: value for key, value in infos.items() if key[:1] != "_"}
-        return self._simulator.first(info)  # type: ignore[no-any-return]
+        if self._to_agent is not None:
+            observation, reward, info = self._to_agent((observation, reward, info))
+        if type(reward) is not float and not reward.ndim and not self._differentiable:
+            reward = float(reward)
+        return observation, reward, terminated, truncated, info
 
     def render(self) -> Any:
         """Return an image, None without a render mode."""
