@@ -61,7 +61,8 @@ def _one_row() -> Row:
         for _ in range(steps):  # none of which ends the episode
             actions.append(int(3 * angle + spin + 0.1 * position + 0.3 * speed > 0))
             (position, speed, angle, spin), _, terminated, truncated, _ = env.step(actions[-1])
-            assert not terminated and not truncated
+            assert not terminated
+            assert not truncated
         loop = _loop(env.step, actions)
         blocks[name] = Block(functools.partial(env.reset, seed=1), loop.work)
     cart_pole: Any = CartPole()

@@ -337,6 +337,6 @@ def test_one_environment_is_a_batch_of_one(xp, form):
         np.testing.assert_array_equal(np.asarray(one.state["x"])[0], kept)
         first["x"][:] = af.convert(kept, xp)
     assert ended == {True, False}
+    one.close()
     with pytest.raises(gym.error.ResetNeeded):
-        one.close()
         one.step(1)
