@@ -8,6 +8,7 @@ from ._base import FunctionalEnv
 from ._check import Problem, check
 from ._engine import Outcome, Running
 from ._errors import EnvResultError, ImpureError, StaleStateError
+from ._repeated import RepeatedEnv, repeat_action
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
 from ._video import video
@@ -54,6 +55,7 @@ __all__ = [
     "Pendulum",
     "PendulumParams",
     "Problem",
+    "RepeatedEnv",
     "Running",
     "StaleStateError",
     "Transition",
@@ -63,6 +65,7 @@ __all__ = [
     "evaluate",
     "freeze",
     "register",
+    "repeat_action",
     "rollout",
     "video",
     "wrap",

@@ -60,8 +60,8 @@ class CheckedEnv:
                 )
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
-        self.has_info = type(dynamics).info is not Dynamics.info
-        self.draws_params = type(dynamics).sample_params is not Dynamics.sample_params
+        self.has_info = dynamics._informs
+        self.draws_params = dynamics._draws_params
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._told = False

@@ -36,6 +36,16 @@ class Dynamics(ABC):
         """The environment without kernels of wrappers."""
         return self
 
+    @property
+    def _informs(self) -> bool:
+        """Whether it has infos."""
+        return type(self).info is not Dynamics.info
+
+    @property
+    def _draws_params(self) -> bool:
+        """Whether it draws parameters at each reset."""
+        return type(self).sample_params is not Dynamics.sample_params
+
     @abstractmethod
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Return the states of `n` environments at the start of an episode.

@@ -111,7 +111,8 @@ def _writer(path: Path, codec: str | None, rate: float) -> Iterator[Callable[[An
             f"a video needs imageio and PyAV ({error})", remedy=f"{_INSTALL}."
         ) from None
     if codec is None:
-        with imageio.v2.get_writer(path, duration=1000 / rate, loop=0) as file:
+        opened: Any = imageio.v2.get_writer(path, duration=1000 / rate, loop=0)
+        with opened as file:
             yield file.append_data
         return
     with imageio.v3.imopen(path, "w", plugin="pyav") as video:

@@ -1,0 +1,132 @@
+"""`repeat_action`: a `FunctionalEnv` in which each action counts for several steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import arrayferry as af
+from arrayferry_gym._env_options import count_of
+from arrayferry_gym._xp import select
+
+from ._base import FunctionalEnv
+from ._dynamics import Dynamics, checked_dynamics
+
+__all__ = ["RepeatedEnv", "repeat_action"]
+
+
+class _State(NamedTuple):
+    state: Any
+    elapsed: Any  # how many steps the environment inside has taken, int32 (n,)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class RepeatedEnv(FunctionalEnv):
+    """A `FunctionalEnv` in which each action counts for several steps. `repeat_action` makes it.
+
+    Attributes:
+        env: the environment inside.
+        num_repeats: how many steps of it are one step.
+    """
+
+    # the other fields follow from these two, and need not be compared
+    env: Dynamics
+    num_repeats: int
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    default_params: Any = dataclasses.field(init=False, compare=False)
+    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.observation_space = self.env.observation_space
+        self.action_space = self.env.action_space
+        self.default_params = self.env.default_params
+        self.metadata = self.env.metadata
+
+    @property
+    def _informs(self) -> bool:
+        return self.env._informs
+
+    @property
+    def _draws_params(self) -> bool:
+        return self.env._draws_params
+
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Begin episodes of the environment inside."""
+        return _State(self.env.reset(xp, rng, n, params), xp.zeros((n,), dtype=xp.int32))
+
+    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+        """Take several steps, until an episode ends, and return the sum of the rewards."""
+        inner, elapsed = state
+        terminated = truncated = over = elapsed < 0  # nowhere
+        total: Any = None
+        for _ in range(self.num_repeats):
+            after, reward, ended, *own = self.env.step(xp, rng, inner, action, params)
+            inner = _selected(xp, over, inner, after)
+            if not hasattr(reward, "dtype"):
+                reward = xp.zeros_like(elapsed, dtype=xp.float32) + float(reward)
+            reward = select(xp, over, xp.zeros_like(reward), reward)
+            total = reward if total is None else total + reward
+            elapsed = elapsed + xp.astype(~over, xp.int32)
+            terminated = terminated | (~over & ended)
+            for cut in own:
+                truncated = truncated | (~over & cut)
+            if self.env.max_episode_steps is not None:
+                truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
+            over = terminated | truncated
+        return _State(inner, elapsed), total, terminated, truncated
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Return the observations of the environment inside."""
+        return self.env.observe(xp, state.state, params)
+
+    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the parameters that the environment inside draws."""
+        return self.env.sample_params(xp, rng, n, params)
+
+    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the environment inside."""
+        return self.env.info(xp, state.state, params)
+
+    def render(self, state: Any, index: int) -> Any:
+        """Draw the environment inside."""
+        return self.env.render(state.state, index)
+
+    def __repr__(self) -> str:
+        return f"<repeat_action({self.env!r}, {self.num_repeats})>"
+
+
+def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
+    olds, layout = af.flatten(old)
+    news = af.flatten(new)[0]
+    return layout.unflatten([select(xp, mask, x, y) for x, y in zip(olds, news, strict=True)])
+
+
+def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedEnv:
+    """Make an environment in which each action counts for several steps, as Gymnasium's `RepeatAction` does.
+
+    A step takes `num_repeats` steps of the environment inside, or fewer where an episode ends. Its reward is their sum, in the
+    dtype of the rewards. `max_episode_steps` of the environment inside counts its own steps; one that is passed to
+    `rollout`, `make` or `make_vec` counts those of the agent.
+
+    Args:
+        env: the environment, or its class.
+        num_repeats: how many steps, 1 or more.
+
+    Raises:
+        arrayferry.OptionError: the number is no count, or the environment has kernels around it.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole, repeat_action
+        >>> envs = repeat_action(CartPole(), 4).make_vec(2)
+        >>> _ = envs.reset(seed=1)
+        >>> envs.step(envs.action_space.sample())[1]
+        array([4., 4.], dtype=float32)
+    """
+    env = checked_dynamics(env)
+    if env.kernels:
+        raise af.OptionError(
+            f"{env!r} is wrapped, and its kernels see the steps of an agent",
+            remedy="Call repeat_action() first, and wrap() around what it returns.",
+        )
+    return RepeatedEnv(env, count_of("num_repeats", num_repeats))

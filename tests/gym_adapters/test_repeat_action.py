@@ -1,0 +1,146 @@
+"""Environments in which each action counts for several steps."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import array_api_strict
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    CartPole,
+    FunctionalEnv,
+    Functions,
+    check,
+    evaluate,
+    repeat_action,
+    rollout,
+    wrap,
+)
+from arrayferry_gym.wrappers import kernels
+
+
+class Counts(FunctionalEnv):
+    """Counts steps. Ends where the count reaches what was drawn, is truncated in row 2 after 5."""
+
+    observation_space = spaces.Box(0, 99, (), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (), np.float32)
+    default_params = {"end": 7.0}
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, objectives=False):
+        self.objectives = objectives
+
+    def sample_params(self, xp, rng, n, params):
+        return {"end": xp.arange(n, dtype=xp.float32) * 3 + 7.0}
+
+    def reset(self, xp, rng, n, params):
+        return {"count": xp.zeros((n,), dtype=xp.float32), "sum": xp.zeros((n,), dtype=xp.float32)}
+
+    def step(self, xp, rng, state, action, params):
+        count = state["count"] + 1
+        state = {"count": count, "sum": state["sum"] + action}
+        reward = xp.stack([count, action], axis=1) if self.objectives else count
+        return state, reward, count >= params["end"], (count == 5) & (params["end"] > 12)
+
+    def observe(self, xp, state, params):
+        return state["count"]
+
+    def info(self, xp, state, params):
+        return {"sum": state["sum"]}
+
+    def render(self, state, index):
+        return np.full((2, 2, 3), state["count"][index], np.uint8)
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
+@pytest.mark.parametrize("objectives", [False, True])
+def test_episodes_end_between_the_steps_of_an_action(xp, objectives):
+    envs = repeat_action(Counts(objectives), 4).make_vec(3, xp=xp, autoreset_mode="SAME_STEP")
+    assert np.asarray(envs.reset(seed=1)[0]).tolist() == [0, 0, 0]
+    seen = []
+    for _ in range(3):
+        found = envs.step(np.full(3, 0.5, np.float32))
+        _, reward, terminated, truncated, infos = af.convert(found, "numpy")
+        seen.append((infos["final_obs"].tolist(), terminated.tolist(), truncated.tolist()))
+        total = reward[:, 0] if objectives else reward
+        seen[-1] += (total.tolist(), infos["final_info"]["sum"].tolist())
+        if objectives:
+            assert (reward[:, 1] <= 2).all()
+    no = [False] * 3
+    assert seen[0] == ([4, 4, 4], no, no, [10, 10, 10], [2, 2, 2])
+    assert seen[1] == (
+        [7, 8, 5], [True, False, False], [False, False, True], [18, 26, 5], [3.5, 4, 2.5]
+    )  # fmt: skip
+    assert seen[2] == ([4, 10, 4], [False, True, False], no, [10, 19, 10], [2, 5, 2])
+
+
+@pytest.mark.skipif(not hasattr(gym.wrappers, "RepeatAction"), reason="Gymnasium is older")
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_values_are_those_of_gymnasium(xp):
+    ours = repeat_action(CartPole, 3).make(xp=xp)
+    theirs = gym.wrappers.RepeatAction(CartPole().make(xp=xp), 3)
+    for seed in range(3):
+        results = [env.reset(seed=seed) for env in (ours, theirs)]
+        ended = False
+        while not ended:
+            np.testing.assert_allclose(*(np.asarray(x[0]) for x in results), rtol=1e-5, atol=1e-7)
+            results = [env.step(1) for env in (ours, theirs)]
+            assert results[0][1:4] == results[1][1:4]
+            ended = results[0][2]
+
+
+def test_the_limit_counts_the_steps_of_the_environment():
+    class Long(CartPole):
+        max_episode_steps = 10
+
+    env = repeat_action(Long(), 4)
+    assert env.max_episode_steps is None
+
+    def policy(params, observation, key):
+        return (3 * observation[:, 2] + observation[:, 3] > 0).astype(int), None
+
+    _, found = rollout(env, policy, None, jax.random.key(0), 6, 5)
+    assert found.reward.tolist() == [[4.0] * 5, [4.0] * 5, [2.0] * 5] * 2
+    assert found.truncated.tolist() == [[False] * 5, [False] * 5, [True] * 5] * 2
+    results = evaluate(env, policy, None, jax.random.key(1), 4, max_episode_steps=2)
+    assert results.lengths.tolist() == [[2]] * 4
+    assert results.returns.tolist() == [[8.0]] * 4
+
+
+def test_kernels_around_it():
+    env = wrap(repeat_action(Counts(), 4), kernels.RecordEpisodeStatistics())
+    functions = Functions(env)
+    running, _ = functions.reset(jax.random.key(0), 3)
+    for number in range(2):
+        running, outcome = functions.step(jax.random.key(number), running, jax.numpy.zeros(3))
+    assert outcome.info["episode"]["r"].tolist() == [28.0, 0.0, 15.0]
+    assert outcome.info["episode"]["l"].tolist() == [2, 0, 2]  # the actions of the agent
+
+
+def test_equality_copies_and_mistakes():
+    env = repeat_action(CartPole, 4)
+    assert env == repeat_action(CartPole(), 4) != repeat_action(CartPole(), 5)
+    assert pickle.loads(pickle.dumps(env)) == copy.deepcopy(env) == env
+    assert repr(env) == "<repeat_action(<CartPole>, 4)>"
+    assert not check(repeat_action(CartPole(), 2))
+    for wrong in (0, -1, 2.0, True, "3"):
+        with pytest.raises(af.OptionError, match="num_repeats"):
+            repeat_action(CartPole, wrong)
+    with pytest.raises(af.OptionError, match=r"Call repeat_action\(\) first"):
+        repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2)
+    with pytest.raises(TypeError, match="FunctionalEnv"):
+        repeat_action(gym.make("CartPole-v1"), 2)
+
+
+def test_images_are_those_of_the_environment():
+    env = repeat_action(Counts(), 2).make(render_mode="rgb_array")
+    env.reset(seed=1)
+    env.step(np.float32(0))
+    assert (env.render() == 2).all()
