@@ -48,9 +48,11 @@ FAST_XLA := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 test: $(EXAMPLES)
 	$(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
 
-# The long tests run what XLA has optimised fully. See the marker in pyproject.toml.
+# The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
+OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_functional_physics.py
 test-all: test
-	$(PYTEST) -m long --hypothesis-profile test-all
+	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
+	$(PYTEST) -m long $(OPTIMISED)
 
 # Clients that need a separate environment, on top of the main one.
 define on_top

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium as gym
@@ -167,8 +168,17 @@ def _rollout_row(count: int) -> Row:
         spread = var * size + x.var(axis=0) * n + delta**2 * size * n / total
         return mean + delta * n / total, spread / total, total
 
-    @jax.jit
-    def by_hand(key: Any) -> Any:
+    def merged_rows(stats: Any, x: Any, rows: Any) -> Any:
+        mean, var, size = stats
+        n = rows.sum()
+        own = jnp.where(rows[:, None], x, 0).sum(axis=0) / jnp.maximum(n, 1)
+        apart = jnp.where(rows[:, None], x - own, 0)
+        delta, total = own - mean, size + n
+        spread = var * size + (apart * apart).sum(axis=0) + delta**2 * size * n / total
+        return mean + delta * n / total, spread / total, total
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def by_hand(key: Any, whole: bool) -> Any:
         start, key = jax.random.split(key)
         running, observation = functions.reset(start, count)
         stats = merged((jnp.zeros(4), jnp.ones(4), 1e-4), observation)
@@ -183,9 +193,16 @@ def _rollout_row(count: int) -> Row:
             action, _ = policy(None, shown, acting)
             running, outcome = functions.step(stepping, running, action)
             ended = outcome.terminated | outcome.truncated
-            stats = merged(stats, outcome.observation)
-            after = (outcome.observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
-            final = (outcome.final_observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+            if whole:  # each observation counts once, also the last of an episode
+                stats = merged(stats, outcome.final_observation)
+                final = (outcome.final_observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+                stats = merged_rows(stats, outcome.observation, ended)
+                first = (outcome.observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+                after = jnp.where(ended[:, None], first, final)
+            else:
+                stats = merged(stats, outcome.observation)
+                after = (outcome.observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
+                final = (outcome.final_observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
             discounted = discounted * 0.99 * ~outcome.terminated + outcome.reward
             returns = merged(returns, discounted)
             reward = outcome.reward / jnp.sqrt(returns[1] + 1e-8)
@@ -204,14 +221,20 @@ def _rollout_row(count: int) -> Row:
     key = jax.random.key(0)
     ours = jax.jit(lambda key: rollout(env, policy, None, key, 128, count, collect="info"))
     bare = jax.jit(lambda key: rollout(CartPole(), policy, None, key, 128, count))
-    ways = {"ours": lambda: ours(key), "by hand": lambda: by_hand(key), "bare": lambda: bare(key)}
+    ways = {
+        "ours": lambda: ours(key),
+        "by hand": lambda: by_hand(key, True),
+        "by hand, without final observations": lambda: by_hand(key, False),
+        "bare": lambda: bare(key),
+    }
     blocks = {
         way: Block(lambda: None, lambda run=run: jax.block_until_ready(run()))
         for way, run in ways.items()
     }
     times = fastest_block(blocks, 3.0)
     check = Check(times["ours"] / times["by hand"], 1.2, "x by hand")
-    note = f"{times['ours'] / times['bare']:.2f} without wrappers"
+    less = times["ours"] / times["by hand, without final observations"]
+    note = f"{less:.2f} by hand if final observations do not count, {times['ours'] / times['bare']:.2f} without wrappers"
     return Row(
         SECTION, f"three wrappers in a rollout of {count:,}", (check,), note, microseconds(times)
     )
