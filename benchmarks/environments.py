@@ -18,7 +18,7 @@ from ways import enter_jax
 
 import arrayferry_gym
 
-__all__ = ["SETTINGS", "measure"]
+__all__ = ["SETTINGS", "acting", "measure"]
 
 STEPS = 20
 """Steps per sample, from the same start. With alternating actions, CartPole lasts 39 steps."""
@@ -167,6 +167,32 @@ def blocks(setting: Setting) -> dict[str, Block]:
 def measure(what: str, seconds: float) -> dict[str, float]:
     """Measure the time of one step for each wrapper, in seconds."""
     times = fastest_block(blocks(SETTINGS[what]()), seconds)
+    return {name: took / STEPS for name, took in times.items()}
+
+
+def acting(seconds: float) -> dict[str, float]:
+    """Measure the time of one step of an agent in PyTorch in 16 CartPoles of NumPy, in seconds."""
+    torch.manual_seed(0)
+    policy = torch.nn.Sequential(
+        torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh(),
+        torch.nn.Linear(64, 2),
+    )  # fmt: skip
+
+    def block(adapter: Any) -> Block:
+        env = adapter(gym.make_vec("CartPole-v1", num_envs=16, vectorization_mode="sync"))
+
+        @torch.no_grad()
+        def work() -> None:
+            observation = env.reset(seed=1)[0]
+            for _ in range(STEPS):
+                logits = policy(torch.as_tensor(observation))
+                actions = torch.distributions.Categorical(logits=logits).sample()
+                observation = env.step(actions)[0]
+
+        return Block(lambda: None, work)
+
+    ways = {"ours": arrayferry_gym.vector.NumpyToTorch, "hand": HandVectorNumpyToTorch}
+    times = fastest_block({name: block(adapter) for name, adapter in ways.items()}, seconds)
     return {name: took / STEPS for name, took in times.items()}
 
 

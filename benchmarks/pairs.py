@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from environments import SETTINGS
+from environments import SETTINGS, acting
 from row import Check, Row, microseconds
 from timing import fastest, fresh_process
 from ways import PAIRS, one_array, tree, ways
@@ -31,6 +31,7 @@ print(json.dumps(environments.measure({what!r}, seconds=8.0)))
 TREE_BY_HAND, TREE_FASTER = 1.25, 4.0
 ONE_BY_HAND, ONE_FASTER = 1.65, 2.3
 ADDED_BY_HAND, ADDED_FASTER = 2.0, 3.5
+ACTING_BY_HAND = 1.05
 
 
 def tree_rows() -> Iterator[Row]:
@@ -79,3 +80,7 @@ def adapter_rows() -> Iterator[Row]:
             f"{added['ours'] * 1e6:.1f} us on a step of {step['bare'] * 1e6:.1f} us",
             microseconds({"step": step["bare"], **added}),
         )
+    times = acting(4.0)
+    check = Check(times["ours"] / times["hand"], ACTING_BY_HAND, "x by hand")
+    what = "a loop of an agent in PyTorch over 16 CartPoles"
+    yield Row(ADAPTERS, what, (check,), "", microseconds(times))

@@ -98,7 +98,21 @@ def takes_every_form_in_batches(make: Callable[[], Any], num_envs: int) -> None:
             continue
         assert what != WRONG, f"{name} was not refused"
         if name.rpartition(": ")[2] not in UNCOMPARED and repeats:
-            assert alike(found, expected), name
+            assert alike(found, _expected(make, value, actions, expected)), name
+
+
+def _expected(make: Callable[[], Any], value: Any, actions: Any, expected: Any) -> Any:
+    """Return what the environment does with an action whose numbers were rounded, such as float32 instead of float64."""
+    if not hasattr(value, "dtype") or not isinstance(actions, np.ndarray):
+        return expected
+    rounded = np.asarray(af.convert(value, "numpy"))
+    if (
+        rounded.shape != actions.shape
+        or rounded.dtype == actions.dtype
+        or rounded.dtype.kind != "f"
+    ):
+        return expected
+    return _outcome_of_batch(make(), rounded.astype(actions.dtype))
 
 
 def _made(env_id: str) -> gym.Env:

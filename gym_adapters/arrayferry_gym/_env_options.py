@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_flag",
     "check_render_mode",
     "count_of",
+    "declared_mode",
     "forwarded_mask",
     "forwarded_seed",
     "limit_of",
@@ -82,6 +84,21 @@ def autoreset_mode_of(given: Any) -> AutoresetMode:
         f"autoreset_mode={given!r:.80} is not valid",
         remedy=f"Pass one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}.",
     )
+
+
+def declared_mode(env: Any) -> AutoresetMode:
+    """Return when a vector environment resets episodes that have ended, as it declares."""
+    mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
+    if mode is None:
+        gym.logger.warn(
+            f"{env} is missing `autoreset_mode` data, so that NEXT_STEP is assumed. Set metadata['autoreset_mode']."
+        )
+        return AutoresetMode.NEXT_STEP
+    if not isinstance(mode, (AutoresetMode, str)):
+        raise TypeError(
+            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
+        )
+    return autoreset_mode_of(mode)
 
 
 def check_render_mode(given: str | None, metadata: Mapping[str, Any], name: str) -> None:

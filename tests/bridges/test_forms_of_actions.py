@@ -19,12 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 PACKAGES = {
     "gymnasium.envs.classic_control": ("", 6), "gymnasium.envs.toy_text": ("", 6), "gymnasium.envs.box2d": ("", 6),
-    "gymnasium.envs.mujoco": ("", 12), "gymnasium.envs.phys2d": ("", 4), "minigrid": ("minigrid", 16),
-    "ale_py": ("ale_py", 12), "mo_gymnasium": ("mo_gymnasium", 12), "gymnasium_robotics": ("gymnasium_robotics", 14),
+    "gymnasium.envs.mujoco": ("", 12), "gymnasium.envs.phys2d": ("", 4), "minigrid": ("minigrid", 22),
+    "ale_py": ("ale_py", 16), "mo_gymnasium": ("mo_gymnasium", 12), "gymnasium_robotics": ("gymnasium_robotics", 14),
     "flappy_bird_gymnasium": ("flappy_bird_gymnasium", 1), "gym_pusht": ("gym_pusht", 1),
     "matrix_mdp": ("matrix_mdp", 1), "buffalo_gym": ("buffalo_gym", 8), "gymnasium_search_race": ("gymnasium_search_race", 4),
     "tetris_gymnasium": ("tetris_gymnasium.envs", 1), "rware": ("rware", 8), "lbforaging": ("lbforaging", 8),
-    "memory_gym": ("memory_gym", 8), "popgym": ("popgym", 16), "nle": ("nle", 6), "minihack": ("minihack", 8),
+    "memory_gym": ("memory_gym", 8), "popgym": ("popgym", 20), "nle": ("nle", 6), "minihack": ("minihack", 8),
     "highway_env": ("highway_env", 8), "shimmy": ("shimmy", 14), "crafter": ("crafter", 2), "miniworld": ("miniworld", 8),
     "arrayferry_gym": ("arrayferry_gym.functional", 5),
 }  # fmt: skip

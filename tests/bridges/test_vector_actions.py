@@ -18,21 +18,28 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 N = 3
 GYMNASIUM = (
-    "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3",
+    "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v4",
     "CliffWalking-v1", "Blackjack-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "HalfCheetah-v5", "Hopper-v5",
     "Swimmer-v5", "phys2d/CartPole-v1", "phys2d/Pendulum-v0", "arrayferry/CartPole-v0", "arrayferry/Pendulum-v0",
     "arrayferry/MountainCar-v0",
 )  # fmt: skip
 OTHERS = {
-    "minigrid": ("MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"), "ale_py": ("ALE/Pong-v5", "ALE/Breakout-v5"),
-    "flappy_bird_gymnasium": ("FlappyBird-v0",), "gymnasium_robotics": ("FetchReach-v4", "PointMaze_UMaze-v3"),
-    "popgym": ("popgym-RepeatFirstEasy-v0", "popgym-BattleshipEasy-v0"), "memory_gym": ("MysteryPath-v0",),
+    "minigrid": (
+        "MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-MemoryS7-v0", "MiniGrid-Unlock-v0", "BabyAI-GoToObj-v0",
+    ),
+    "ale_py": ("ALE/Pong-v5", "ALE/Breakout-v5", "ALE/Qbert-v5", "ALE/Seaquest-v5"),
+    "flappy_bird_gymnasium": ("FlappyBird-v0",), "gymnasium_robotics": ("FetchReach-v4", "FetchPush-v4", "PointMaze_UMaze-v3", "PointMaze_Medium-v3"),
+    "popgym": (
+        "popgym-RepeatFirstEasy-v0", "popgym-BattleshipEasy-v0", "popgym-CountRecallEasy-v0", "popgym-MineSweeperEasy-v0",
+        "popgym-NoisyPositionOnlyPendulumEasy-v0",
+    ), "memory_gym": ("MysteryPath-v0", "SearingSpotlights-v0"),
     "highway_env": ("highway-v0",), "shimmy": ("dm_control/cartpole-swingup-v0",),
     "miniworld": ("MiniWorld-OneRoom-v0",), "crafter": ("CrafterReward-v1",), "nle": ("NetHackScore-v0",),
 }  # fmt: skip
 ENVPOOL = (
     "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3",
-    "LunarLander-v2", "HalfCheetah-v4", "Catch-v0",
+    "LunarLander-v2", "HalfCheetah-v4", "Hopper-v4", "Swimmer-v4", "Walker2d-v4", "CliffWalking-v0", "Blackjack-v1",
+    "Catch-v0",
 )  # fmt: skip
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._env_options import autoreset_mode_of, reset_mask_of
+from arrayferry_gym._env_options import declared_mode, reset_mask_of
 from arrayferry_gym._space_trees import build, split
 from arrayferry_gym._xp import select
 
@@ -49,7 +48,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         inside = Spaces(observation, action, _limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
-        self._mode = _mode(env)
+        self._mode = declared_mode(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._any_ended = False
         self._to_numpy = af.converter("numpy")
@@ -181,21 +180,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
 def _row(x: Any, index: int) -> Any:
     return np.array(x[index]) if isinstance(x, np.ndarray) else x[index]
-
-
-def _mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """Return when an environment resets episodes that have ended."""
-    mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
-    if mode is None:
-        gym.logger.warn(
-            f"{env} is missing `autoreset_mode` data, so that NEXT_STEP is assumed. Set metadata['autoreset_mode']."
-        )
-        return AutoresetMode.NEXT_STEP
-    if not isinstance(mode, (AutoresetMode, str)):
-        raise TypeError(
-            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
-        )
-    return autoreset_mode_of(mode)
 
 
 def _limit(env: VectorEnv[Any, Any, Any]) -> int | None:
