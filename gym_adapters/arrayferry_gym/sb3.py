@@ -47,6 +47,7 @@ class SB3VecEnv(VecEnv):
     """
 
     envs: Any
+    reset_infos: list[dict[str, Any]]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(envs, VectorEnv):

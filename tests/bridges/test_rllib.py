@@ -1,6 +1,11 @@
-"""RLlib trains on environments with an adapter around them, in its own vector environments."""
+"""RLlib trains on environments with an adapter around them, in its own vector environments.
+
+It is run in a process of its own: it starts others, and the libraries that other packages load crash beside it.
+"""
 
 from __future__ import annotations
+
+import os
 
 import gymnasium as gym
 import pytest
@@ -8,6 +13,7 @@ import pytest
 import arrayferry_gym  # noqa: F401
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 
+os.environ.setdefault("RLLIB_TEST_NO_TF_IMPORT", "1")
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")
 

