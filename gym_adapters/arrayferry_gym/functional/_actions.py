@@ -94,7 +94,7 @@ class Actions:
             return converted
         return build(self._space, (part[None, ...] for part in split(self._space, converted)))
 
-    def inside(self, action: Any) -> Any:
+    def discrete_row(self, action: Any) -> Any:
         """Return the number of a Discrete space as its only row in NumPy, None for all else."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)

@@ -96,9 +96,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        inside = self._actions.inside(action) if self._begun else None
+        row = self._actions.discrete_row(action) if self._begun else None
         observation, reward, terminated, truncated, info = self._simulator.step_one(
-            self._fitted(action) if inside is None else inside, self._params, clip=inside is None
+            self._fitted(action) if row is None else row, self._params, clip=row is None
         )
         if self._to_agent is not None:
             observation, reward, info = self._to_agent((observation, reward, info))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,11 @@ def video(
         )
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
     try:
-        with _writer(unfinished, _FORMATS[ending], rate) as append:
-            for image in _images(dynamics, state, range(count), progress):
+        with (
+            _writer(unfinished, _FORMATS[ending], rate) as append,
+            contextlib.closing(_images(dynamics, state, range(count), progress)) as images,
+        ):
+            for image in images:
                 append(image)
         unfinished.replace(path)
     finally:
@@ -115,9 +118,9 @@ def _writer(path: Path, codec: str | None, rate: float) -> Iterator[Callable[[An
         with opened as file:
             yield file.append_data
         return
-    with imageio.v3.imopen(path, "w", plugin="pyav") as video:
-        video.init_video_stream(codec, fps=rate)
-        yield lambda image: video.write_frame(_even(image))
+    with imageio.v3.imopen(path, "w", plugin="pyav") as stream:
+        stream.init_video_stream(codec, fps=rate)
+        yield lambda image: stream.write_frame(_even(image))
 
 
 def _even(image: Any) -> Any:
@@ -156,7 +159,9 @@ def _of_one(states: Any, index: int | None) -> tuple[Any, int]:
     return layout.unflatten([x[:, index] for x in arrays]), count
 
 
-def _images(env: Dynamics, state: Any, times: Iterable[int], progress: bool) -> Iterator[Any]:
+def _images(
+    env: Dynamics, state: Any, times: Iterable[int], progress: bool
+) -> Generator[Any, None, None]:
     """Draw states."""
     first = None
     with _shown(times, progress) as shown:
