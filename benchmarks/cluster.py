@@ -24,7 +24,8 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-from arrayferry_gym.distributed import DistributedVectorEnv
+from arrayferry_gym.distributed import Collector, DistributedVectorEnv
+from arrayferry_gym.functional import CartPole
 
 RESULTS = Path(__file__).parent / "results"
 COUNTS = (1, 4, 16, 64)
@@ -144,6 +145,159 @@ def overhead_row(count: int, client: Any, seconds: float) -> Row:
     )
 
 
+def table(params: Any, observation: Any, rng: Any) -> tuple[Any, Any]:
+    """A policy for ordinary environments."""
+    return (observation[:, 0] > params) * 1, None
+
+
+def loop(makers: list[Callable[[], gym.Env]], params: Any, num_steps: int) -> Any:
+    """Collect in a task, as one writes it by hand. The environments stay in the worker."""
+    from distributed.worker import get_worker
+
+    worker = get_worker()
+    state = getattr(worker, "envs_by_hand", None)
+    if state is None or state[0] != len(makers):
+        envs = SyncVectorEnv(makers, autoreset_mode="SameStep")
+        state = worker.envs_by_hand = [len(makers), envs, envs.reset(seed=0)[0]]
+    _, envs, observation = state
+    parts: list[list[Any]] = [[] for _ in range(6)]
+    for _ in range(num_steps):
+        action, _ = table(params, observation, None)
+        after, reward, terminated, truncated, infos = envs.step(action)
+        final = after
+        if "final_obs" in infos:
+            final = after.copy()
+            for row in np.flatnonzero(terminated | truncated):
+                final[row] = infos["final_obs"][row]
+        step = observation, action, reward, terminated, truncated, final
+        for part, x in zip(parts, step, strict=True):
+            part.append(x)
+        observation = after
+    state[2] = observation
+    return [np.stack(part) for part in parts]
+
+
+def collector_rows(client: Any, seconds: float) -> list[Row]:
+    """A `Collector` beside tasks by hand, `DistributedVectorEnv`, and two processes with pipes."""
+    rows, num_steps = [], 128
+    names = list(client.scheduler_info()["workers"])
+    makers = [functools.partial(gym.make, "CartPole-v1")] * 16
+    collector = Collector(makers, table, 0.0, num_steps=num_steps, client=client, seed=0)
+    envs = DistributedVectorEnv(makers, client=client)
+    envs.reset(seed=0)
+    actions = np.zeros(16, np.int64)
+
+    def by_hand() -> Any:
+        tasks = [
+            client.submit(loop, makers[:8], 0.0, num_steps, workers=[name], pure=False)
+            for name in names
+        ]
+        parts = client.gather(tasks)
+        return [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+
+    def by_steps() -> None:
+        for _ in range(16):
+            envs.step(actions)
+
+    blocks = {
+        "by hand": Block(lambda: None, by_hand),
+        "Collector": Block(lambda: None, lambda: next(collector)),
+        "DistributedVectorEnv": Block(lambda: None, by_steps),
+    }
+    times = fastest_block(blocks, seconds)
+    collector.close(), envs.close()
+    each = {
+        "by hand": times["by hand"] / num_steps,
+        "Collector": times["Collector"] / num_steps,
+        "DistributedVectorEnv": times["DistributedVectorEnv"] / 16,
+    }
+    rows.append(
+        Row(
+            "Trajectories from a cluster",
+            "a step of 16 CartPoles, two workers",
+            (
+                Check(each["Collector"] / each["by hand"], 1.15, "x tasks by hand"),
+                Check(
+                    each["Collector"] / each["DistributedVectorEnv"], 0.1, "x DistributedVectorEnv"
+                ),
+            ),
+            ", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in each.items()),
+            microseconds(each),
+        )
+    )
+    sleeping = [functools.partial(Taking, 0.005, False)] * 16
+    pipes = Pipes(sleeping)
+    collector = Collector(sleeping, table, 0.0, num_steps=16, client=client, seed=0)
+
+    def piped() -> None:
+        for _ in range(16):
+            pipes.step(actions)
+
+    times = fastest_block(
+        {
+            "pipes": Block(lambda: None, piped),
+            "Collector": Block(lambda: None, lambda: next(collector)),
+        },
+        seconds,
+    )
+    collector.close(), pipes.close()
+    rows.append(
+        Row(
+            "Trajectories from a cluster",
+            "16 environments that sleep for 5 ms, two workers",
+            (Check(times["Collector"] / times["pipes"], 1.05, "x two processes with pipes"),),
+            ", ".join(f"{name} {1e3 * took / 16:.2f} ms" for name, took in times.items()),
+            microseconds(times),
+        )
+    )
+    return [*rows, functional_row(client, seconds)]
+
+
+def deciding(params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
+    """A policy in JAX."""
+    import jax
+
+    for weights in params[:-1]:
+        observation = jax.nn.tanh(observation @ weights)
+    return jax.random.categorical(key, observation @ params[-1]), None
+
+
+def functional_row(client: Any, seconds: float) -> Row:
+    """Rollouts on two workers, beside those of one worker, each pinned to one core."""
+    import os
+
+    cores = sorted(os.sched_getaffinity(0))
+    for core, name in zip(cores, client.scheduler_info()["workers"], strict=False):
+        client.run(lambda core=core: os.sched_setaffinity(0, {core}), workers=[name])
+    rng = np.random.default_rng(0)
+    shapes = [(4, 64), (64, 64), (64, 2)]
+    params = [rng.normal(size=shape).astype(np.float32) / 8 for shape in shapes]
+    one, *_ = client.scheduler_info()["workers"]
+    options: dict[str, Any] = {
+        "num_steps": 256, "num_envs": 4_096, "client": client, "to": "dask", "seed": 0, "groups": 2,
+    }  # fmt: skip
+    ways = {
+        "one": Collector(CartPole, deciding, params, workers=[one], **options),
+        "two": Collector(CartPole, deciding, params, **options),
+    }
+    for collector in ways.values():
+        next(collector), next(collector)
+    blocks = {
+        name: Block(lambda: None, functools.partial(next, collector))
+        for name, collector in ways.items()
+    }
+    times = fastest_block(blocks, seconds)
+    for collector in ways.values():
+        collector.close()
+    return Row(
+        "Trajectories from a cluster",
+        "4,096 functional CartPoles, 256 steps, left on the workers",
+        (Check(times["two"] / times["one"], 1 / 1.4, "x one worker"),),
+        ", ".join(f"{name} {1e3 * took:.0f} ms" for name, took in times.items()),
+        microseconds(times),
+    )
+
+
 def distributed_rows(seconds: float = 10.0) -> list[Row]:
     """All rows."""
     import distributed
@@ -155,7 +309,8 @@ def distributed_rows(seconds: float = 10.0) -> list[Row]:
         distributed.Client(cluster) as client,
     ):
         rows = [pipes_row(busy, client, seconds) for busy in (True, False)]
-        return rows + [overhead_row(count, client, seconds / 2) for count in COUNTS]
+        rows += [overhead_row(count, client, seconds / 2) for count in COUNTS]
+        return rows + collector_rows(client, seconds)  # last, as it pins the workers to cores
 
 
 def main() -> None:

@@ -377,7 +377,7 @@ def test_a_busy_worker_does_not_stop_the_others(mortal):
     kill(workers, next(iter(mortal.nthreads())))
     envs.step([0] * 4)
     eventually(lambda: len(mortal.nthreads()) == 2)
-    known = {group.worker for group in envs._placement.groups}
+    known = {host.worker for host in envs._placement.hosts}
     (new,) = set(mortal.nthreads()) - known
     busy = mortal.submit(time.sleep, 40, workers=[new], pure=False)
     eventually(lambda: any(busy.key in map(str, keys) for keys in mortal.processing().values()))

@@ -209,11 +209,11 @@ def test_a_moved_environment_keeps_the_observations_of_its_step(client):
     )
     envs.reset(seed=1), sync.reset(seed=1)
     placement = envs._placement
-    first = placement.groups[0]
+    first = placement.hosts[0]
     for _ in range(2):  # all live on one worker, and may move
         lazy, expected = envs.step([0] * 4)[0], sync.step([0] * 4)[0]
         np.testing.assert_array_equal(lazy.compute(), expected)
-    crowded = [group for group in placement.groups if group.worker == first.worker]
+    crowded = [host for host in placement.hosts if host.worker == first.worker]
     assert len(crowded) == 2
     envs.close()
     gc.collect()
@@ -243,8 +243,8 @@ def test_an_observation_that_is_lost_names_its_worker():
 def homes(envs):
     """Return the numbers of environments on each worker, without calling them."""
     found = {}
-    for group in envs._placement.groups:
-        found[group.worker] = found.get(group.worker, 0) + len(group.indices)
+    for host in envs._placement.hosts:
+        found[host.worker] = found.get(host.worker, 0) + len(host.indices)
     return sorted(found.values())
 
 
@@ -254,7 +254,7 @@ def test_workers_are_chosen(client):
     for chosen in ([addresses[1]], (names[1],), {addresses[1], "nobody"}):
         envs = DistributedVectorEnv([Fails] * 4, client=client, workers=chosen)
         assert homes(envs) == [4]
-        assert {group.worker for group in envs._placement.groups} <= {
+        assert {host.worker for host in envs._placement.hosts} <= {
             worker.address
             for worker in client.cluster.workers.values()
             if worker.address == addresses[1] or str(worker.name) == names[1]
@@ -341,7 +341,7 @@ def test_a_full_reset_spreads_them(to):
 def test_an_adaptive_cluster_keeps_workers_with_environments(client):
     scheduler = client.cluster.scheduler
     envs = DistributedVectorEnv([Fails], client=client)
-    (home,) = {group.worker for group in envs._placement.groups}
+    (home,) = {host.worker for host in envs._placement.hosts}
     (other,) = set(client.nthreads()) - {home}
     eventually(lambda: scheduler.workers[home].long_running)
     assert scheduler.workers_to_close(minimum=0, n=2) == [other]
@@ -359,9 +359,9 @@ def test_environments_of_a_worker_that_leaves_move_at_once():
         status, leaving.status = leaving.status, distributed.core.Status.closing_gracefully
         lost = [
             index
-            for group in envs._placement.groups
-            for index in group.indices
-            if group.worker == leaving.address
+            for host in envs._placement.hosts
+            for index in host.indices
+            if host.worker == leaving.address
         ]
         *_, cut, infos = envs.step([0] * 4)
         assert np.flatnonzero(cut).tolist() == np.flatnonzero(infos["worker_lost"]).tolist() == lost

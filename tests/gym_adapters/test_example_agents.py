@@ -1,15 +1,20 @@
-"""The examples with wrappers learn: PPO with normalisation, and with a policy that remembers."""
+"""The examples with wrappers and trainers learn: PPO with normalisation, with a policy that remembers, and by TorchRL."""
 
 from __future__ import annotations
 
+import distributed
 import jax
 import numpy as np
+import ppo_cluster
 import ppo_normalised
 import ppo_recurrent
 import pytest
+import torch
+import torchrl_ppo
 from ppo import PPO, Settings
 
 
+@pytest.mark.long
 def test_one_update_of_each():
     agent, env = PPO(Settings(updates=2, num_envs=4, num_steps=8)), ppo_normalised.environment()
     _, statistics, lengths = jax.jit(lambda seed: ppo_normalised.train(agent, env, seed))(0)
@@ -19,6 +24,24 @@ def test_one_update_of_each():
     network, lengths = jax.jit(lambda seed: ppo_recurrent.train(seed, settings))(0)
     assert lengths.shape == (2,)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(network))
+
+
+def test_a_game_of_two_libraries():
+    pytest.importorskip("pettingzoo")
+    import pettingzoo_game
+
+    found = pettingzoo_game.main(updates=2, games=4)
+    assert {name: len(shares) for name, shares in found.items()} == {"player_1": 2, "player_2": 2}
+    assert all(sum(shares) == 1 for both in found.values() for shares in both)
+
+
+@pytest.mark.long
+def test_players_of_two_libraries_learn_from_each_other():
+    pytest.importorskip("pettingzoo")
+    import pettingzoo_game
+
+    for before, after in pettingzoo_game.main().values():
+        assert after[0] > before[0] + 0.1
 
 
 @pytest.mark.long
@@ -32,3 +55,39 @@ def test_memory_is_learnt():
     settings = ppo_recurrent.SETTINGS._replace(updates=250)
     _, lengths = jax.jit(lambda seed: ppo_recurrent.train(seed, settings))(0)
     assert np.nanmean(lengths[:20]) < 60 < 150 < np.nanmean(lengths[-50:])
+
+
+@pytest.fixture
+def one_thread():
+    """PyTorch and JAX take the same cores otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("environment", ["numpy", "jax"])
+def test_an_agent_learns_from_workers(environment):
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        result = ppo_cluster.run(
+            Settings(updates=100), environment, client, 0, lambda *_: lambda *_: None
+        )
+    assert np.nanmean(result.curves[0][:5]) < 60
+    assert result.scores[0] >= 200
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("one_thread")
+def test_torchrl_learns():
+    result = torchrl_ppo.run(
+        Settings(updates=100), 0, lambda name, updates: lambda done, score: None
+    )
+    assert np.nanmean(result.curves[0][:5]) < 60
+    assert result.scores[0] >= 400

@@ -15,6 +15,7 @@ except ImportError as _error:
         backend="distributed",
     ) from _error
 
+from ._collector import Collector
 from ._dask import DaskEngine
 from ._engine import Engine
 from ._env import DistributedVectorEnv
@@ -24,13 +25,18 @@ from ._errors import (
     EnvTimeoutError,
     NotReadyError,
     NoWorkerError,
+    PolicyFailedError,
     SchedulerLostError,
     SpaceMismatchError,
     WorkerSetupError,
 )
 from ._host import Host
+from ._stats import CollectorStats, WorkerStats
+from ._trajectories import Trajectories
 
 __all__ = [
+    "Collector",
+    "CollectorStats",
     "DaskEngine",
     "DistributedEnvError",
     "DistributedVectorEnv",
@@ -40,7 +46,10 @@ __all__ = [
     "Host",
     "NoWorkerError",
     "NotReadyError",
+    "PolicyFailedError",
     "SchedulerLostError",
     "SpaceMismatchError",
+    "Trajectories",
     "WorkerSetupError",
+    "WorkerStats",
 ]

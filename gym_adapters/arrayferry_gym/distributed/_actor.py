@@ -7,7 +7,7 @@ import contextvars
 import queue
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,25 +53,27 @@ class HostActor:
         self._name = name
         self._worker = get_worker()
         self._kept: dict[str, Any] = {}  # the arrays that the current call has kept
-        self._unclaimed: list[str] = []  # the keys of kept arrays that the caller may not hold
+        self._unclaimed: set[str] = set()  # the keys of kept arrays that the caller may not hold
         self._host = Host(self._keep)
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(
             target=_run, args=(self._calls,), name="arrayferry-host", daemon=True
         ).start()
 
-    async def answer(self, request: bytes, claimed: bool | None = None) -> bytes | None:
+    async def answer(
+        self, request: bytes, claimed: Sequence[str] = (), discards: bool = False
+    ) -> bytes | None:
         """Let the host answer.
 
         Args:
             request: the request.
-            claimed: whether the caller holds the arrays that were kept before. True leaves them to it, False
-                frees them, None decides nothing yet.
+            claimed: the keys of arrays that were kept before, and that the caller holds now.
+            discards: whether to free the others.
 
         Returns:
             The answer, None if the worker is about to leave, so that the host must be made elsewhere.
         """
-        self._free_unclaimed(claimed)
+        self._settle(claimed, discards)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         host, context = self._host, contextvars.copy_context()  # in which get_worker() works
@@ -90,15 +92,14 @@ class HostActor:
         if self._worker.status in _LEAVING:
             return None
         if kept and not self.stopped.is_set():
-            self._unclaimed += kept
+            self._unclaimed.update(kept)
             self._worker.update_data(data=kept)
         return reply
 
-    def _free_unclaimed(self, claimed: bool | None) -> None:
-        if claimed is None:
-            return
-        keys, self._unclaimed = self._unclaimed, []
-        if keys and not claimed:
+    def _settle(self, claimed: Sequence[str], discards: bool) -> None:
+        self._unclaimed.difference_update(claimed)
+        if discards and self._unclaimed:
+            keys, self._unclaimed = list(self._unclaimed), set()
             name = f"arrayferry-{uuid.uuid4().hex}"
             self._worker.handle_stimulus(FreeKeysEvent(keys=keys, stimulus_id=name))
 
@@ -106,13 +107,18 @@ class HostActor:
         """Return the environment that is being worked on."""
         return self._host.current
 
-    async def stop(self, claimed: bool | None = None) -> None:
+    async def steps(self) -> int:
+        """Return the number of steps that environments have taken."""
+        return self._host.steps
+
+    async def stop(self, claimed: Sequence[str] = (), discards: bool = False) -> None:
         """Close the environments and end the thread, when it has done what it does now.
 
         Args:
             claimed: as for `answer`.
+            discards: the same.
         """
-        self._free_unclaimed(claimed)
+        self._settle(claimed, discards)
         self._end()
 
     def _end(self) -> None:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed.client import Client
 from distributed.comm.core import connect
@@ -35,7 +35,8 @@ class _ActorHandle:
         address: the address of its worker.
         comm: the connection, None if calls go through the scheduler.
         lost: whether the actor is gone.
-        claimed: whether the arrays that it has kept are held here, None if that is not decided yet.
+        claimed: the keys of arrays that it has kept, and that are held here. It does not know of these yet.
+        discards: whether it shall free the other arrays that it has kept.
         lock: held while a call is under way.
     """
 
@@ -44,13 +45,24 @@ class _ActorHandle:
     address: str
     comm: Any
     lost: bool = False
-    claimed: bool | None = None
+    claimed: list[str] = field(default_factory=list)
+    discards: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class _Call(NamedTuple):
+@dataclass(eq=False)
+class _Call:
+    """A call.
+
+    Attributes:
+        host: the host that is called.
+        request: what it is asked for.
+        task: asks it, None as long as the call has not begun.
+    """
+
     host: _ActorHandle
     request: bytes
+    task: asyncio.Task[bytes | None] | None = None
 
 
 class DaskEngine(Engine):
@@ -238,8 +250,44 @@ class DaskEngine(Engine):
         return _ActorHandle(future, occupying, address, comm)
 
     def call(self, host: _ActorHandle, request: bytes) -> _Call:
-        """Prepare a call. `gather` sends it."""
+        """Prepare a call. `start` or `gather` sends it."""
         return _Call(host, request)
+
+    def start(self, calls: Sequence[_Call]) -> None:
+        """Send calls, without waiting for the answers."""
+        self._require_client()
+        self._client.loop.add_callback(self._tasks, calls)
+
+    def _tasks(self, calls: Sequence[_Call]) -> list[asyncio.Task[bytes | None]]:
+        """Return the tasks of calls, of which those that have not begun begin now."""
+        tasks = []
+        for call in calls:
+            if call.task is None:
+                call.task = asyncio.ensure_future(self._ask(call.host, call.request))
+            tasks.append(call.task)
+        return tasks
+
+    def wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
+        """Tell which calls are answered, or will never be."""
+        answered: list[bool] = self._sync(self._wait, calls, timeout, least)
+        return answered
+
+    async def _wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
+        """Wait until some calls are answered, or for a time. Those to machines that have vanished are given up."""
+        tasks = self._tasks(calls)
+        end = time.monotonic() + timeout
+        pending = {task for task in tasks if not task.done()}
+        enough = len(tasks) - least  # so many may be left
+        when = asyncio.ALL_COMPLETED if enough == 0 else asyncio.FIRST_COMPLETED
+        while len(pending) > enough and (left := end - time.monotonic()) > 0:
+            _, pending = await asyncio.wait(pending, timeout=min(left, 0.5), return_when=when)
+            for call in calls:
+                # the scheduler knows of machines that vanished without closing their connections
+                gone = call.host.future.status not in ("finished", "pending")
+                if gone and call.task in pending:
+                    self._lose(call.host)
+                    call.task.cancel()
+        return [task.done() for task in tasks]
 
     def gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
         """Send the calls to all hosts at the same time, and wait for the answers."""
@@ -247,25 +295,15 @@ class DaskEngine(Engine):
         return answers
 
     async def _gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
-        tasks = [asyncio.ensure_future(self._ask(*call)) for call in calls]
-        end = time.monotonic() + timeout
-        pending = set(tasks)
-        while pending and (left := end - time.monotonic()) > 0:
-            _, pending = await asyncio.wait(pending, timeout=min(left, 0.5))
-            for (host, _), task in zip(calls, tasks, strict=True):
-                # the scheduler knows of machines that vanished without closing their connections
-                if task in pending and host.future.status not in ("finished", "pending"):
-                    self._lose(host)
-                    task.cancel()
-        if pending:
+        tasks = self._tasks(calls)
+        if not all(await self._wait(calls, timeout, len(calls))):
             known = await self._ask_scheduler()
-            for (host, _), task in zip(calls, tasks, strict=True):
-                if task in pending:
+            for call, task in zip(calls, tasks, strict=True):
+                if not task.done():
                     task.cancel()
-                    if host.claimed is None:  # its answer comes too late
-                        host.claimed = False
-                    if host.address not in known:
-                        self._lose(host)
+                    call.host.discards = True  # its answer comes too late
+                    if call.host.address not in known:
+                        self._lose(call.host)
         await asyncio.wait(tasks)
         return [None if task.cancelled() else task.result() for task in tasks]
 
@@ -281,8 +319,7 @@ class DaskEngine(Engine):
             async with host.lock:
                 if host.lost:
                     return None
-                message["args"] = [to_serialize(request), host.claimed]
-                host.claimed = None
+                message["args"] = [to_serialize(request), *_claims(host)]
                 if host.comm is None:
                     reply = await self._client.scheduler.proxy(worker=host.address, msg=message)
                 else:
@@ -305,33 +342,40 @@ class DaskEngine(Engine):
 
     def busy_with(self, host: _ActorHandle) -> int | None:
         """Ask the worker, whose event loop is not busy with the environments."""
+        return self._asked(host, "busy_with")
 
+    def steps_of(self, host: _ActorHandle) -> int | None:
+        """Ask the worker, as `busy_with` does."""
+        return self._asked(host, "steps")
+
+    def _asked(self, host: _ActorHandle, method: str) -> int | None:
         async def ask() -> int | None:
             rpc = self._client.rpc(host.address)
-            reply = await rpc.actor_execute(actor=host.future.key, function="busy_with")
-            index: int | None = reply["result"]
-            return index
+            reply = await rpc.actor_execute(actor=host.future.key, function=method)
+            number: int | None = reply["result"]
+            return number
 
         async def ask_briefly() -> int | None:
             try:
                 return await asyncio.wait_for(ask(), 1.0)
-            except Exception:  # the index only improves a message
+            except Exception:  # the caller can do without
                 return None
 
-        environment: int | None = self._sync(ask_briefly)
-        return environment
+        answer: int | None = self._sync(ask_briefly)
+        return answer
 
     def release(self, host: _ActorHandle) -> None:
         """Let the scheduler forget an actor."""
         self._hosts.discard(host)
+        host.discards = True
         asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
 
         async def stop() -> None:
             try:
                 if asked:
                     rpc = self._client.rpc(host.address)
-                    claimed = host.claimed
-                    ask = rpc.actor_execute(actor=host.future.key, function="stop", args=[claimed])
+                    claims = _claims(host)
+                    ask = rpc.actor_execute(actor=host.future.key, function="stop", args=claims)
                     await asyncio.wait_for(ask, 1.0)
             except Exception:  # it is gone
                 pass
@@ -347,16 +391,14 @@ class DaskEngine(Engine):
     def discard(self) -> None:
         """With the next call, let hosts drop what they have kept, unless it was assembled."""
         for host in self._hosts:
-            if host.claimed is None:
-                host.claimed = False
+            host.discards = True
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""
         self._require_client()
-        trees, actors = assembled(self._client, references)
+        trees, claimed = assembled(self._client, references)
         for host in self._hosts:
-            if host.future.key in actors:
-                host.claimed = True
+            host.claimed += claimed.get(host.future.key, ())
         return trees
 
     def close(self) -> None:
@@ -372,3 +414,10 @@ class DaskEngine(Engine):
                 part.close(timeout=PATIENCE)
             except Exception:  # it is gone already
                 pass
+
+
+def _claims(host: _ActorHandle) -> list[Any]:
+    """Return what a host is told of the arrays that it has kept, once."""
+    claims = [host.claimed, host.discards]
+    host.claimed, host.discards = [], False
+    return claims

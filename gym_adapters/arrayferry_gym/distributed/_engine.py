@@ -44,7 +44,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def call(self, host: Any, request: bytes) -> Any:
-        """Send a request, which the host answers after earlier ones. It runs at most once, whatever fails."""
+        """Prepare to send a request, which the host answers after earlier ones. It runs at most once, whatever fails."""
 
     @abc.abstractmethod
     def gather(self, calls: Sequence[Any], timeout: float) -> list[bytes | None]:
@@ -66,6 +66,25 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Forget all hosts, and end what the engine started itself."""
+
+    def start(self, calls: Sequence[Any]) -> None:  # noqa: B027
+        """Begin with calls, without waiting for their answers. `gather` begins with those that have not begun yet."""
+
+    def wait(self, calls: Sequence[Any], timeout: float, least: int) -> list[bool]:
+        """Tell for which calls `gather` returns at once.
+
+        An engine that does not know says so of all, which is the default. Then the answers of slow hosts hold up the others.
+
+        Args:
+            calls: calls that have begun.
+            timeout: how many seconds to wait at most.
+            least: for how many of them to wait.
+        """
+        return [True] * len(calls)
+
+    def steps_of(self, host: Any) -> int | None:
+        """Return `Host.steps` of a host that is still busy with a call, None if it is not known."""
+        return None
 
     def busy_with(self, host: Any) -> int | None:
         """Return `Host.current` of a host that is still busy with a call, None if it is not known."""

@@ -32,16 +32,10 @@ from ._closing import Closing, close_at_exit
 from ._dask import DaskEngine
 from ._engine import Engine
 from ._errors import NotReadyError
-from ._messages import (
-    Call,
-    Configure,
-    Description,
-    Render,
-    Request,
-    SetAttr,
-)
+from ._messages import Call, Configure, Description, EnvSetup, Make, Render, Request, SetAttr
 from ._observations import is_stackable
 from ._placement import Placement
+from ._pool import Sent
 from ._records import EnvRecord
 from ._runner import Infos, Runner
 
@@ -61,15 +55,8 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
-    )
-    from arrayferry_gym._types import (
-        CheckActions,
-        Distributed,
-        K,
-        V,
-        W,
-        X,
-    )
+    )  # fmt: skip
+    from arrayferry_gym._types import CheckActions, Distributed, K, V, W, X
 
 __all__ = ["DistributedVectorEnv"]
 
@@ -271,12 +258,18 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._engine = engine
         self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
         self._placement = Placement(engine, self._envs, groups, timeout, min_workers)
+        self._sent: list[Sent] | None = None  # the step that is under way
         self._closing = Closing(self._placement, engine, own_engine)
         self.closed = False
         close_at_exit(self)
         try:
-            self._describe(self._placement.make_all(), observation_mode)
-            self._placement.configure(Configure(self.autoreset_mode, self.single_observation_space))
+            made = self._placement.make_all(
+                lambda env: Make(EnvSetup(env.index, env.factory), describe=True)
+            )
+            self._describe([reply.description for reply in made], observation_mode)
+            self._placement.pool.configure(
+                Configure(self.autoreset_mode, self.single_observation_space)
+            )
         except BaseException:
             self.close()
             raise
@@ -334,13 +327,51 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             DistributedEnvError: an environment failed or did not answer, or there is no worker.
             arrayferry.ConversionError: an action is refused, or there is not one for each environment.
         """
+        return self._step_results(self._step_begun(actions))
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step in all environments, and return at once. `step_wait` returns its results.
+
+        Raises:
+            NotReadyError: the environments have to be reset first, or a step is under way already.
+            arrayferry.ConversionError: an action is refused, or there is not one for each environment.
+        """
+        sent = self._step_begun(actions)
+        self._placement.pool.start(sent)
+        self._sent = sent
+
+    def step_wait(
+        self, timeout: float | None = None
+    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+        """Wait for the step that `step_async` has begun.
+
+        Args:
+            timeout: how many seconds to wait, None for the timeout of the environments.
+
+        Raises:
+            NotReadyError: no step is under way.
+            DistributedEnvError: an environment failed or did not answer, or there is no worker.
+        """
+        if self._sent is None:
+            raise NotReadyError("no step is under way", remedy="Call step_async first.")
+        if timeout is not None:
+            check_numbers(None, timeout, 1)
+        sent, self._sent = self._sent, None
+        return self._step_results(sent, timeout)
+
+    def _step_begun(self, actions: Any) -> list[Sent]:
         self._require_open()
         self._runner.require_steppable()
         actions_of = split_actions(
             actions, self.action_space, self.num_envs, self._check_actions, self._misfits
         )
+        return self._runner.begin_step(actions_of)
+
+    def _step_results(
+        self, sent: list[Sent], timeout: float | None = None
+    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         results: Any
-        *results, infos = self._runner.step(actions_of)
+        *results, infos = self._runner.finish_step(sent, timeout)
         if self._convert is not None:
             results = self._convert(tuple(results))
         observations, rewards, terminations, truncations = results
@@ -361,6 +392,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 "the environments belong to the process that this one was forked from",
                 remedy="Make them in this process, with a client of its own.",
             )
+        if self._sent is not None:
+            raise NotReadyError("a step is under way", remedy="Call step_wait first.")
 
     def _ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
         self._require_open()

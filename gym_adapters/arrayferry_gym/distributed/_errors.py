@@ -12,6 +12,7 @@ __all__ = [
     "EnvTimeoutError",
     "NoWorkerError",
     "NotReadyError",
+    "PolicyFailedError",
     "SchedulerLostError",
     "SpaceMismatchError",
     "WorkerSetupError",
@@ -34,16 +35,26 @@ class DistributedEnvError(ArrayFerryError):
         self.worker = worker
 
 
-class EnvFailedError(DistributedEnvError, RuntimeError):
+class _RaisedError(DistributedEnvError, RuntimeError):
+    def __init__(self, reason: str, *, original: str = "", **place: Any) -> None:
+        super().__init__(reason, **place)
+        self.original = original
+
+
+class EnvFailedError(_RaisedError):
     """An environment raised an error. Its own error is the cause, if this process can load it.
 
     Attributes:
         original: the name of the type of its own error.
     """
 
-    def __init__(self, reason: str, *, original: str = "", **place: Any) -> None:
-        super().__init__(reason, **place)
-        self.original = original
+
+class PolicyFailedError(_RaisedError):
+    """A policy raised an error, or returned something that cannot be used. Its own error is the cause, if this process can load it.
+
+    Attributes:
+        original: the name of the type of its own error.
+    """
 
 
 class EnvTimeoutError(DistributedEnvError, TimeoutError):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ._errors import DistributedEnvError, EnvFailedError, WorkerSetupError
-from ._messages import Failure, Make, Request, from_bytes
-from ._records import Group
+from ._errors import (
+    DistributedEnvError,
+    EnvFailedError,
+    PolicyFailedError,
+    WorkerSetupError,
+)
+from ._messages import Failure, GroupPlace, Make, MakeGroup, Request, from_bytes
+from ._records import HostRecord
 
 __all__ = ["error_of", "named"]
 
@@ -16,40 +21,61 @@ def named(indices: Iterable[int]) -> str:
     numbers = sorted(indices)
     if len(numbers) == 1:
         return f"environment {numbers[0]}"
+    if len(numbers) > 8 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"environments {numbers[0]} to {numbers[-1]}"
     return f"environments {', '.join(map(str, numbers))}"
 
 
-def error_of(failure: Failure, request: Request, group: Group) -> DistributedEnvError:
+def error_of(failure: Failure, request: Request, host: HostRecord) -> DistributedEnvError:
     """Return the error for an answer that is a failure.
 
     Args:
         failure: the answer.
         request: what the host was asked for.
-        group: the host and its environments.
+        host: the host and its environments.
     """
-    indices = group.indices if failure.index is None else (failure.index,)
+    indices: Sequence[int] = host.indices if failure.index is None else (failure.index,)
+    where = request.name
+    if failure.place is not None:
+        where = _where(failure.place, where)
+        indices = failure.place.indices if failure.index is None else indices
     error: DistributedEnvError
     if failure.setup:
         missing = (
             f"cannot import {failure.module}" if failure.module else "cannot load its function"
         )
         error = WorkerSetupError(
-            f"the worker {group.worker} {missing}, to make {named(indices)}: "
+            f"the worker {host.worker} {missing}, to make {named(indices)}: "
             f"{failure.type}: {failure.text}",
             remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
             "cloudpickle.register_pickle_by_value(module).",
-            indices=indices,
-            worker=group.worker,
+            indices=tuple(indices),
+            worker=host.worker,
             module=failure.module,
         )
+    elif failure.place is not None and failure.place.policy:
+        error = PolicyFailedError(
+            f"the policy raised {failure.type}: {failure.text}, in {where} on the worker "
+            f"{host.worker}",
+            remedy="Correct it, and make another collector."
+            if isinstance(request, MakeGroup)
+            else "Correct it or its parameters. The next segment of the group begins anew.",
+            worker=host.worker,
+            original=failure.type,
+        )
     else:
-        making = isinstance(request, Make)
+        making = isinstance(request, (Make, MakeGroup))
+        again = (
+            "The next segment of the group begins anew."
+            if failure.place
+            else "Call reset to go on."
+        )
         error = EnvFailedError(
-            f"{named(indices)} raised {failure.type}: {failure.text}, in {request.name} on the worker "
-            f"{group.worker}",
-            remedy="Correct the environment." if making else "Call reset to go on.",
-            indices=indices,
-            worker=group.worker,
+            f"{named(indices)} raised {failure.type}: {failure.text}, in {where} on the worker "
+            f"{host.worker}",
+            remedy="Correct the environment." if making else again,
+            indices=tuple(indices),
+            worker=host.worker,
             original=failure.type,
         )
     try:
@@ -58,3 +84,10 @@ def error_of(failure: Failure, request: Request, group: Group) -> DistributedEnv
         pass
     error.add_note(f"On the worker:\n{failure.traceback}")
     return error
+
+
+def _where(place: GroupPlace, name: str) -> str:
+    """Return where a group was."""
+    parts = [] if place.step is None else [f"step {place.step}"]
+    parts += [f"segment {place.segment}"] if place.segment is not None else [name]
+    return " of ".join([*parts, f"group {place.group}"])

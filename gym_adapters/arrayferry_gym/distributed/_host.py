@@ -11,9 +11,11 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from ._hosted_groups import HostedGroups
 from ._messages import (
     Call,
     Close,
+    Collect,
     Configure,
     Description,
     Drop,
@@ -21,21 +23,20 @@ from ._messages import (
     Failure,
     MadeEnv,
     Make,
+    MakeGroup,
     Render,
     Request,
     Reset,
+    Save,
     SetAttr,
     Step,
     StepResult,
     from_bytes,
     to_bytes,
 )
+from ._progress import Progress, SetupError, setting_up
 
 __all__ = ["Host"]
-
-
-class _SetupError(Exception):
-    """An environment cannot be made in this process. The cause says why."""
 
 
 @dataclass
@@ -54,6 +55,10 @@ class _HostedEnv:
     ended: bool = False
     first_info: dict[str, Any] | None = None
 
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
 
 class Host:
     """Holds environments, and does with them what a vector environment asks for.
@@ -63,28 +68,38 @@ class Host:
     Args:
         keep: stores a tree of arrays in this process and returns a reference to it.
 
-    Attributes:
-        current: the environment that is being worked on. Other threads may read it.
+    Other threads may read `current` and `steps` meanwhile.
     """
 
-    current: int | None = None
-
     def __init__(self, keep: Callable[[Any], Any] | None = None) -> None:
+        self._progress = Progress()
         self._hosted: dict[int, _HostedEnv] = {}
+        self._groups = HostedGroups(self._progress, keep)
         self._keep = keep
         self._mode = AutoresetMode.NEXT_STEP
         self._space: Any = None
+
+    @property
+    def current(self) -> int | None:
+        """The environment that is being worked on."""
+        return self._progress.env
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken here, which shows that it goes on."""
+        return self._progress.steps
 
     def answer(self, request: bytes) -> bytes:
         """Do what a request says. Errors are part of the answer."""
         reply: Any
         try:
             reply = self._do(from_bytes(request))
-        except _SetupError as unusable:
-            reply = Failure.of(unusable.__cause__ or unusable, self.current, setup=True)
+        except SetupError as unusable:
+            cause = unusable.__cause__ or unusable
+            reply = Failure.of(cause, self.current, setup=True, place=self._progress.place)
         except BaseException as error:  # also SystemExit, which must not end the worker
-            reply = Failure.of(error, self.current)
-        self.current = None
+            reply = Failure.of(error, self.current, place=self._progress.place)
+        self._progress.env = self._progress.place = None
         try:
             return to_bytes(reply)
         except Exception as error:
@@ -107,21 +122,21 @@ class Host:
             case Configure():
                 self._mode, self._space = request.autoreset_mode, request.observation_space
                 return None
+            case MakeGroup():
+                return self._groups.make(request)
+            case Collect():
+                return self._groups.collect(request)
+            case Save():
+                return self._groups.save(request)
             case Drop():
                 return self._drop(request.indices)
             case Close():
-                return self._drop(list(self._hosted))
+                return self._drop([*self._hosted, *self._groups])
 
     def _make(self, setup: EnvSetup, describe: bool) -> MadeEnv:
-        self.current = setup.index
-        try:
+        self._progress.env = setup.index
+        with setting_up():
             env = from_bytes(setup.factory)()
-        except ImportError as error:
-            raise _SetupError from error
-        except AttributeError as error:
-            if "Can't get attribute" in str(error):  # an older version of a module
-                raise _SetupError from error
-            raise
         hosted = _HostedEnv(env, ended=setup.reset_pending)
         try:
             for name, value in setup.attributes.items():
@@ -133,8 +148,7 @@ class Host:
                 hosted.first_info = info if setup.reset_pending else None
             description = None
             if describe:
-                spaces = env.observation_space, env.action_space
-                description = Description(*spaces, dict(env.metadata), env.render_mode)
+                description = Description.of(env)
         except BaseException:
             _close_quietly(env)
             raise
@@ -144,7 +158,7 @@ class Host:
     def _reset(self, request: Reset) -> StepResult:
         infos = []
         for index, seed in request.seeds.items():
-            self.current = index
+            self._progress.env = index
             hosted = self._hosted[index]
             hosted.observation, info = hosted.env.reset(seed=seed, options=request.options)
             hosted.ended, hosted.first_info = False, None
@@ -163,7 +177,8 @@ class Host:
         for row, (index, action) in enumerate(zip(indices, request.actions, strict=True)):
             if index in skipped:
                 continue
-            self.current = index
+            self._progress.env = index
+            self._progress.steps += 1
             hosted = self._hosted[index]
             env = hosted.env
             if next_step and hosted.ended:
@@ -193,7 +208,7 @@ class Host:
         return StepResult(observations, infos, rewards, terminations, truncations)
 
     def _observations(self, indices: Sequence[int], keep: bool) -> Any:
-        self.current = None
+        self._progress.env = None
         observations = [self._hosted[index].observation for index in indices]
         batch: Any = create_empty_array(self._space, len(observations), fn=np.zeros)
         batch = concatenate(self._space, observations, batch)
@@ -202,7 +217,7 @@ class Host:
     def _call(self, request: Call) -> list[Any]:
         results = []
         for index in request.indices:
-            self.current = index
+            self._progress.env = index
             attribute = self._hosted[index].env.get_wrapper_attr(request.attribute)
             called = callable(attribute)
             results.append(attribute(*request.args, **request.kwargs) if called else attribute)
@@ -210,13 +225,13 @@ class Host:
 
     def _set_attr(self, request: SetAttr) -> None:
         for index, value in request.values.items():
-            self.current = index
+            self._progress.env = index
             self._hosted[index].env.set_wrapper_attr(request.attribute, value)
 
     def _render(self, indices: Sequence[int]) -> list[Any]:
         images = []
         for index in indices:
-            self.current = index
+            self._progress.env = index
             images.append(self._hosted[index].env.render())
         return images
 
@@ -224,11 +239,11 @@ class Host:
         """Close environments and forget them. The error of one leaves none of the others open."""
         failed: Exception | None = None
         for index in indices:
-            hosted = self._hosted.pop(index, None)
+            hosted = self._hosted.pop(index, None) or self._groups.pop(index, None)
             if hosted is not None:
                 try:
-                    self.current = index
-                    hosted.env.close()
+                    self._progress.env = index
+                    hosted.close()
                 except Exception as error:
                     failed = failed or error
         if failed is not None:

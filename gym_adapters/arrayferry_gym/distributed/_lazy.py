@@ -42,8 +42,8 @@ async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
     )
 
 
-def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], set[str]]:
-    """Return the trees of Dask arrays for trees of references, and the names of the actors that have them.
+def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[str, list[str]]]:
+    """Return the trees of Dask arrays for trees of references, and the keys of these by the actor that has them.
 
     Args:
         client: the client that holds the arrays from now on.
@@ -60,4 +60,7 @@ def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], set[st
         return da.from_delayed(futures[array.key], array.shape, array.dtype)
 
     trees = [map_arrays(lazy, tree) for tree in references]
-    return trees, {array.host for array in arrays.values()}
+    keys: dict[str, list[str]] = {}
+    for key, array in arrays.items():
+        keys.setdefault(array.host, []).append(key)
+    return trees, keys

@@ -15,16 +15,23 @@ from gymnasium.vector import AutoresetMode
 __all__ = [
     "Call",
     "Close",
+    "Collect",
     "Configure",
     "Description",
     "Drop",
     "EnvSetup",
     "Failure",
+    "GroupPlace",
+    "GroupSetup",
     "MadeEnv",
     "Make",
+    "MakeGroup",
+    "Plan",
     "Render",
     "Request",
     "Reset",
+    "Save",
+    "Segment",
     "SetAttr",
     "Start",
     "Step",
@@ -72,6 +79,79 @@ class EnvSetup:
     attributes: dict[str, Any] = field(default_factory=dict)
     start: Start | None = None
     reset_pending: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all groups of a collector do.
+
+    Attributes:
+        env: the `FunctionalEnv`, None for ordinary environments.
+        policy: the policy.
+        library: the library of the policy.
+        num_steps: the steps of a segment.
+        seed: the seed.
+        env_params: the parameters of the `FunctionalEnv`.
+        max_episode_steps: after how many steps its episodes are truncated.
+        infos: the names of the infos that are collected.
+        final_observation: whether the observations before resets are collected.
+        check_actions: as for the adapters of this package.
+    """
+
+    env: Any
+    policy: Any
+    library: Any
+    num_steps: int
+    seed: int
+    env_params: Any
+    max_episode_steps: Any
+    infos: tuple[str, ...]
+    final_observation: bool
+    check_actions: str
+
+
+@dataclass(frozen=True)
+class GroupSetup:
+    """What a host needs to make a group of a collector.
+
+    Attributes:
+        index: its number.
+        first: the number of its first environment.
+        num_envs: how many it has.
+        factories: the functions that make them, pickled; none for a `FunctionalEnv`.
+        plan: the `Plan`, pickled.
+        policy_state: the rows of the policy's state with which episodes begin, None if it has none.
+        restarts: how often it has begun anew.
+        state: the state from which it goes on, None to begin.
+    """
+
+    index: int
+    first: int
+    num_envs: int
+    factories: tuple[bytes, ...]
+    plan: bytes
+    policy_state: Any = None
+    restarts: int = 0
+    state: Any = None
+
+
+@dataclass
+class GroupPlace:
+    """Where a group of a collector is.
+
+    Attributes:
+        group: its number.
+        indices: the numbers of its environments.
+        segment: the segment that it collects, None before the first.
+        step: the step in it, None if it is in none.
+        policy: whether the policy is computing.
+    """
+
+    group: int
+    indices: Sequence[int]
+    segment: int | None = None
+    step: int | None = None
+    policy: bool = False
 
 
 # Requests. Each class has the name that messages of errors give it.
@@ -182,9 +262,57 @@ class Close:
     name: ClassVar[str] = "close"
 
 
+@dataclass(frozen=True)
+class MakeGroup:
+    """Make a group of a collector. The answer is a list with a `Description` of each environment if asked for, else None.
+
+    Attributes:
+        setup: what it is made from.
+        describe: whether descriptions are wanted.
+    """
+
+    name: ClassVar[str] = "make"
+    setup: GroupSetup
+    describe: bool
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Collect a segment. The answer is a `Segment`, or None if the group has failed since it began with `restarts`.
+
+    Attributes:
+        index: the group.
+        number: the number of the segment.
+        restarts: how often the group has begun anew.
+        needed: the first segment from which it may have to go on again.
+        version: that of the weights.
+        weights: the weights, pickled, None if the host has them.
+        keep: whether the arrays stay in the process of the host.
+    """
+
+    name: ClassVar[str] = "collect"
+    index: int
+    number: int
+    restarts: int
+    needed: int
+    version: int
+    weights: bytes | None
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Save:
+    """Return the state from which a group began a segment. The answer is a list of arrays, None if there is none."""
+
+    name: ClassVar[str] = "save"
+    index: int
+    number: int
+
+
 Request: TypeAlias = (
-    Configure | Make | Reset | Step | Call | SetAttr | Render | Drop | Close  # one of these
-)
+    Configure | Make | Reset | Step | Call | SetAttr | Render | Drop | Close
+    | MakeGroup | Collect | Save  # one of these
+)  # fmt: skip
 
 
 # Answers.
@@ -197,6 +325,11 @@ class Description(NamedTuple):
     action_space: Space[Any]
     metadata: dict[str, Any]
     render_mode: str | None
+
+    @classmethod
+    def of(cls, env: Any) -> Description:
+        """Describe an environment."""
+        return cls(env.observation_space, env.action_space, dict(env.metadata), env.render_mode)
 
 
 class MadeEnv(NamedTuple):
@@ -217,6 +350,20 @@ class StepResult(NamedTuple):
     truncations: Any = None
 
 
+class Segment(NamedTuple):
+    """The steps of a group.
+
+    Attributes:
+        layout: the structure of a `Trajectories`.
+        arrays: its arrays, or references to arrays in the process of the host.
+        seconds: how long it took.
+    """
+
+    layout: Any
+    arrays: tuple[Any, ...]
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error in a host, sent instead of an answer.
@@ -229,6 +376,7 @@ class Failure:
         error: the error itself, pickled, None if that is not possible.
         setup: whether the process lacks what the environment needs.
         module: the module that it lacks, "" if it is something else.
+        place: where a group of a collector was, None for other requests.
     """
 
     index: int | None
@@ -238,9 +386,16 @@ class Failure:
     error: bytes | None
     setup: bool = False
     module: str = ""
+    place: GroupPlace | None = None
 
     @classmethod
-    def of(cls, error: BaseException, index: int | None, setup: bool = False) -> Failure:
+    def of(
+        cls,
+        error: BaseException,
+        index: int | None,
+        setup: bool = False,
+        place: GroupPlace | None = None,
+    ) -> Failure:
         """Describe an error."""
         try:
             text = str(error)
@@ -252,4 +407,4 @@ class Failure:
             pickled = None
         lines = "".join(traceback.format_exception(error)).rstrip()
         module = (error.name or "") if isinstance(error, ImportError) else ""
-        return cls(index, type(error).__name__, text, lines, pickled, setup, module)
+        return cls(index, type(error).__name__, text, lines, pickled, setup, module, place)

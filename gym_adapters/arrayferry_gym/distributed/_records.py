@@ -1,8 +1,9 @@
-"""`EnvRecord` and `Group`: what is known here of each environment, and of each host."""
+"""What is known here of each environment, of each group of a collector, and of each host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,44 +11,76 @@ import numpy as np
 
 from ._messages import EnvSetup, Start
 
-__all__ = ["EnvRecord", "Group"]
+__all__ = ["EnvRecord", "GroupRecord", "HostRecord", "Record", "seed_again"]
 
 
 @dataclass(eq=False)
-class EnvRecord:
-    """All that is known here of one environment.
+class Record:
+    """What is known here of what a host makes and has.
 
     Attributes:
-        index: its number in the vector environment.
+        index: its number.
+        host: the host that has it, None if none has.
+        lost: whether its worker was lost and no result has reported that yet.
+        may_move: whether it was made again, so that it may move to a worker with fewer.
+    """
+
+    index: int
+    host: HostRecord | None = field(default=None, kw_only=True)
+    lost: bool = field(default=False, kw_only=True)
+    may_move: bool = field(default=False, kw_only=True)
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of its environments."""
+        return (self.index,)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to do for it or to report."""
+        return not (self.host is None or self.lost or self.may_move)
+
+
+def seed_again(seed: int | None, index: int, times: int) -> int | None:
+    """Return a seed for an environment that was made again, which follows from its own; None if it has none.
+
+    Args:
+        seed: its own.
+        index: its number.
+        times: how often it was made again.
+    """
+    if seed is None:
+        return None
+    return int(np.random.SeedSequence([seed, index, times]).generate_state(1)[0])
+
+
+@dataclass(eq=False)
+class EnvRecord(Record):
+    """All that is known here of one environment of a vector environment.
+
+    Attributes:
         factory: the function that makes it, pickled.
         attributes: what `set_attr` has set, in this order.
         seed: the last seed that it was given.
         options: the options of its last reset.
-        group: the group that it is in, None if no host has it.
         times_remade: how often it was made again, which its new seeds depend on.
-        lost: whether its worker was lost and no result has reported that yet.
-        may_move: whether it was made again, so that it may move to a worker with fewer environments.
         first: the observation and the info of its first reset since it was made again, until they are
             returned.
         unseen: whether no result has shown the episode that it began when it was made again.
     """
 
-    index: int
     factory: bytes
     attributes: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     options: dict[str, Any] | None = None
-    group: Group | None = None
     times_remade: int = 0
-    lost: bool = False
-    may_move: bool = False
     first: tuple[Any, dict[str, Any]] | None = None
     unseen: bool = False
 
     @property
     def settled(self) -> bool:
         """Whether there is nothing left to do for it or to report."""
-        return not (self.group is None or self.lost or self.may_move or self.first or self.unseen)
+        return super().settled and not (self.first or self.unseen)
 
     def take_first(self) -> tuple[Any, dict[str, Any]]:
         """Return the results of its first reset since it was made again, and forget them."""
@@ -57,10 +90,7 @@ class EnvRecord:
 
     def new_seed(self) -> int | None:
         """Return a seed that follows from its own, None if it has none."""
-        if self.seed is None:
-            return None
-        entropy = [self.seed, self.index, self.times_remade]
-        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        return seed_again(self.seed, self.index, self.times_remade)
 
     def setup(self, *, reset: bool = False, reset_pending: bool = False) -> EnvSetup:
         """Return what a host needs to make it again.
@@ -75,35 +105,80 @@ class EnvRecord:
         return EnvSetup(self.index, self.factory, dict(self.attributes), start, reset_pending)
 
 
-class Group:
-    """A host and its environments.
+@dataclass(eq=False)
+class GroupRecord(Record):
+    """All that is known here of one group of a collector.
+
+    Attributes:
+        first: the number of its first environment.
+        num_envs: how many it has.
+        factories: the functions that make them, pickled; none for a `FunctionalEnv`.
+        policy_state: the rows of the policy's state with which episodes begin, None if it has none.
+        number: the number of the next segment to ask for.
+        taken: the number of the next segment to return.
+        restarts: how often it has begun anew.
+        anew: the segment with which it began anew last, None if it never did.
+        state: the state from which it goes on where it is made, None to begin.
+        sent: requests for segments that were not answered yet.
+        ready: segments that were not returned yet.
+    """
+
+    first: int
+    num_envs: int
+    factories: tuple[bytes, ...]
+    policy_state: Any
+    number: int = 0
+    taken: int = 0
+    restarts: int = 0
+    anew: int | None = None
+    state: Any = None
+    sent: deque[Any] = field(default_factory=deque)
+    ready: deque[Any] = field(default_factory=deque)
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of its environments."""
+        return range(self.first, self.first + self.num_envs)
+
+    def restart(self) -> None:
+        """Note that it begins anew with the first segment that was not answered."""
+        self.number = self.anew = self.taken + len(self.ready)
+        self.restarts += 1
+        self.state = None
+        self.lost = False
+
+
+class HostRecord:
+    """A host, and what it has: environments, or groups of these that a collector has made.
 
     Args:
-        host: what the engine calls it by.
+        handle: what the engine calls it by.
         worker: the worker that it is on.
 
     Attributes:
-        envs: its environments, in ascending order.
-        indices: their numbers.
+        envs: what it has, in ascending order.
+        indices: the numbers of the environments.
+        version: that of the weights which it has, -1 if it has none.
     """
 
-    def __init__(self, host: Any, worker: str) -> None:
-        self.host = host
+    def __init__(self, handle: Any, worker: str) -> None:
+        self.handle = handle
         self.worker = worker
-        self.envs: list[EnvRecord] = []
+        self.version = -1
+        self.envs: list[Any] = []
         self.indices: tuple[int, ...] = ()
 
-    def add(self, env: EnvRecord) -> None:
+    def add(self, env: Record) -> None:
         """Note that its host has an environment."""
-        env.group = self
+        env.host = self
         self._set([*self.envs, env])
 
-    def remove(self, envs: Iterable[EnvRecord]) -> None:
+    def remove(self, envs: Iterable[Record]) -> None:
         """Note that its host has some environments no longer."""
         for env in envs:
-            env.group = None
-        self._set([env for env in self.envs if env.group is self])
+            env.host = None
+        self._set([env for env in self.envs if env.host is self])
 
-    def _set(self, envs: list[EnvRecord]) -> None:
+    def _set(self, envs: list[Any]) -> None:
         self.envs = sorted(envs, key=lambda env: env.index)
-        self.indices = tuple(env.index for env in self.envs)
+        self.indices = tuple(index for env in self.envs for index in env.indices)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,11 @@ from arrayferry_gym._batches import rows_of
 
 from ._engine import Engine
 from ._errors import NotReadyError
-from ._messages import EnvSetup, Request, Reset, Start, Step, StepResult
+from ._messages import EnvSetup, Make, Request, Reset, Start, Step, StepResult
 from ._observations import Observations, Piece
 from ._placement import Placement
-from ._records import EnvRecord, Group
+from ._pool import Sent
+from ._records import EnvRecord, HostRecord
 
 __all__ = ["Infos", "Runner"]
 
@@ -96,30 +96,31 @@ class Runner:
             start = Start(env.new_seed() if seed is None else seed, options)
             return replace(self._setup(env), start=start, reset_pending=False)
 
-        with self._uninterrupted("a reset was not finished"):
-            if everything:
-                moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
-            else:
-                placement.look_for_workers()
-                moving = placement.should_move([e for e in placement.may_move if e in chosen])
-            if moving:
-                placement.take_out(moving)
-            self._begun = self._begun or everything
-            remade = set(placement.make_unplaced(setup))
-            for env in moving:
-                env.may_move = False  # they begin as they would anywhere
-            still_to_reset = chosen - remade
-            requests: dict[Group, Reset] = {}
-            for group in placement.groups:
-                if group.envs:
-                    here = {e.index: seeds[e.index] for e in group.envs if e in still_to_reset}
-                    requests[group] = Reset(group.indices, here, options, self._keep)
-            replies = placement.ask(requests)
-            remade.update(placement.make_unplaced(setup))
+        self._interruptible("a reset was not finished")
+        if everything:
+            moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
+        else:
+            placement.look_for_workers()
+            moving = placement.should_move([e for e in placement.may_move if e in chosen])
+        if moving:
+            placement.take_out(moving)
+        self._begun = self._begun or everything
+        remade = set(self._make_unplaced(setup))
+        for env in moving:
+            env.may_move = False  # they begin as they would anywhere
+        still_to_reset = chosen - remade
+        requests: dict[HostRecord, Reset] = {}
+        for host in placement.hosts:
+            if host.envs:
+                here = {e.index: seeds[e.index] for e in host.envs if e in still_to_reset}
+                requests[host] = Reset(host.indices, here, options, self._keep)
+        replies = placement.pool.ask(requests)
+        remade.update(self._make_unplaced(setup))
+        self._needs_reset = ""
         pieces: list[Piece] = []
         infos: Infos = []
-        for group, result in replies.items():
-            pieces.append((requests[group].indices, result.observations))
+        for host, result in replies.items():
+            pieces.append((requests[host].indices, result.observations))
             infos += result.infos
         for env in placement.unsettled:
             if env not in chosen:
@@ -156,29 +157,43 @@ class Runner:
                 indices=indices,
             )
 
-    def step(
-        self, actions_of: Callable[[Sequence[int]], Any]
-    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
-        """Step all environments.
+    def begin_step(self, actions_of: Callable[[Sequence[int]], Any]) -> list[Sent]:
+        """Prepare a step of all environments. `finish_step` waits for it.
 
         Args:
             actions_of: returns the actions of some environments.
+        """
+        placement = self._placement
+        self._interruptible("a step was not finished")
+        moving = self._before_step() if placement.unsettled else frozenset()
+        skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+        return placement.pool.send(
+            {
+                host: Step(host.indices, actions_of(host.indices), skipped, moving, self._keep)
+                for host in placement.hosts
+                if host.envs
+            }
+        )
+
+    def finish_step(
+        self, sent: Sequence[Sent], timeout: float | None = None
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Wait for a step of all environments.
+
+        Args:
+            sent: what `begin_step` has returned.
+            timeout: how many seconds to wait, None for as long as any call may take.
 
         Returns:
             Observations, rewards, terminations, truncations and infos.
         """
         placement = self._placement
-        with self._uninterrupted("a step was not finished"):
-            moving = self._before_step() if placement.unsettled else frozenset()
-            skipped = frozenset(env.index for env in placement.unsettled if env.lost)
-            requests = {
-                group: Step(group.indices, actions_of(group.indices), skipped, moving, self._keep)
-                for group in placement.groups
-                if group.envs
-            }
-            replies = placement.ask(requests)
-            stepped = [(requests[group].indices, result) for group, result in replies.items()]
-            lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
+        requests: Any = {each.host: each.request for each in sent}
+        moving: frozenset[int] = next((x.moving for x in requests.values()), frozenset())
+        replies = placement.pool.receive(sent, timeout)
+        stepped = [(requests[host].indices, result) for host, result in replies.items()]
+        lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
+        self._needs_reset = ""
         return self._merged(stepped, lost, moved)
 
     def _before_step(self) -> frozenset[int]:
@@ -216,7 +231,7 @@ class Runner:
                     if over and index in moving
                 ]
             self._move(moved)
-        self._placement.make_unplaced(self._setup)
+        self._make_unplaced(self._setup)
         for env in lost:
             env.lost = False
         return lost, moved
@@ -228,7 +243,7 @@ class Runner:
     def _move(self, envs: Sequence[EnvRecord]) -> None:
         if envs:
             self._placement.take_out(envs)
-            self._placement.make_unplaced(self._setup)
+            self._make_unplaced(self._setup)
             if self._mode == AutoresetMode.NEXT_STEP:  # the hosts know what to return
                 for env in envs:
                     if not env.lost:
@@ -281,14 +296,18 @@ class Runner:
         next_step = self._mode == AutoresetMode.NEXT_STEP
         return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
 
-    @contextlib.contextmanager
-    def _uninterrupted(self, problem: str) -> Iterator[None]:
+    def _make_unplaced(self, setup: Callable[[EnvRecord], EnvSetup]) -> list[EnvRecord]:
+        """Make all environments that no host has. Each has the results of its first reset afterwards."""
+        made = self._placement.make_unplaced(lambda env: Make(setup(env)))
+        for env, reply in made.items():
+            env.first = reply.observation, reply.info
+        return list(made)
+
+    def _interruptible(self, problem: str) -> None:
         """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
         self._needs_reset = problem
         if self._keep:
             self._engine.discard()  # what a step or reset before left behind when it failed
-        yield
-        self._needs_reset = ""
 
     def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
         """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
@@ -302,18 +321,18 @@ class Runner:
         self._needs_reset = before or "a call was not finished"
         try:
             while len(results) < count:
-                placement.make_unplaced(self._setup)
+                self._make_unplaced(self._setup)
                 left = {
-                    group: tuple(index for index in group.indices if index not in results)
-                    for group in placement.groups
+                    host: tuple(index for index in host.indices if index not in results)
+                    for host in placement.hosts
                 }
-                replies = placement.ask(
-                    {group: request(indices) for group, indices in left.items() if indices}
+                replies = placement.pool.ask(
+                    {host: request(indices) for host, indices in left.items() if indices}
                 )
-                for group, values in replies.items():
-                    values = [None] * len(left[group]) if values is None else values
-                    results.update(zip(left[group], values, strict=True))
-            placement.make_unplaced(self._setup)
+                for host, values in replies.items():
+                    values = [None] * len(left[host]) if values is None else values
+                    results.update(zip(left[host], values, strict=True))
+            self._make_unplaced(self._setup)
         except Exception:
             if not placement.unplaced:  # an error of a method does no harm to the rest
                 self._needs_reset = before

@@ -1,0 +1,112 @@
+"""What a collector has done so far."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+__all__ = ["CollectorStats", "Counts", "WorkerStats"]
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """What a worker has done for a collector.
+
+    Attributes:
+        steps: steps of environments.
+        steps_per_second: since the first segment was asked for.
+        idle: which part of that time it did not collect, from 0 to 1.
+        weights_age: how many updates of the weights there were since those of its last segment.
+    """
+
+    steps: int
+    steps_per_second: float
+    idle: float
+    weights_age: int
+
+
+@dataclass(frozen=True)
+class CollectorStats:
+    """What a collector has done so far.
+
+    Attributes:
+        steps: steps of environments that have arrived.
+        segments: segments that have arrived, of all groups.
+        seconds: since the first segment was asked for.
+        steps_per_second: of all workers together.
+        lost: how often a group lost its worker.
+        workers: what each worker has done, by its address.
+    """
+
+    steps: int
+    segments: int
+    seconds: float
+    steps_per_second: float
+    lost: int
+    workers: dict[str, WorkerStats]
+
+
+class _OfWorker:
+    def __init__(self) -> None:
+        self.steps = 0
+        self.busy = 0.0
+        self.version = 0
+
+
+class Counts:
+    """Counts what arrives.
+
+    Attributes:
+        segments: segments that have arrived.
+        lost: how often a group lost its worker.
+    """
+
+    def __init__(self) -> None:
+        self.segments = 0
+        self.lost = 0
+        self._steps = 0
+        self._begun: float | None = None
+        self._workers: dict[str, _OfWorker] = {}
+
+    def begin(self) -> None:
+        """Begin to measure the time, once."""
+        if self._begun is None:
+            self._begun = time.perf_counter()
+
+    def add(self, worker: str, steps: int, seconds: float, version: int) -> None:
+        """Count a segment.
+
+        Args:
+            worker: where it was collected.
+            steps: its steps of environments.
+            seconds: how long it took there.
+            version: that of its weights.
+        """
+        self.segments += 1
+        self._steps += steps
+        own = self._workers.setdefault(worker, _OfWorker())
+        own.steps += steps
+        own.busy += seconds
+        own.version = version
+
+    def stats(self, version: int) -> CollectorStats:
+        """Return what was counted.
+
+        Args:
+            version: that of the newest weights.
+        """
+        begun = self._begun
+        seconds = 0.0 if begun is None else time.perf_counter() - begun
+
+        def rate(number: float) -> float:
+            return number / seconds if seconds else 0.0
+
+        workers = {
+            name: WorkerStats(
+                own.steps, rate(own.steps), max(0.0, 1 - rate(own.busy)), version - own.version
+            )
+            for name, own in self._workers.items()
+        }
+        return CollectorStats(
+            self._steps, self.segments, seconds, rate(self._steps), self.lost, workers
+        )
