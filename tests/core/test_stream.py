@@ -472,7 +472,17 @@ class Batches(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [
+        (0, "threads"), (0, "client"), (0, "address"), (2, "client"),
+        *[
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in [(1, "threads"), (1, "client"), (1, "address"), (2, "threads"), (2, "address")]
+        ],
+    ],
+    indirect=["place"],
+)  # fmt: skip
 def test_a_loader_sees_each_block_once(workers, place):
     stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
     list(stream)

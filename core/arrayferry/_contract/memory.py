@@ -223,8 +223,11 @@ class MemoryTests(ArrayTests):
             except CopyRequiredError:
                 continue
             if self._writable:
+                shared = np.shares_memory(out, self._to_numpy(array, case))
                 self.write(array, -2)
-                assert (out == -2).all(), (
+                # a library may move an array that is written to while its memory is in use elsewhere
+                moved = shared and not np.shares_memory(out, self._to_numpy(array, case))
+                assert (out == -2).all() or moved, (
                     f"copy=False to numpy copied, {case}: set to_numpy_shares to None or False"
                 )
 

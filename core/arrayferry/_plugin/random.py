@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -102,11 +103,16 @@ class HostRandom(Random):
     """
 
     def __init__(self, backend: Any, seed: Seed = None, device: Any = None) -> None:
-        import numpy
-
-        self._generator = numpy.random.default_rng(seed)
+        self._seed = seed
         self._backend = backend
         self._device = device
+
+    @functools.cached_property
+    def _generator(self) -> Any:
+        """The generator, which takes longer to make than a step of an environment."""
+        import numpy
+
+        return numpy.random.default_rng(self._seed)
 
     @never_raises
     def __repr__(self) -> str:

@@ -9,16 +9,21 @@ from typing import Any
 
 from arrayferry._api import backend_of
 from arrayferry._errors import (
+    ContractError,
     ConversionError,
     NotAnArrayError,
     OptionError,
+    StructureError,
 )
+from arrayferry._plugin.blocks import Blocks, even_lengths
+from arrayferry._plugin.call import raise_named
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.registry import default_registry
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.layout import Layout
 from arrayferry._tree.layout import flatten as flatten_tree
 
-__all__ = ["StreamedArray", "streamed_array", "take_apart"]
+__all__ = ["StreamedArray", "common_length", "cut", "grouped", "streamed_array", "take_apart"]
 
 
 _ARRAY = Kind("array")
@@ -154,3 +159,88 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
             remedy="Pass an axis that all arrays have.",
         )
     return StreamedArray(x, path, axis % len(shape))
+
+
+def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
+    """Ask each library how its arrays are read."""
+    registry = default_registry()
+    members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
+    for leaf in leaves:
+        kind = registry.kind(leaf.x)
+        origin = kind.origin
+        if leaf.axis is not None and origin is not None and origin.memory == "lazy":
+            members.setdefault((origin.name, leaf.axis), (origin, leaf.axis, []))[2].append(leaf)
+    groups: list[Blocks] = []
+    for reader, axis, own in members.values():
+        try:
+            blocks = reader.blocks([leaf.x for leaf in own], axis, block=block, client=client)
+            if blocks is None:
+                raise NotAnArrayError(
+                    f"{reader.name} does not tell how to read its arrays block by block",
+                    remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
+                )
+            for number, leaf in enumerate(own):
+                leaf.group, leaf.number = len(groups), number
+                leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
+        except Exception as error:
+            try:
+                raise_named(reader, "blocks", error)
+            except ConversionError as named:
+                named.locate(path=own[0].path, source=reader.name)
+                raise
+        else:
+            groups.append(blocks)
+    if client is not None and not any(blocks.uses_client for blocks in groups):
+        raise OptionError(
+            "client= was given, but nothing here is computed by a cluster",
+            remedy="Leave it out, or make Dask arrays first.",
+        )
+    return groups
+
+
+def common_length(leaves: list[StreamedArray]) -> int:
+    cut = [leaf for leaf in leaves if leaf.axis is not None]
+    if not cut:
+        raise NotAnArrayError(
+            "there is no array with an axis to cut",
+            remedy="Pass an array of one dimension or more, or a tree with one.",
+        )
+    first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
+    for leaf in cut:
+        if leaf.x.shape[leaf.axis] != length:
+            raise StructureError(
+                f"the arrays have different lengths: {leaf.x.shape[leaf.axis]}, but {length} at "
+                f"{first.path or 'the top'}",
+                remedy="Pass arrays of the same length along the axis.",
+                path=leaf.path,
+            )
+        if leaf.group is not None and (leaf.ends[-1] if leaf.ends else 0) != length:
+            raise ContractError(
+                f"its blocks have the length {leaf.ends[-1] if leaf.ends else 0} together instead of {length}",
+                method="blocks",
+                path=leaf.path,
+            )
+    return length
+
+
+def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
+    """Return where blocks begin and end."""
+    if block is None:
+        ends = max(
+            [leaf.ends for leaf in leaves if leaf.group is not None]
+            or [
+                list(itertools.accumulate(even_lengths(leaf.x.shape, _itemsize(leaf.x), leaf.axis)))
+                for leaf in leaves
+                if leaf.axis is not None
+            ],
+            key=len,
+        )
+    else:
+        ends = [*range(block, length, block), length]
+    starts = [0, *ends]
+    return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
+
+
+def _itemsize(x: Any) -> int:
+    size = getattr(x.dtype, "itemsize", None)
+    return size if isinstance(size, int) else 8

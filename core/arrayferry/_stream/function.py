@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from arrayferry._api import conversion_like, kept_conversion
@@ -12,6 +13,7 @@ from arrayferry._options import Narrowing, Sparse, Unsupported
 from arrayferry._plugin.backend import Target
 
 from .overloads import typed_stream
+from .shuffling import Ordering
 from .stream import Stream
 
 __all__ = ["stream"]
@@ -29,6 +31,11 @@ def stream(
     block: int | None = None,
     client: Any = None,
     timeout: float | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    buffer_size: int | None = None,
+    batch_size: int | None = None,
+    drop_last: bool = False,
     copy: bool | None = None,
     narrowing: Narrowing = "checked",
     unsupported: Unsupported = "raise",
@@ -53,6 +60,13 @@ def stream(
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses
             the current client, or threads if there is none. Files are always read here.
         timeout: seconds to wait for a block, None for no limit.
+        shuffle: whether blocks are read in random order, and rows permuted within a buffer. Each row comes once in each
+            iteration; each iteration has another order.
+        seed: of the orders; the same seed gives the same ones. None draws one.
+        buffer_size: how many rows are permuted together: those of as many whole blocks as fit, of one at least. None takes
+            `prefetch` + 2 blocks.
+        batch_size: how many rows a result has, None for those of a block.
+        drop_last: whether to leave out a last batch with fewer rows.
         copy: as in `convert`; blocks have memory of their own, unless this is False, which only arrays in memory allow.
         narrowing: as in `convert`.
         unsupported: as in `convert`.
@@ -88,8 +102,35 @@ def stream(
         isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
     ):
         raise OptionError(f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds.")
+    ordering = _ordering(shuffle, seed, buffer_size, batch_size, drop_last)
     conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
-    return Stream(value, conversion, axis, prefetch, block, client, timeout)
+    return Stream(value, conversion, axis, prefetch, block, client, timeout, ordering)
+
+
+def _ordering(
+    shuffle: Any, seed: Any, buffer_size: Any, batch_size: Any, drop_last: Any
+) -> Ordering:
+    """Check how results are ordered, and return it.
+
+    Raises:
+        OptionError: an option is wrong, or means nothing without another one.
+    """
+    for option, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+        if type(value) is not bool:
+            raise OptionError(f"{option}={value!r:.80} is not valid", remedy="Pass True or False.")
+    for option, value in (("seed", seed), ("buffer_size", buffer_size), ("batch_size", batch_size)):
+        if value is not None:
+            _check_count(option, value, 0 if option == "seed" else 1)
+    for option, value in (("seed", seed), ("buffer_size", buffer_size)):
+        if value is not None and not shuffle:
+            raise OptionError(
+                f"{option}={value!r} means nothing without shuffle=True", remedy="Leave it out."
+            )
+    if drop_last and batch_size is None:
+        raise OptionError("drop_last=True means nothing without batch_size", remedy="Leave it out.")
+    if shuffle and seed is None:
+        seed = secrets.randbits(32)
+    return Ordering(shuffle, seed or 0, buffer_size, batch_size, drop_last)
 
 
 def _check_count(option: str, value: Any, least: int | None) -> None:

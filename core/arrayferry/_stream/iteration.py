@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Generic
+from typing import Any, Generic
 
 from arrayferry._errors import (
     BlockTimeoutError,
@@ -15,7 +15,7 @@ from arrayferry._errors import (
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
-from .prefetcher import Prefetcher
+from .shuffling import Progress
 
 __all__ = ["Iteration"]
 
@@ -27,22 +27,24 @@ class Iteration(Generic[B]):
         open_reads: begins to read.
         block: returns a block by its number.
         count: how many blocks there are.
+        progress: counts those that were taken.
     """
 
     def __init__(
         self,
-        open_reads: Callable[[], Prefetcher],
-        block: Callable[[Prefetcher, int], B],
+        open_reads: Callable[[], Any],
+        block: Callable[[Any, int], B],
         count: int,
+        progress: Progress,
     ) -> None:
         self._open = open_reads
         self._block = block
         self._count = count
-        self._next = 0
+        self._progress = progress
         self._process: int | None = None  # where it was begun
         self._turn = threading.Lock()
         self._state = threading.Lock()
-        self._reads: Prefetcher | None = None
+        self._reads: Any = None
         self._closed = False
 
     def __iter__(self) -> Iteration[B]:
@@ -55,12 +57,12 @@ class Iteration(Generic[B]):
                 remedy="Begin the iteration in that process.",
             )
         with self._turn:
-            if self._closed or self._next == self._count:
+            if self._closed or self._progress.position >= self._count:
                 self.close()
                 raise StopIteration
             self._process = os.getpid()
             try:
-                block = self._block(self._reads or self._begin(), self._next)
+                block = self._block(self._reads or self._begin(), self._progress.position)
             except BaseException as error:
                 closed = self._closed
                 if self._reads is not None and isinstance(
@@ -71,10 +73,10 @@ class Iteration(Generic[B]):
                 if closed and isinstance(error, Exception):  # by another thread
                     raise StopIteration from None
                 raise
-            self._next += 1
+            self._progress.position += 1
             return block
 
-    def _begin(self) -> Prefetcher:
+    def _begin(self) -> Any:
         reads = self._open()
         with self._state:
             self._reads = reads
@@ -99,4 +101,6 @@ class Iteration(Generic[B]):
     @never_raises
     def __repr__(self) -> str:
         ended = ", closed" if self._closed else ""
-        return f"<Iteration over {self._count} blocks, {self._next} of them taken{ended}>"
+        return (
+            f"<Iteration over {self._count} blocks, {self._progress.position} of them taken{ended}>"
+        )

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
         block: int | None
         client: Any
         timeout: float | None
+        shuffle: bool
+        seed: int | None
+        buffer_size: int | None
+        batch_size: int | None
+        drop_last: bool
         copy: bool | None
         narrowing: Narrowing
         unsupported: Literal["raise"]
@@ -58,14 +63,16 @@ class MakeStream(Protocol):
     @overload
     def __call__(
         self, value: Unclear, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None,
+        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
+        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def __call__(
         self, value: V, to: AnyModule, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None,
+        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
+        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
@@ -166,14 +173,16 @@ class MakeStream(Protocol):
     @overload
     def __call__(
         self, value: V, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None,
+        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
+        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def __call__(
         self, value: V, to: Target | None = None, *, like: Any, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None,
+        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
+        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
         copy: bool | None = None, narrowing: Narrowing = "checked",
         unsupported: Unsupported = "raise", sparse: Sparse = "raise",
     ) -> Stream[Any]: ...  # fmt: skip

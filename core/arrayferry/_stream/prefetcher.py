@@ -21,7 +21,7 @@ from arrayferry._plugin.threads import Threads
 
 from .arrays import StreamedArray
 
-__all__ = ["FailedError", "LateError", "Prefetcher"]
+__all__ = ["FailedError", "LateError", "Prefetcher", "concatenated"]
 
 
 class FailedError(Exception):
@@ -44,7 +44,8 @@ class Prefetcher:
         groups: how the arrays are read.
         leaves: the arrays.
         bounds: the blocks that are asked for.
-        prefetch: how many reads are started ahead.
+        prefetch: how many reads are started ahead, each in a thread of its own.
+        ahead: how many blocks may wait until they are taken, None for as many.
         timeout: seconds to wait for a read, None for no limit.
         copy: whether parts of arrays in memory are copied.
     """
@@ -57,10 +58,11 @@ class Prefetcher:
         prefetch: int,
         timeout: float | None,
         copy: bool,
+        ahead: int | None = None,
     ) -> None:
         self._leaves = leaves
         self._bounds = bounds
-        self._prefetch = prefetch
+        self._ahead = prefetch if ahead is None or not prefetch else max(prefetch, ahead)
         self._timeout = timeout
         self._copy = copy
         self._last: dict[Any, int] = {}  # the last step that needs a block of an array
@@ -109,7 +111,7 @@ class Prefetcher:
         """
         needed = self._needed[step]
         if self._pool is not None:
-            ahead = min(needed + self._prefetch, len(self._reads))
+            ahead = min(needed + self._ahead, len(self._reads))
             while len(self._started) < ahead:
                 self._started.append(self._pool.submit(self._read, len(self._started)))
         while self._taken < needed:
@@ -169,10 +171,10 @@ class Prefetcher:
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None:
-            return self._own(leaf.x)
+            return self.own(leaf.x)
         before = (slice(None),) * leaf.axis
         if leaf.group is None:
-            return self._own(leaf.x[(*before, slice(start, stop))])
+            return self.own(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for block, first, last in leaf.pieces(start, stop):
             x = self._held[leaf.group, leaf.number, block]
@@ -186,11 +188,11 @@ class Prefetcher:
                 return x
             pieces.append(x[(*before, slice(first, last))])
         try:
-            return _concatenated(pieces, leaf.axis)
+            return concatenated(pieces, leaf.axis)
         except Exception as error:
             raise FailedError(error, leaf.path) from error
 
-    def _own(self, x: Any) -> Any:
+    def own(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
         if not self._copy:
             return x
@@ -219,7 +221,7 @@ class Prefetcher:
             )
 
 
-def _concatenated(pieces: list[Any], axis: int) -> Any:
+def concatenated(pieces: list[Any], axis: int) -> Any:
     """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
     import numpy as np
 

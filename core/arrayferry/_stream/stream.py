@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, Generic, overload
 
@@ -10,24 +9,19 @@ from arrayferry._conversion.conversion import Conversion
 from arrayferry._errors import (
     BlockError,
     BlockTimeoutError,
-    ContractError,
     ConversionError,
     CopyRequiredError,
-    NotAnArrayError,
     OptionError,
-    StructureError,
     describe_error,
 )
-from arrayferry._plugin.blocks import Blocks, even_lengths
-from arrayferry._plugin.call import raise_named
-from arrayferry._plugin.origin import Origin
-from arrayferry._registry.registry import default_registry
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
-from .arrays import StreamedArray, take_apart
+from .arrays import common_length, cut, grouped, take_apart
+from .in_turn import InTurn
 from .iteration import Iteration
 from .prefetcher import FailedError, LateError, Prefetcher
+from .shuffling import EpochOrder, Ordering, Progress, ShuffledReads, batch_bounds, linked_blocks
 
 __all__ = ["Stream"]
 
@@ -36,8 +30,8 @@ class Stream(Generic[B]):
     """Arrays converted block by block. `arrayferry.stream` makes it.
 
     Iterate over it for the blocks; each iteration starts from the beginning, and closing or leaving it early
-    cancels what was asked for. `len(stream)` is the number of blocks, `stream[2:]` and `stream[1::4]` are
-    streams of some of them, and `stream[3]` is one block. It can be pickled if its arrays can; in another
+    cancels what was asked for. `len(stream)` is the number of results, `stream[2:]` and `stream[1::4]` are
+    streams of some blocks, and `stream[3]` is one block. It can be pickled if its arrays can; in another
     process, the client is replaced by a new one with the same scheduler, even if it was the current client.
 
     Args:
@@ -48,10 +42,11 @@ class Stream(Generic[B]):
         block: the length of blocks, None for that of the chunks.
         client: the cluster that computes blocks.
         timeout: seconds to wait for a block.
+        ordering: the order and the size of the results.
 
     Attributes:
         length: the length of the arrays along the axis.
-        bounds: for each block, where it begins and ends along the axis.
+        bounds: for each block, or for each batch if nothing is shuffled, where it begins and ends along the axis.
 
     Example:
         >>> import arrayferry as af
@@ -72,112 +67,39 @@ class Stream(Generic[B]):
         block: int | None,
         client: Any,
         timeout: float | None,
+        ordering: Ordering,
     ) -> None:
-        self._arguments = (value, conversion, axis, prefetch, block, client, timeout)
+        self._arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
+        self._ordering = ordering
         self._conversion = conversion
         self._prefetch = prefetch
         self._timeout = timeout
         self._leaves, self._layout = take_apart(value, axis)
-        self._groups = self._grouped(block, client)
-        self.length: int = self._common_length()
-        self.bounds: Sequence[tuple[int, int]] = self._cut(block)
-        self._numbers = range(len(self.bounds))
+        self._groups = grouped(self._leaves, block, client)
+        self.length: int = common_length(self._leaves)
+        self.bounds: Sequence[tuple[int, int]] = cut(self._leaves, self.length, block)
+        self._runs = linked_blocks(self._leaves, self.bounds) if ordering.shuffle else []
+        if ordering.batch_size is not None and not ordering.shuffle:
+            self.bounds = batch_bounds(self.length, ordering.batch_size, ordering.drop_last)
+        self._numbers: Sequence[int] = range(len(self.bounds))
+        self._shard: tuple[int, int] = (0, 1)
+        self._next = Progress(0)  # where the next iteration begins
+        self._latest: Progress | None = None
+        self._order: tuple[Any, EpochOrder] | None = None
+        self._in_turn = InTurn()
         self._refuse_early()
-
-    def _grouped(self, block: int | None, client: Any) -> list[Blocks]:
-        """Ask each library how its arrays are read."""
-        registry = default_registry()
-        members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
-        for leaf in self._leaves:
-            kind = registry.kind(leaf.x)
-            origin = kind.origin
-            if leaf.axis is not None and origin is not None and origin.memory == "lazy":
-                members.setdefault((origin.name, leaf.axis), (origin, leaf.axis, []))[2].append(
-                    leaf
-                )
-        groups: list[Blocks] = []
-        for reader, axis, leaves in members.values():
-            try:
-                blocks = reader.blocks(
-                    [leaf.x for leaf in leaves], axis, block=block, client=client
-                )
-                if blocks is None:
-                    raise NotAnArrayError(
-                        f"{reader.name} does not tell how to read its arrays block by block",
-                        remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
-                    )
-                for number, leaf in enumerate(leaves):
-                    leaf.group, leaf.number = len(groups), number
-                    leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
-            except Exception as error:
-                try:
-                    raise_named(reader, "blocks", error)
-                except ConversionError as named:
-                    named.locate(path=leaves[0].path, source=reader.name)
-                    raise
-            else:
-                groups.append(blocks)
-        if client is not None and not any(blocks.uses_client for blocks in groups):
-            raise OptionError(
-                "client= was given, but nothing here is computed by a cluster",
-                remedy="Leave it out, or make Dask arrays first.",
-            )
-        return groups
-
-    def _common_length(self) -> int:
-        cut = [leaf for leaf in self._leaves if leaf.axis is not None]
-        if not cut:
-            raise NotAnArrayError(
-                "there is no array with an axis to cut",
-                remedy="Pass an array of one dimension or more, or a tree with one.",
-            )
-        first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
-        for leaf in cut:
-            if leaf.x.shape[leaf.axis] != length:
-                raise StructureError(
-                    f"the arrays have different lengths: {leaf.x.shape[leaf.axis]}, but {length} at "
-                    f"{first.path or 'the top'}",
-                    remedy="Pass arrays of the same length along the axis.",
-                    path=leaf.path,
-                )
-            if leaf.group is not None and (leaf.ends[-1] if leaf.ends else 0) != length:
-                raise ContractError(
-                    f"its blocks have the length {leaf.ends[-1] if leaf.ends else 0} together instead of {length}",
-                    method="blocks",
-                    path=leaf.path,
-                )
-        return length
-
-    def _cut(self, block: int | None) -> list[tuple[int, int]]:
-        """Return where blocks begin and end."""
-        if block is None:
-            ends = max(
-                [leaf.ends for leaf in self._leaves if leaf.group is not None]
-                or [
-                    list(
-                        itertools.accumulate(
-                            even_lengths(leaf.x.shape, _itemsize(leaf.x), leaf.axis)
-                        )
-                    )
-                    for leaf in self._leaves
-                    if leaf.axis is not None
-                ],
-                key=len,
-            )
-        else:
-            ends = [*range(block, self.length, block), self.length]
-        starts = [0, *ends]
-        return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
 
     def _refuse_early(self) -> None:
         """Raise the errors that are certain before anything is computed."""
         import numpy as np
 
-        if self._groups and self._conversion.options.copy is False:
-            raise CopyRequiredError(
-                "memory cannot be shared: the blocks are computed or read one by one",
-                remedy="Pass copy=None.",
+        if self._conversion.options.copy is False and (self._groups or self._ordering.shuffle):
+            why = (
+                "rows are shuffled"
+                if self._ordering.shuffle
+                else "the blocks are computed or read one by one"
             )
+            raise CopyRequiredError(f"memory cannot be shared: {why}", remedy="Pass copy=None.")
 
         for leaf in self._leaves:
             if leaf.group is None:
@@ -193,7 +115,11 @@ class Stream(Generic[B]):
                 raise
 
     def __len__(self) -> int:
-        return len(self.bounds)
+        return (
+            len(self._epoch_order(self._next.epoch).ends)
+            if self._ordering.shuffle
+            else len(self.bounds)
+        )
 
     @overload
     def __getitem__(self, index: slice) -> Stream[B]: ...
@@ -202,34 +128,194 @@ class Stream(Generic[B]):
     def __getitem__(self, index: int) -> B: ...
 
     def __getitem__(self, index: int | slice) -> Any:
+        if self._ordering.shuffle or self._ordering.batch_size is not None:
+            raise OptionError(
+                f"stream[{index!r:.80}] of a stream with shuffle or batch_size",
+                remedy="Iterate over it; stream.shard(index, count) is the part of one of several readers.",
+            )
         if isinstance(index, slice):
-            part: Stream[B] = Stream.__new__(Stream)
-            part.__dict__.update(self.__dict__)
-            part.bounds, part._numbers = self.bounds[index], self._numbers[index]
-            return part
+            return self._part(index)
         at = range(len(self))[index]
-        return next(iter(self[at : at + 1]))
+        return self._in_turn.block(self, at)
+
+    def _part(self, index: slice) -> Stream[B]:
+        part = self._copy()
+        part.bounds, part._numbers = self.bounds[index], self._numbers[index]
+        return part
+
+    def _copy(self) -> Stream[B]:
+        """Return a stream of the same arrays that begins at the same epoch."""
+        copy: Stream[B] = Stream.__new__(Stream)
+        copy.__dict__.update(self.__dict__)
+        copy._next = Progress(self._next.epoch, self._next.position)
+        copy._latest, copy._order, copy._in_turn = None, None, InTurn()
+        return copy
+
+    def shard(self, index: int, count: int) -> Stream[B]:
+        """Return the part of one of several readers, such as the workers of a data loader.
+
+        Together they read each row of an epoch once. If rows are shuffled, all must have the same seed and epoch, as
+        copies of one stream have.
+
+        Args:
+            index: the number of the reader, from 0.
+            count: how many readers there are.
+
+        Raises:
+            OptionError: there is no such reader, or this is a part already.
+
+        Example:
+            >>> import arrayferry as af
+            >>> import numpy as np
+            >>> stream = af.stream(np.arange(6), "numpy", block=2)
+            >>> [block.tolist() for block in stream.shard(1, 2)]
+            [[2, 3]]
+        """
+        if type(index) is not int or type(count) is not int or not 0 <= index < count:
+            raise OptionError(
+                f"shard({index!r}, {count!r}): there is no such part",
+                remedy="Pass 0 <= index < count.",
+            )
+        if not self._ordering.shuffle:
+            return self._part(slice(index, None, count))
+        if self._shard != (0, 1):
+            raise OptionError(f"this stream is part {self._shard[0]} of {self._shard[1]} already")
+        part = self._copy()
+        part._shard = index, count
+        return part
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the next epoch, which decides how it is shuffled.
+
+        In one process each iteration begins the next epoch, from 0. Copies, as workers get them, cannot count: call this before
+        each epoch, as for the samplers of PyTorch.
+
+        Raises:
+            OptionError: it is no whole number from 0 on.
+        """
+        if type(epoch) is not int or epoch < 0:
+            raise OptionError(
+                f"epoch={epoch!r} is not valid", remedy="Pass a whole number from 0 on."
+            )
+        self._next = Progress(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the iteration that was begun last, as plain numbers.
+
+        `load_state_dict` of an equal stream goes on there, with the result after the last one that was taken.
+        """
+        at = self._latest or self._next
+        return {
+            "epoch": at.epoch,
+            "position": at.position,
+            "seed": self._ordering.seed,
+            "length": self.length,
+            "blocks": len(self.bounds),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on where another one was.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            OptionError: it is of a stream of other arrays or blocks.
+        """
+        own = self.state_dict()
+        for name in own:
+            if name not in state or (name in ("length", "blocks") and state[name] != own[name]):
+                raise OptionError(
+                    f"the state is of another stream: its {name} is {state.get(name)!r}, here it is {own[name]!r}",
+                    remedy="Make the stream with the same arrays and options.",
+                )
+        self._ordering = self._ordering._replace(seed=state["seed"])
+        self._arguments = (*self._arguments[:-1], self._ordering)
+        self._next, self._latest = Progress(state["epoch"], state["position"]), None
+
+    def _epoch_order(self, epoch: int) -> EpochOrder:
+        """Return the order of an epoch."""
+        key = epoch, self._ordering, self._shard
+        if self._order is None or self._order[0] != key:
+            lengths = [stop - start for start, stop in self.bounds]
+            order = EpochOrder(
+                lengths, self._runs, self._ordering, epoch, self._shard, self._prefetch + 2
+            )
+            self._order = key, order
+        return self._order[1]
 
     def __iter__(self) -> Iteration[B]:
-        """Return an iterator over the blocks. Its `close()`, in any thread, cancels what was asked for."""
-        return Iteration(self._open, self._block, len(self.bounds))
+        """Return an iterator over the results. Its `close()`, in any thread, cancels what was asked for."""
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        self._latest = progress
+        if not self._ordering.shuffle:
+            return Iteration(
+                lambda: self._open(self.bounds), self._block, len(self.bounds), progress
+            )
+        order = self._epoch_order(progress.epoch)
+        return Iteration(
+            lambda: ShuffledReads(
+                order, progress.position, self._leaves, self._open_some, self._read_block
+            ),
+            self._result,
+            len(order.ends),
+            progress,
+        )
 
-    def _open(self) -> Prefetcher:
+    def _open(self, bounds: Sequence[tuple[int, int]], ahead: int | None = None) -> Prefetcher:
         copy = self._conversion.options.copy is not False
         return Prefetcher(
-            self._groups, self._leaves, self.bounds, self._prefetch, self._timeout, copy
+            self._groups, self._leaves, bounds, self._prefetch, self._timeout, copy, ahead
         )
+
+    def _open_some(self, blocks: list[int], ahead: int) -> Prefetcher:
+        """Begin to read some blocks, in an order of their own."""
+        return self._open([self.bounds[block] for block in blocks], ahead)
 
     def _block(self, work: Prefetcher, index: int) -> B:
         """Return one block, converted."""
-        number, (start, stop) = self._numbers[index], self.bounds[index]
-        which = f"block {number} ({start}:{stop} along the axis of the stream)"
-        target = self._conversion.target
+        parts = self._read_block(work, index, index)
+        return self._converted(parts, self._which(index))
+
+    def _result(self, work: ShuffledReads, index: int) -> B:
+        """Return one result of shuffled rows, converted."""
+        which = f"result {index}"
         try:
             parts = work.take(index)
+        except FailedError as failed:
+            raise ConversionError(
+                f"{which}: its rows could not be put together ({describe_error(failed.error)})",
+                path=failed.path,
+                target=self._conversion.target.name,
+            ) from failed.error
+        return self._converted(parts, which)
+
+    def _converted(self, parts: list[Any], which: str) -> B:
+        try:
+            return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
+        except ConversionError as error:
+            error.reason = f"{which}: {error.reason}"
+            raise
+
+    def _which(self, index: int) -> str:
+        start, stop = self.bounds[index]
+        return f"block {self._numbers[index]} ({start}:{stop} along the axis of the stream)"
+
+    def _read_block(self, work: Prefetcher, step: int, index: int) -> list[Any]:
+        """Return the parts of a block.
+
+        Args:
+            work: the reads.
+            step: which of them.
+            index: the number of the block in this stream.
+        """
+        number, (start, stop) = self._numbers[index], self.bounds[index]
+        target = self._conversion.target
+        try:
+            return work.take(step)
         except LateError:
             raise BlockTimeoutError(
-                f"{which} did not arrive within {self._timeout} seconds",
+                f"{self._which(index)} did not arrive within {self._timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
                 target=target.name,
                 block=number,
@@ -240,43 +326,48 @@ class Stream(Generic[B]):
             error = failed.error
             if isinstance(error, MemoryError):
                 raise error from None
+            remedy = f"The iteration ends here; stream[{index + 1}:] goes on after it."
+            if self._ordering != Ordering():
+                remedy = "The iteration ends here."
             raise BlockError(
-                f"{which} could not be computed or read ({describe_error(error)})",
-                remedy=f"The iteration ends here; stream[{index + 1}:] goes on after it.",
+                f"{self._which(index)} could not be computed or read ({describe_error(error)})",
+                remedy=remedy,
                 path=failed.path,
                 target=target.name,
                 block=number,
                 start=start,
                 stop=stop,
             ) from error
-        try:
-            return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
-        except ConversionError as error:
-            error.reason = f"{which}: {error.reason}"
-            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        value, conversion, axis, prefetch, block, client, timeout = self._arguments
+        value, conversion, axis, prefetch, block, client, timeout, ordering = self._arguments
         for blocks in self._groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        arguments = (value, conversion, axis, prefetch, block, client, timeout)
-        return _restored, (arguments, self.bounds, self._numbers)
+        arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
+        at = self._next.epoch, self._next.position
+        return _restored, (arguments, self.bounds, self._numbers, self._shard, at)
 
     @never_raises
     def __repr__(self) -> str:
-        return (
-            f"<Stream of {len(self)} blocks, {sum(stop - start for start, stop in self.bounds)} of "
-            f"{self.length}, to {self._conversion._name}>"
-        )
+        of, shard = self._ordering, self._shard
+        what = "blocks" if of.batch_size is None else f"batches of {of.batch_size}"
+        rows = sum(stop - start for start, stop in self.bounds)
+        if of.shuffle:
+            what, order = f"shuffled {what}", self._epoch_order(self._next.epoch)
+            rows = order.windows[-1][3] if order.windows else 0
+        part = "" if shard == (0, 1) else f", part {shard[0]} of {shard[1]}"
+        return f"<Stream of {len(self)} {what}, {rows} of {self.length}{part}, to {self._conversion._name}>"
 
 
-def _restored(arguments: tuple[Any, ...], bounds: Any, numbers: Any) -> Stream[Any]:
-    stream = Stream(*arguments)
-    stream.bounds, stream._numbers = bounds, numbers
+def _restored(
+    arguments: tuple[Any, ...],
+    bounds: Any,
+    numbers: Any,
+    shard: tuple[int, int],
+    at: tuple[int, int],
+) -> Stream[Any]:
+    stream: Stream[Any] = Stream(*arguments)
+    stream.bounds, stream._numbers, stream._shard = bounds, numbers, shard
+    stream._next = Progress(*at)
     return stream
-
-
-def _itemsize(x: Any) -> int:
-    size = getattr(x.dtype, "itemsize", None)
-    return size if isinstance(size, int) else 8

@@ -1,0 +1,388 @@
+"""Streams that shuffle, and those with batches: each row once an epoch, in an order that a seed repeats."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import tracemalloc
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+
+
+def rows(stream):
+    return [x for result in stream for x in np.asarray(result).ravel().tolist()]
+
+
+def chunks_of(length, rng):
+    """Return chunks of random lengths, or of one length."""
+    size = rng.randint(1, length)
+    if rng.random() < 0.5:
+        return size
+    ends = sorted({*(rng.randint(1, length) for _ in range(rng.randint(0, 6))), length})
+    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+
+
+def combination(seed):
+    """Return a stream of generated options over a tree, and how many rows it has."""
+    rng = random.Random(seed)
+    length = rng.randint(1, 60)
+    x = np.arange(length, dtype=np.float32)
+    options = {
+        "shuffle": rng.random() < 0.8,
+        "block": rng.choice([None, rng.randint(1, length + 3)]),
+        "batch_size": rng.choice([None, rng.randint(1, length + 3)]),
+        "prefetch": rng.choice([0, 0, 1, 3]),
+    }
+    if options["shuffle"]:
+        options["seed"] = rng.choice([None, seed])
+        options["buffer_size"] = rng.choice([None, rng.randint(1, 2 * length)])
+    if options["batch_size"] is not None:
+        options["drop_last"] = rng.random() < 0.3
+    value = {
+        "x": da.from_array(x, chunks=(chunks_of(length, rng),)),
+        "y": da.from_array(np.stack([x, -x]), chunks=(2, chunks_of(length, rng))).T,
+        "z": x * 2
+        if rng.random() < 0.5
+        else da.from_array(x * 2, chunks=(chunks_of(length, rng),)),
+        "name": "text",
+    }
+    return af.stream(value, "numpy", **options), length, options, rng
+
+
+def check(seed):
+    stream, length, options, rng = combination(seed)
+    size, orders = options["batch_size"], []
+    for _ in range(2):  # epochs
+        count = rng.choice([1, 1, 2, 3])
+        seen = []
+        for index in range(count):
+            part = stream.shard(index, count) if count > 1 else stream
+            results = list(part)
+            lengths = [len(result["x"]) for result in results]
+            assert len(results) == len(lengths)
+            for result in results:
+                np.testing.assert_array_equal(result["y"], np.stack([result["x"], -result["x"]], 1))
+                np.testing.assert_array_equal(result["z"], 2 * result["x"])
+                assert result["name"] == "text"
+            if size is not None:
+                assert set(lengths[:-1]) <= {size}
+                assert all(0 < each <= size for each in lengths)
+                assert not options["drop_last"] or set(lengths) <= {size}
+            seen += [x for result in results for x in result["x"].tolist()]
+        if options.get("drop_last"):
+            assert len(set(seen)) == len(seen)
+            assert len(seen) > length - size * count
+        else:
+            assert sorted(seen) == list(range(length)), (seed, options)
+        if not options["shuffle"] and count == 1:
+            assert seen == sorted(seen)
+        orders.append(seen)
+    return orders
+
+
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
+)
+def test_each_row_once_in_generated_combinations(first):
+    with dask.config.set(scheduler="synchronous"):
+        for seed in range(100 * first, 100 * first + 100):
+            check(seed)
+
+
+X = np.arange(1000)
+
+
+def test_lengths_of_results():
+    for options, lengths in (
+        ({"block": 300, "batch_size": 256}, [256, 256, 256, 232]),
+        ({"block": 300, "batch_size": 256, "drop_last": True}, [256] * 3),
+        ({"block": 300, "shuffle": True, "batch_size": 256}, [256, 256, 256, 232]),
+        ({"block": 250, "shuffle": True}, [250] * 4),
+        ({"batch_size": 5000}, [1000]),
+        ({"batch_size": 5000, "drop_last": True}, []),
+    ):
+        stream = af.stream(X, "torch", **options)
+        results = list(stream)
+        assert [len(result) for result in results] == lengths
+        assert len(stream) == len(lengths)
+        assert all(type(result) is torch.Tensor for result in results)
+
+
+def test_orders_differ_between_epochs_and_repeat_with_the_seed():
+    one, other, third = (
+        af.stream(X, "numpy", block=50, shuffle=True, seed=seed) for seed in (1, 1, 2)
+    )
+    first, second = rows(one), rows(one)
+    assert first != second
+    assert [rows(other), rows(other)] == [first, second]
+    assert rows(third) != first
+    other.set_epoch(0)
+    assert rows(other) == first
+    copy = pickle.loads(pickle.dumps(one))  # which is at its third epoch
+    assert rows(copy) == rows(one) not in (first, second)
+    unseeded = af.stream(X, "numpy", block=50, shuffle=True)
+    assert rows(pickle.loads(pickle.dumps(unseeded))) == rows(unseeded)
+    assert rows(af.stream(X, "numpy", block=50, shuffle=True)) != rows(
+        af.stream(X, "numpy", block=50, shuffle=True)
+    )
+
+
+def test_rows_of_one_buffer_are_mixed_and_blocks_too():
+    order = rows(af.stream(X, "numpy", block=10, shuffle=True, seed=0, buffer_size=100))
+    blocks = [{x // 10 for x in order[start : start + 100]} for start in range(0, 1000, 100)]
+    assert all(len(each) == 10 for each in blocks)  # ten whole blocks in each buffer
+    assert any(max(each) - min(each) > 50 for each in blocks)
+    assert order != sorted(order)
+    everything = rows(af.stream(X, "numpy", block=10, shuffle=True, seed=0, buffer_size=1000))
+    places = np.argsort(everything)
+    # uniform: the mean distance of neighbours is a third of the length; the error rate of this bound is below 1e-6
+    assert abs(np.abs(np.diff(places)).mean() - 1000 / 3) < 5 * 1000 / np.sqrt(18 * 999) * 1.5
+
+
+def test_each_permutation_of_rows_is_as_likely():
+    counts = {}
+    stream = af.stream(np.arange(3), "numpy", block=1, shuffle=True, seed=4, buffer_size=3)
+    for _ in range(1200):
+        order = tuple(rows(stream))
+        counts[order] = counts.get(order, 0) + 1
+    assert len(counts) == 6
+    statistic = sum((count - 200) ** 2 / 200 for count in counts.values())
+    assert statistic < 41  # chi-squared of 5 degrees exceeds this once in ten million
+
+
+def test_one_reader_of_each_chunk():
+    computed = []
+
+    def noted(x, block_id=None):
+        computed.append(block_id)
+        return x
+
+    x = da.from_array(np.arange(120), chunks=12).map_blocks(noted, dtype=int)
+    with dask.config.set(scheduler="synchronous"):
+        for block in (None, 6, 5, 24, 30, 7):
+            computed.clear()
+            assert sorted(rows(af.stream(x, "numpy", block=block, shuffle=True))) == list(
+                range(120)
+            )
+            assert sorted(computed) == [(number,) for number in range(10)], block
+
+
+def test_what_blocks_share_is_computed_once():
+    computed = []
+
+    def noted(x):
+        computed.extend(x.tolist())
+        return x
+
+    x = da.from_array(np.arange(40.0), chunks=5).map_blocks(noted, dtype=float, meta=np.empty(0))
+    shared = x - x.mean()
+    once = list(range(40))
+    with dask.config.set(scheduler="synchronous"):
+        for _ in range(2):
+            computed.clear()
+            seen = rows(af.stream(shared, "numpy", shuffle=True))
+            assert sorted(seen) == (np.arange(40) - 19.5).tolist()
+            assert sorted(computed) == once
+        stream = af.stream(shared, "numpy")
+        computed.clear()
+        assert [stream[i][0] for i in range(8)] == [5 * i - 19.5 for i in range(8)]
+        assert sorted(computed) == once
+        computed.clear()
+        assert [stream[i][0] for i in (3, 4, 5, 6)] == [-4.5, 0.5, 5.5, 10.5]
+        assert len(computed) < 2 * 40 + 1  # it is not known at first that they are taken in turn
+        assert stream[-1].tolist() == stream[7].tolist()
+
+
+def test_resuming():
+    for options in (
+        {"shuffle": True, "seed": 3, "batch_size": 70, "buffer_size": 250},
+        {"shuffle": True},
+        {"batch_size": 64},
+        {},
+    ):
+        stream = af.stream(X, "numpy", block=60, **options)
+        list(stream)
+        whole = [result.tolist() for result in stream]
+        for position in (0, 1, 5, len(whole) - 1, len(whole)):
+            stream.set_epoch(1)
+            iteration = iter(stream)
+            for _ in range(position):
+                next(iteration)
+            state = stream.state_dict()
+            iteration.close()
+            assert all(type(value) is int for value in state.values())
+            other = af.stream(X, "numpy", block=60, **options)
+            other.load_state_dict(state)
+            assert other.state_dict() == state
+            assert [result.tolist() for result in other] == whole[position:]
+            stream.set_epoch(2)
+            assert rows(other) == rows(stream)  # the epoch after
+    with pytest.raises(af.OptionError, match="length is 1000, here it is 999"):
+        af.stream(X[1:], "numpy", block=60).load_state_dict(state)
+    with pytest.raises(af.OptionError, match="position is None"):
+        stream.load_state_dict({"epoch": 1})
+
+
+def test_a_part_goes_on_where_it_was():
+    part = af.stream(X, "numpy", block=60, shuffle=True, seed=3).shard(1, 3)
+    whole = [result.tolist() for result in part]
+    part.set_epoch(0)
+    iteration = iter(part)
+    next(iteration)
+    other = pickle.loads(
+        pickle.dumps(af.stream(X, "numpy", block=60, shuffle=True, seed=3).shard(1, 3))
+    )
+    other.load_state_dict(part.state_dict())
+    assert [result.tolist() for result in other] == whole[1:]
+
+
+class Batches(torch.utils.data.IterableDataset):
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return iter(
+            self.stream if worker is None else self.stream.shard(worker.id, worker.num_workers)
+        )
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_workers_of_a_loader_read_each_row_once(workers):
+    x = da.from_array(np.arange(500), chunks=13)
+    stream = af.stream({"x": x, "y": x * 2}, "torch", shuffle=True, seed=0, batch_size=32)
+    loader = torch.utils.data.DataLoader(Batches(stream), batch_size=None, num_workers=workers)
+    orders = []
+    for epoch in (0, 1):
+        stream.set_epoch(epoch)
+        batches = list(loader)
+        assert all(torch.equal(batch["y"], 2 * batch["x"]) for batch in batches)
+        orders.append([int(x) for batch in batches for x in batch["x"]])
+        assert sorted(orders[-1]) == list(range(500))
+    assert orders[0] != orders[1]
+
+
+def test_files_and_other_axes(tmp_path):
+    values = np.arange(2 * 90 * 3, dtype="float32").reshape(2, 90, 3)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(2, 8, 3))
+        stream = af.stream(
+            {"x": file["x"], "row": np.arange(90)[None]},
+            "torch",
+            axis=1,
+            block=20,
+            shuffle=True,
+            batch_size=32,
+        )
+        for _ in range(2):
+            seen = []
+            for batch in stream:
+                chosen = batch["row"][0].tolist()
+                np.testing.assert_array_equal(batch["x"], values[:, chosen])
+                seen += chosen
+            assert sorted(seen) == list(range(90))
+
+
+def test_masks_libraries_and_own_memory():
+    masked = np.ma.masked_less(np.arange(30), 10)
+    seen = list(af.stream(da.from_array(masked, chunks=7), "numpy", shuffle=True))
+    assert sum(np.ma.getmaskarray(x).sum() for x in seen) == 10
+    x = torch.arange(30)
+    for batch in af.stream(x, "torch", block=7, shuffle=True, batch_size=4):
+        batch += 1000
+    assert x.tolist() == list(range(30))
+    import jax.numpy as jnp
+
+    assert sorted(rows(af.stream(jnp.arange(30), "jax", block=7, shuffle=True))) == list(range(30))
+
+
+@pytest.mark.parametrize(("buffer_size", "blocks"), [(None, 4), (250, 2), (1000, 10)])
+def test_memory(buffer_size, blocks):
+    """The buffer, as many rows that are read ahead, the block that is copied into the buffer, and two results."""
+    x = da.zeros((3000, 1250), chunks=(100, 1250))  # of 1 MB
+    stream = af.stream(
+        x, "numpy", shuffle=True, prefetch=2, batch_size=100, buffer_size=buffer_size
+    )
+    next(iter(stream))  # what is imported at first
+    tracemalloc.start()
+    for _ in stream:
+        pass
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert blocks * 1e6 < most < (2 * blocks + 3.5) * 1e6
+
+
+def test_errors_name_the_block():
+    def failing(x, block_id=None):
+        if block_id[0] == 3:
+            raise ValueError("broken disk")
+        return x
+
+    x = da.from_array(np.arange(100), chunks=10).map_blocks(
+        failing, dtype=int, meta=np.empty(0, int)
+    )
+    stream = af.stream(x, "numpy", shuffle=True, seed=0, batch_size=7)
+    with pytest.raises(af.BlockError, match=r"block 3 \(30:40 .*broken disk") as failure:
+        list(stream)
+    assert (failure.value.block, failure.value.start, failure.value.stop) == (3, 30, 40)
+    assert "stream[" not in str(failure.value)
+    with pytest.raises(af.NarrowingError, match="result 0: "):
+        list(af.stream(np.full(9, 1e300), "jax", block=2, shuffle=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": 1}, "shuffle=1"),
+        ({"drop_last": "yes", "batch_size": 2}, "drop_last='yes'"),
+        ({"drop_last": True}, "without batch_size"),
+        ({"seed": 1}, "without shuffle=True"),
+        ({"buffer_size": 4}, "without shuffle=True"),
+        ({"shuffle": True, "seed": -1}, "seed=-1"),
+        ({"shuffle": True, "buffer_size": 0}, "buffer_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"shuffle": True, "copy": False}, "rows are shuffled"),
+    ],
+)
+def test_options_that_are_refused(options, message):
+    with pytest.raises(af.ArrayFerryError, match=message):
+        af.stream(X, "numpy", **options)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"batch_size": 10}])
+def test_single_results_are_refused(options):
+    stream = af.stream(X, "numpy", **options)
+    for index in (0, slice(2)):
+        with pytest.raises(af.OptionError, match=r"stream\.shard"):
+            stream[index]
+    for arguments in ((2, 2), (-1, 2), (0.5, 2)):
+        with pytest.raises(af.OptionError, match="no such part"):
+            stream.shard(*arguments)
+    with pytest.raises(af.OptionError, match="epoch=-1"):
+        stream.set_epoch(-1)
+    if "shuffle" in options:
+        with pytest.raises(af.OptionError, match="part 0 of 2 already"):
+            stream.shard(0, 2).shard(0, 2)
+
+
+def test_what_is_shown():
+    shuffled = af.stream(X, "torch", block=100, shuffle=True, batch_size=64)
+    assert repr(shuffled) == "<Stream of 16 shuffled batches of 64, 1000 of 1000, to torch>"
+    assert (
+        repr(shuffled.shard(1, 3))
+        == "<Stream of 5 shuffled batches of 64, 300 of 1000, part 1 of 3, to torch>"
+    )
+    assert (
+        repr(af.stream(X, "torch", batch_size=300))
+        == "<Stream of 4 batches of 300, 1000 of 1000, to torch>"
+    )
+    empty = af.stream(np.empty((0, 2)), "numpy", shuffle=True, batch_size=3)
+    assert (len(empty), list(empty)) == (0, [])
