@@ -12,6 +12,7 @@ EXAMPLES := $(VENV)/.examples
 GYMNAX := .venv-gymnax/.ready
 VALUES := .venv-values/.ready
 BRIDGES := .venv-bridges/.ready
+FUNCTIONAL := .venv-functional/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 JOBS ?= 2
@@ -80,15 +81,25 @@ downstream: $(GYMNAX) $(VALUES)
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
-# Real environments of many packages. Their pins conflict, so they are installed without what they ask for.
+# Real environments and trainers of many packages. Their pins conflict, so they are installed without what they ask for.
 $(BRIDGES): $(READY) tests/bridges/requirements.txt
 	$(call on_top,.venv-bridges)
 	.venv-bridges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/bridges/requirements.txt
 	@touch $@
 
-bridges: $(BRIDGES)
-	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges --ignore=tests/bridges/test_rllib.py
+# Functional environments of other libraries, which need another version of MuJoCo.
+$(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
+	$(call on_top,.venv-functional)
+	.venv-functional/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r tests/bridges/functional/requirements.txt
+	@touch $@
+
+bridges: $(BRIDGES) $(FUNCTIONAL)
+	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
+		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
+		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
+	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 
 # The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
@@ -144,4 +155,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges .venv-functional $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

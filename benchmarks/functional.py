@@ -35,7 +35,7 @@ GYMNAX = Path(__file__).parent.parent / ".venv-gymnax/bin/python"
 def functional_rows() -> list[Row]:
     """Environments that belong to no library."""
     rows = [row for count in COUNTS for row in (_host_row(count), _jax_row(count))]
-    return [_one_row(), *rows, *_gymnax_rows()]
+    return [_one_row(), *rows, *_gymnax_rows(), *map(_generator_row, (16, 1_024))]
 
 
 def _loop(step: Any, actions: list[Any], finish: Any = None) -> Block:
@@ -201,6 +201,28 @@ def _gymnax_rows() -> list[Row]:
     return rows
 
 
+def _at_random(_: Any, observation: Any, key: Any) -> Any:
+    return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+
+def _generator_row(count: int) -> Row:
+    """Rollouts with keys of each of JAX's older generators."""
+    steps, env = 8_192 // min(count, 512), CartPole()
+
+    def block(key: Any) -> Block:
+        return Block(
+            lambda: None,
+            lambda: jax.block_until_ready(rollout(env, _at_random, None, key, steps, count)),
+        )
+
+    names = ("threefry2x32", "rbg", "unsafe_rbg")
+    times = fastest_block({name: block(jax.random.key(0, impl=name)) for name in names}, 3.0)
+    default = times["threefry2x32"]
+    note = ", ".join(f"{name} {times[name] / default:.2f}" for name in names[1:])
+    what = f"a rollout of {count:,} by other generators"
+    return Row(SECTION, what, (), f"{note} x threefry2x32", microseconds(times))
+
+
 def _rollouts() -> dict[int, dict[str, float]]:
     """Time rollouts of both. Runs where gymnax is installed."""
     import gymnax
@@ -208,9 +230,7 @@ def _rollouts() -> dict[int, dict[str, float]]:
     env, params = gymnax.make("CartPole-v1")
     found = {}
 
-    def policy(_: Any, observation: Any, key: Any) -> Any:
-        return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
+    policy = _at_random
     for count, steps in ((16, 256), (1_024, 128)):
 
         @jax.jit

@@ -1,16 +1,18 @@
-"""A plot of the table: ours, Gymnasium's and calls by hand, as ratios on one scale."""
+"""Plots of the table: ours, Gymnasium's and calls by hand as ratios on one scale, and growing batches."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pairs import ADAPTERS, ONE, TREE
 from row import Row
+from scaling import COUNTS, KINDS, SECTION
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_growth"]
 
 INK, QUIET, RULE = "#1f2933", "#6b7680", "#dfe3e7"
 OURS, PEER = "#0b6e99", "#c2571a"
@@ -121,3 +123,65 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
 def _time(microseconds: float) -> str:
     digits = 2 if microseconds < 1 else 1 if microseconds < 100 else 0
     return f"{microseconds:.{digits}f} \u00b5s"
+
+
+SERIES = {
+    "rollout": ("rollout in JAX", OURS, "-", "o"),
+    "jax": ("steps in JAX", OURS, "--", "s"),
+    "torch": ("steps in PyTorch", OURS, ":", "^"),
+    "numpy": ("steps in NumPy", OURS, "-.", "v"),
+    "gymnax": ("gymnax, rollout", "#7a4fa3", "-", "D"),
+    "gymnasium": ("Gymnasium, steps", PEER, "-", "D"),
+}
+
+
+def draw_growth(rows: list[Row], path: Path) -> None:
+    """Draw how many environment steps are taken a second, by the number of environments.
+
+    Args:
+        rows: all rows; other sections are left out.
+        path: where to write the plot, as PNG.
+    """
+    known = {row.what: row.numbers for row in rows if row.section == SECTION}
+    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "text.color": INK})
+    figure = Figure(figsize=(10, 6.4), dpi=160, facecolor="white")
+    panels = figure.subplots(
+        2, 3, sharex=True, sharey=True, gridspec_kw={"hspace": 0.25, "wspace": 0.08}
+    )
+    lines: dict[str, Any] = {}
+    for panel, kind in zip(panels.flat, KINDS, strict=True):
+        panel.set_title(kind, loc="left", fontsize=10, fontweight="bold")
+        for way, (label, color, style, marker) in SERIES.items():
+            points = [
+                (count, known[f"{count:,} of {kind}"][f"{way} a second"])
+                for count in COUNTS
+                if f"{way} a second" in known.get(f"{count:,} of {kind}", {})
+            ]
+            if points:
+                x, y = zip(*points, strict=True)
+                (lines[label],) = panel.plot(
+                    x, y, style, color=color, marker=marker, markersize=4.5, linewidth=1.4
+                )
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_xticks(COUNTS, [f"{count:,}" for count in COUNTS])
+        panel.minorticks_off()
+        panel.grid(color=RULE, linewidth=0.6)
+        panel.tick_params(length=0, colors=QUIET)
+        for side in panel.spines.values():
+            side.set_visible(False)
+    for panel in panels[-1]:
+        panel.set_xlabel("environments at once", color=QUIET)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("environment steps a second", color=QUIET)
+    figure.legend(
+        lines.values(),
+        lines.keys(),
+        loc="upper center",
+        ncols=6,
+        frameon=False,
+        fontsize=9,
+        handlelength=2.6,
+    )
+    figure.subplots_adjust(left=0.08, right=0.98, top=0.88, bottom=0.09)
+    figure.savefig(path, metadata={"Software": None})

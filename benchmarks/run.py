@@ -24,6 +24,7 @@ import functions
 import growth
 import pairs
 import registered
+import scaling
 import start
 import wrappers
 from row import Row
@@ -33,6 +34,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "scaling": scaling.scaling_rows,
     "wrappers": wrappers.wrapper_rows,
     "functions": functions.functions_rows,
     "large": growth.large_rows,
@@ -125,9 +127,9 @@ def write(rows: list[Row]) -> None:
     except ImportError:
         print("no plot: it needs matplotlib (pip install matplotlib)")
         return
-    drawn = RESULTS / "speed.png"
-    picture.draw(rows, drawn)
-    print(f"drawn: {drawn.relative_to(RESULTS.parent.parent)}")
+    for draw, name in ((picture.draw, "speed.png"), (picture.draw_growth, "growth.png")):
+        draw(rows, RESULTS / name)
+        print(f"drawn: {(RESULTS / name).relative_to(RESULTS.parent.parent)}")
 
 
 def _versions() -> dict[str, str]:

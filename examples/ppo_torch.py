@@ -64,7 +64,12 @@ class TorchAgent:
     def learn(self, steps: list[Transition]) -> None:
         columns = zip(*steps, strict=True)
         fields = [torch.stack(column) for column in columns if column[0] is not None]
-        advantage, target = self.advantages(Transition(*fields))
+        self.learn_from(Transition(*fields))
+
+    def learn_from(self, transitions: Transition) -> None:
+        """Learn from arrays (time, environment, ...)."""
+        fields = [field for field in transitions if field is not None]
+        advantage, target = self.advantages(transitions)
         data = [x.flatten(0, 1) for x in (*fields, advantage, target)]
         shape = (self.settings.epochs * self.settings.minibatches, self.settings.minibatch)
         for rows in torch.randint(self.settings.per_update, shape):

@@ -1,4 +1,4 @@
-"""MLX for arrayferry: values are copied both ways, since MLX rewrites its arrays internally."""
+"""MLX for arrayferry: its arrays are shared with NumPy, read-only, and values from NumPy are copied."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import arrayferry as af
 
 
 class MlxBackend(af.Backend):
-    """`mlx.core.array`, in memory that the CPU and the GPU share."""
+    """`mlx.core.array`, in memory that the CPU and the GPU share.
+
+    MLX never writes to memory that it has handed out by DLPack: an assignment to an element moves the array. So what was converted
+    has the values of before, as if it had been copied.
+    """
 
     name = "mlx"
     package = "mlx.core"
     install = "'mlx[cpu]' (or mlx, on Apple silicon)"
     array_types = ("mlx.core.array",)
-    to_numpy_shares = False
+    to_numpy_shares = None
     from_numpy_shares = False
 
     def to_numpy(self, x: Any) -> Any:
-        """Copy the values, as bits if NumPy lacks the dtype."""
+        """Return a read-only view, of the bits if NumPy lacks the dtype."""
         import mlx.core as mx
         import numpy as np
 
         if x.dtype == mx.bfloat16:
             import ml_dtypes
 
-            return np.array(x.view(mx.uint16)).view(ml_dtypes.bfloat16)
-        return np.array(x)
+            return np.from_dlpack(x.view(mx.uint16)).view(ml_dtypes.bfloat16)
+        return np.from_dlpack(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         """Copy the values, as bits if NumPy lacks the dtype."""

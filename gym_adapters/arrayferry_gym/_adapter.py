@@ -133,13 +133,7 @@ class Adapter(RecordConstructorArgs):
 
     @never_raises
     def __repr__(self) -> str:
-        libraries = self._libraries
-        own, target = libraries.env_backend.name, libraries.target_backend
-        device = libraries.target_device
-        sides = f"{own} -> {'the library of the actions' if target is None else target.name}"
-        if device is not None:
-            sides += f", {device_text(device)}"
-        return f"<{type(self).__name__}({sides}){self.env}>"
+        return f"<{type(self).__name__}({self._libraries}){self.env}>"
 
     @property
     def env_backend(self) -> af.Backend:
@@ -245,14 +239,17 @@ class Adapter(RecordConstructorArgs):
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. What cannot be converted is kept."""
-        if self._quick.space is not None and self._quick.space is not self._expected_space():
-            self._quick = NOT_QUICK
         self._libraries.observe_again()
         if not options:
             return options
         backend = self._libraries.env_backend
         converted: dict[str, Any] = af.convert(options, backend, unsupported="keep")
         return converted
+
+    def _check_space(self) -> None:
+        """Forget how actions were fitted if the reset has brought another action space."""
+        if self._quick.space is not None and self._quick.space is not self._expected_space():
+            self._quick = NOT_QUICK
 
     def _observe(self, observation: Any) -> None:
         """Detect the library of the environment from what it returned."""

@@ -9,11 +9,11 @@ __all__ = ["caller_level"]
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` of the first caller outside this package and Gymnasium."""
+    """Return the `stacklevel` of the first caller outside this package, Gymnasium and PettingZoo."""
     frame: Any = sys._getframe(1)
     level = 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        ("arrayferry_gym", "gymnasium")
+        ("arrayferry_gym", "gymnasium", "pettingzoo", "supersuit")
     ):
         frame, level = frame.f_back, level + 1
     return level

@@ -264,6 +264,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
         """Reset the environment. `options` are converted to its library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
+        self._check_space()
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 

@@ -25,7 +25,9 @@ import arrayferry as af
 from arrayferry.adapting import Keys, Same, attributes, compares, difference
 
 __all__ = [
+    "EnvironmentKeys",
     "HoldsArrayError",
+    "Immutable",
     "Same",
     "code_identity",
     "difference",
@@ -33,6 +35,13 @@ __all__ = [
     "identity",
     "is_array",
 ]
+
+
+class Immutable:
+    """An object whose attributes stay as they are once it is made.
+
+    Its key is that of its contents, also of its arrays where code holds it.
+    """
 
 
 class HoldsArrayError(Exception):
@@ -61,7 +70,7 @@ def identity(value: Any, *, code: bool = False) -> Hashable:
     Raises:
         HoldsArrayError: one was found there.
     """
-    return (_CodeKeys() if code else _EnvironmentKeys()).of(value)
+    return (_CodeKeys() if code else EnvironmentKeys()).of(value)
 
 
 def code_identity(function: Any, name: str, remedy: str) -> Hashable:
@@ -97,7 +106,7 @@ def _is_traced(x: Any) -> bool:
     return backend is not None and backend.is_traced(x)
 
 
-class _EnvironmentKeys(Keys):
+class EnvironmentKeys(Keys):
     """Keys of values that are told apart when code is compiled for them, whatever their size."""
 
     max_objects = math.inf
@@ -130,7 +139,7 @@ class _EnvironmentKeys(Keys):
             return Same(value)
 
 
-class _CodeKeys(_EnvironmentKeys):
+class _CodeKeys(EnvironmentKeys):
     """Keys of functions, and of the attributes that their code names. Arrays among them are refused."""
 
     attributes_of_all = True
@@ -149,6 +158,8 @@ class _CodeKeys(_EnvironmentKeys):
 
     def compound(self, value: Any, cls: type) -> Hashable:
         """Restore the names that were known before, when a value is done."""
+        if issubclass(cls, (Immutable, Space)):
+            return identity(value)
         before = self._names, self._objects
         try:
             return super().compound(value, cls)

@@ -23,7 +23,7 @@ from ._dtypes import plain_name
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars
 
-__all__ = ["Libraries", "Target", "device_text", "dtype_name"]
+__all__ = ["Libraries", "Target", "device_text", "dtype_name", "target_like"]
 
 Target = str | ModuleType | Backend
 
@@ -63,7 +63,7 @@ class Libraries:
         **options: Any,
     ) -> None:
         if like is not None:
-            target_xp, target_device = _like(like, target_xp, target_device)
+            target_xp, target_device = target_like(like, target_xp, target_device)
         af.Options(scalars=scalars, **options)  # all are checked at once
         self._options: Any = options
         self._scalars: Scalars = scalars
@@ -85,6 +85,11 @@ class Libraries:
         self._info: Conversion | None = None
         if target_xp is not None:
             self._set_agent(target_xp)
+
+    def __str__(self) -> str:
+        target = "the library of the actions" if self.target is None else self.target.target.name
+        device = "" if self._target_device is None else f", {device_text(self._target_device)}"
+        return f"{self.env_backend.name} -> {target}{device}"
 
     def _set_env(self, to: Target, device: Any) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
@@ -232,7 +237,8 @@ class Libraries:
         return converted
 
 
-def _like(like: Any, target_xp: Any, target_device: Any) -> tuple[Any, Any]:
+def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend, Any]:
+    """Return the library and the device of an example, where no other target is given."""
     if target_xp is not None or target_device is not None:
         raise af.OptionError(
             "like= was given together with a target or its device",

@@ -30,6 +30,8 @@ class Misfits:
         Returns:
             What was passed on though it does not fit, as a note for errors of the environment.
         """
+        if mended is None and passed_on is None:
+            return None
         action = f"an action for the space {space}"
         if mended is not None:
             self._warn("mended", f"{action} was mended: {mended}")

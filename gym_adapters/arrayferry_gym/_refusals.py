@@ -81,8 +81,8 @@ def check_env(cls: type, env: Any) -> None:
 _ELSEWHERE = {
     "stable_baselines3": "A VecEnv is for the algorithms of Stable-Baselines3, which use NumPy. Wrap each environment "
     "before it is made: make_vec_env(..., wrapper_class=...), or use gymnasium.make_vec",
-    "pettingzoo": "An environment of PettingZoo has several agents: convert what it returns with arrayferry.converter(...), "
-    "or make a Gymnasium environment of it with SuperSuit",
+    "pettingzoo": "An environment of PettingZoo has several agents: use ParallelConversion or AECConversion of "
+    "arrayferry_gym.pettingzoo",
     "gymnax": "Wrap it with gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
     "brax": "It has states of its own: write a gymnasium.Env around its jitted reset and step",
     "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",

@@ -276,6 +276,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
         seed = forwarded_seed(seed, self.num_envs)
         options = self._reset_options(forwarded_mask(options))
         observations, infos = self.env.reset(seed=seed, options=options)
+        self._check_space()
         self._observe(observations)
         return self._libraries.to_agent(observations), self._inform(infos)
 

@@ -9,6 +9,7 @@ import os
 
 import gymnasium as gym
 import pytest
+from recipes import run
 
 import arrayferry_gym  # noqa: F401
 from arrayferry_gym import ArrayConversion, NumpyToTorch
@@ -45,4 +46,12 @@ def test_an_iteration_of_ppo(name):
         assert 8 < found["episode_return_mean"] < 100
     finally:
         algorithm.stop()
+        ray.shutdown()
+
+
+def test_the_recipe():
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", ignore_reinit_error=True)
+    try:
+        assert run("RLlib", steps=400)["algorithm"].iteration == 1
+    finally:
         ray.shutdown()

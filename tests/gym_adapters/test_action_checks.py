@@ -792,3 +792,37 @@ def test_narrower_dtypes_are_quick_too(space, dtype, monkeypatch):
             )
         env.step(np.ones(space.shape, dtype))
         assert (env.env.taken == 1).all()
+
+
+class Shrinks(Takes):
+    """Each reset makes another action space."""
+
+    def reset(self, *, seed=None, options=None):
+        self.action_space = spaces.Discrete(self.action_space.n - 1)
+        return super().reset()
+
+
+def test_a_space_that_a_reset_replaces_counts_at_once():
+    env = ArrayConversion(Shrinks(spaces.Discrete(4)), env_xp="numpy", target_xp="torch")
+    env.reset()
+    for _ in range(3):
+        env.step(2)
+    env.reset()
+    with pytest.raises(af.ConversionError, match=r"Discrete\(2\)"):
+        env.step(2)
+    env.step(1)
+    inner = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    envs = vector.ArrayConversion(inner, env_xp="numpy", target_xp="torch")
+    reset = inner.reset
+
+    def replacing(**options):
+        inner.action_space = spaces.MultiDiscrete([1, 1])
+        return reset(**options)
+
+    envs.reset()
+    for _ in range(3):
+        envs.step(torch.tensor([1, 1]))
+    inner.reset = replacing
+    envs.reset()
+    with pytest.raises(af.ConversionError, match=r"\[1 1\]"):
+        envs.step(torch.tensor([1, 1]))

@@ -18,7 +18,14 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._identity import identity
-from arrayferry_gym.functional import CartPole, FunctionalEnv, episode, rollout
+from arrayferry_gym.functional import (
+    CartPole,
+    FunctionalEnv,
+    TabularEnv,
+    Transitions,
+    episode,
+    rollout,
+)
 
 KEY = jax.random.key(0)
 
@@ -472,3 +479,36 @@ def test_an_object_that_is_made_anew_is_named():
 class Opaqued(Echo):
     def __init__(self, held):
         self.held = held
+
+
+def test_a_policy_may_name_an_environment_that_holds_arrays():
+    """It is immutable, and compared by its contents, so that another one compiles again."""
+
+    def drawn(env):
+        def policy(params, observation, key):
+            return jnp.full(
+                observation.shape[:1], env.default_params.starts[0] % env.action_space.n
+            ), None
+
+        return rollout(CartPole(), policy, None, jax.random.key(0), 2, 2)[1].action.tolist()
+
+    table = {state: {action: [(1.0, state, 0.0, False)] for action in (0, 1)} for state in (0, 1)}
+    one, other = (TabularEnv(Transitions.of(table, [start])) for start in (0, 1))
+    assert drawn(one) == [[0, 0], [0, 0]]
+    assert drawn(other) == [[1, 1], [1, 1]]
+    one.default_params.starts[0] = 1  # in place, which nothing stops
+    assert drawn(one) == [[1, 1], [1, 1]]
+
+
+def test_a_policy_may_name_a_space():
+    def drawn(space):
+        def policy(params, observation, key):
+            return jnp.full(observation.shape[:1], jnp.asarray(space.high).sum().astype(int)), None
+
+        return rollout(Echo(), policy, None, KEY, 1, 2)[1].reward.tolist()
+
+    one = spaces.Box(0, 3, (2,), np.float32)
+    assert drawn(one) == [[6, 6]]
+    assert drawn(spaces.Box(0, 3, (2,), np.float32)) == [[6, 6]]
+    one.high[0] = 1  # in place, which nothing stops
+    assert drawn(one) == [[4, 4]]

@@ -74,7 +74,7 @@ def test_a_policy_in_torch_learns_through_an_environment_in_jax():
         return running, outcome.observation, outcome.reward
 
     start, observation = functions.reset(
-        jax.random.key(0), 8, {"start_angle": 0.3, "start_spin": 0.0}
+        jax.random.key(0), 8, {"start_angle": 0.3, "start_angular_velocity": 0.0}
     )
     first = af.convert(observation, "torch")
     policy = torch.nn.Linear(3, 1)

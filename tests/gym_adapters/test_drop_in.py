@@ -75,7 +75,7 @@ SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")
     [
         (SyncVectorEnv, "torch"), (SyncVectorEnv, "jax"), (SyncVectorEnv, "numpy"),
         (functools.partial(SyncVectorEnv, copy=False), "torch"),
-        (AsyncVectorEnv, "torch"), (PIPES, "torch"),
+        (PIPES, "torch"), pytest.param(AsyncVectorEnv, "torch", marks=long),
         pytest.param(SPAWNED, "jax", marks=long),
         pytest.param(AsyncVectorEnv, "numpy", marks=long), pytest.param(SPAWNED_PIPES, "jax", marks=long),
         pytest.param(PIPES, "numpy", marks=long), pytest.param(SPAWNED, "torch", marks=long),
@@ -135,7 +135,8 @@ def test_observations_that_differ_in_bounds(library):
 
 
 @pytest.mark.parametrize(
-    ("library", "mode"), [("torch", "sync"), ("jax", "sync"), ("torch", "async")]
+    ("library", "mode"),
+    [("torch", "sync"), ("jax", "sync"), pytest.param("torch", "async", marks=long)],
 )
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_adapters_among_the_wrappers_of_make_vec(library, mode):
@@ -295,7 +296,7 @@ def test_frames_are_converted_if_asked_for():
 @pytest.mark.parametrize(
     ("package", "remedy"),
     [
-        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "several agents"),
+        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
         ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
         ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
     ],

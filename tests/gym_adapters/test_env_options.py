@@ -115,11 +115,15 @@ def test_seeds_that_are_none_for_some(make):
     assert starts(make, [3, None, 5]).shape == (N, 4)
 
 
+# Adapters leave it to the environment: older versions of Gymnasium assert.
+REFUSALS = (af.OptionError, gym.error.Error, TypeError, ValueError, AssertionError)
+
+
 @pytest.mark.parametrize("make", ALL)
 @pytest.mark.parametrize("seed", [-1, [1, -1, 2], 1.5, np.asarray(1.5), "1", [1, 2], [1.0, 2, 3]])
 def test_seeds_that_are_refused(make, seed):
     envs = make()
-    with pytest.raises((af.OptionError, gym.error.Error, TypeError, ValueError)) as failure:
+    with pytest.raises(REFUSALS) as failure:
         envs.reset(seed=seed)
     assert make is adapted or isinstance(failure.value, af.OptionError)
     envs.close()
@@ -169,7 +173,7 @@ def test_a_mask_that_is_false_everywhere_resets_nothing(make, mask):
 def test_masks_that_are_refused(make, mask):
     envs = make()
     envs.reset(seed=1)
-    with pytest.raises((TypeError, ValueError), match="reset_mask") as failure:
+    with pytest.raises(REFUSALS, match="reset_mask") as failure:
         envs.reset(options={"reset_mask": mask})
     assert make is adapted or isinstance(failure.value, af.OptionError)
     envs.close()

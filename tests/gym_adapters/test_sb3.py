@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from recipes import run
 
 import arrayferry as af
+from arrayferry_gym import vector
 from arrayferry_gym.functional import CartPole, FunctionalEnv
+from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
 
 pytest.importorskip("stable_baselines3")
@@ -23,6 +26,40 @@ from arrayferry_gym.sb3 import SB3VecEnv
 
 MODES = ("SAME_STEP", "DISABLED")
 SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")  # JAX may not be used after a fork
+
+
+class TestSameStep(BridgeContract):
+    """The conformance kit. An episode that terminates at the limit counts as terminated only."""
+
+    exclusive = True
+
+    def make(self):
+        return SB3VecEnv(Probe().make_vec(self.num_envs, xp="jax", autoreset_mode="SameStep"))
+
+    def reset(self, bridge, seed):
+        if seed is not None:
+            bridge.seed(seed)
+        return bridge.reset()
+
+    def step(self, bridge, actions):
+        observation, reward, dones, infos = bridge.step(actions)
+        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+        final = [info.get("terminal_observation") for info in infos]
+        return BridgeStep(observation, reward, dones & ~truncated, truncated, final)
+
+    def spaces(self, bridge):
+        return bridge.observation_space, bridge.action_space
+
+
+class TestDisabled(TestSameStep):
+    def make(self):
+        return SB3VecEnv(Probe().make_vec(self.num_envs, xp="torch", autoreset_mode="Disabled"))
+
+
+class TestGymnasium(TestSameStep):
+    def make(self):
+        makes = [lambda: Probe().make()] * self.num_envs
+        return SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
 class Counts(gym.Env):
@@ -126,6 +163,15 @@ def test_functional_environments_of_every_library(xp, mode):
     assert False in over
 
 
+def test_behind_an_adapter():
+    """An adapter around environments in JAX returns PyTorch, and is no environment in JAX."""
+    served = CartPole().make_vec(3, xp="jax", autoreset_mode="Disabled")
+    envs = SB3VecEnv(vector.ArrayConversion(served, env_xp="jax", target_xp="torch"))
+    envs.reset()
+    assert type(envs.step(np.ones(3, int))[0]) is np.ndarray
+    assert served.xp == "jax"
+
+
 def test_attributes_methods_and_images():
     for vectorise in (SyncVectorEnv, SPAWNED):
         envs = made("SAME_STEP", vectorise)
@@ -182,6 +228,11 @@ def test_what_is_no_vector_environment_is_refused(wrong):
 def test_the_mode_is_checked():
     with pytest.raises(af.OptionError, match="SameStep"):
         SB3VecEnv(gym.make_vec("CartPole-v1", num_envs=2))
+
+
+@pytest.mark.long
+def test_the_recipe():
+    assert run("Stable-Baselines3")["model"].num_timesteps >= 512
 
 
 def test_under_their_wrappers():

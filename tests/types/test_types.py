@@ -16,6 +16,16 @@ ROOT = HERE.parents[1]
 CHECKED = HERE / "checked.py"
 WINGS = [str(ROOT / wing) for wing in ("core", "plugins", "gym_adapters")]
 
+# classes that derive from those of packages without types, and the function that returns one of these
+DERIVED = {
+    "arrayferry_gym.pettingzoo.AECConversion",
+    "arrayferry_gym.pettingzoo.ParallelConversion",
+    "arrayferry_gym.pettingzoo.from_jaxmarl",
+    "arrayferry_gym.rsl_rl.RslRlVecEnv",
+    "arrayferry_gym.tianshou.TianshouVectorEnv",
+    "arrayferry_gym.torchrl.TorchRLEnv",
+}
+
 
 def lines_of_mistakes():
     lines = CHECKED.read_text().splitlines()
@@ -63,7 +73,15 @@ def test_all_public_symbols_have_types(package):
     symbols = found["typeCompleteness"]["symbols"]
     assert len(symbols) > 1
     assert [each["name"] for each in symbols if each["isTypeAmbiguous"]] == []
-    assert found["typeCompleteness"]["completenessScore"] == 1
+    unknown = {each["name"] for each in symbols if not each["isTypeKnown"]}
+    assert unknown - DERIVED == set()
+    own = [each for each in symbols if each["name"] in unknown]
+    messages = {part["message"].split("\n")[0] for each in own for part in each["diagnostics"]}
+    assert messages <= {
+        "Type of metaclass unknown",
+        "Type of base class unknown",
+        "Return type is partially unknown",  # of a function that returns one of DERIVED
+    }
 
 
 def test_mypy(tmp_path):

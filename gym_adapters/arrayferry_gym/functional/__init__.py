@@ -8,6 +8,7 @@ from ._base import FunctionalEnv
 from ._check import Problem, check
 from ._engine import Outcome, Running
 from ._errors import EnvResultError, ImpureError, StaleStateError
+from ._others import from_env
 from ._repeated import RepeatedEnv, repeat_action
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
@@ -25,6 +26,15 @@ from .classic import (
     PendulumParams,
 )
 from .registration import register
+from .tabular import (
+    Blackjack,
+    BlackjackParams,
+    CliffWalking,
+    FrozenLake,
+    TabularEnv,
+    Taxi,
+    Transitions,
+)
 
 if TYPE_CHECKING:
     from ._episode import Episode, episode
@@ -36,12 +46,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Acrobot",
     "AcrobotParams",
+    "Blackjack",
+    "BlackjackParams",
     "Carry",
     "CartPole",
     "CartPoleParams",
+    "CliffWalking",
     "EnvResultError",
     "Episode",
     "Evaluation",
+    "FrozenLake",
     "FunctionalEnv",
     "FunctionalSingleEnv",
     "FunctionalVectorEnv",
@@ -58,12 +72,16 @@ __all__ = [
     "RepeatedEnv",
     "Running",
     "StaleStateError",
+    "TabularEnv",
+    "Taxi",
     "Transition",
+    "Transitions",
     "WrappedEnv",
     "check",
     "episode",
     "evaluate",
     "freeze",
+    "from_env",
     "register",
     "repeat_action",
     "rollout",

@@ -12,6 +12,7 @@ from ._dynamics import checked_dynamics
 from ._host import HostFunctions
 from ._params import Params, prepare
 from ._program import divided, noted
+from ._shardings import batch_sharding
 
 __all__ = ["prepared", "united"]
 
@@ -24,11 +25,12 @@ def prepared(
     env_params: Any,
     num_envs: Any,
     limit: Any,
+    sharding: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Check arguments, and divide them into static parts, of which the last is the number of environments, and values."""
     held: Any
     if isinstance(env, HostFunctions):
-        num_envs = _check_host(env, num_envs, env_params, limit)
+        num_envs = _check_host(env, num_envs, env_params, limit, sharding)
         held, defaults, limit = _Weak(env), {}, None
     else:
         held = env = checked_dynamics(env)
@@ -41,12 +43,21 @@ def prepared(
         )
     values, frame = divided(held, policy, policy_params)
     params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
-    static = frame, params.frame, params.batched, limit, num_envs
+    static = (
+        frame,
+        params.frame,
+        params.batched,
+        limit,
+        batch_sharding(sharding, num_envs),
+        num_envs,
+    )
     noted(what, (held, policy, policy_params), frame, static[1:])
     return static, (values, params.values)
 
 
-def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) -> int:
+def _check_host(
+    env: HostFunctions, num_envs: Any, env_params: Any, limit: Any, sharding: Any
+) -> int:
     """Check the arguments for an ordinary environment, and return the number of environments."""
     if env.num_envs is None or not env.resets_in_same_step:
         raise af.OptionError(
@@ -62,6 +73,11 @@ def _check_host(env: HostFunctions, num_envs: Any, env_params: Any, limit: Any) 
         raise af.OptionError(
             f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
             remedy="Leave out env_params and max_episode_steps.",
+        )
+    if sharding is not None:
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, which runs on the host",
+            remedy="Leave out sharding.",
         )
     return env.num_envs
 

@@ -34,6 +34,8 @@ class FunctionalEnv(Dynamics):
             of their values. Floats and arrays are values: users may pass an array with one number for each
             environment instead of a number.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
+        library: the library that the methods need, None for any. With "jax", for instance, methods get and return
+            arrays of JAX, and what agents of another library see is converted.
 
     Example:
         >>> from typing import Any, NamedTuple

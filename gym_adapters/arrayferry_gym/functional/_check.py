@@ -61,7 +61,8 @@ def check(
 
     Args:
         env: the environment, or its class.
-        libraries: the libraries to try. Those that are not installed or not usable here are left out.
+        libraries: the libraries to try. Those that are not installed, not usable here or not those of an environment that
+            needs one are left out.
         params: other parameters than the defaults.
 
     Returns:
@@ -90,7 +91,7 @@ def check(
     if not problems:
         for name in libraries:
             backend = _usable(name)
-            if backend is None:
+            if backend is None or dynamics.library not in (None, backend.name):
                 continue
             trial = _Trial(dynamics, backend, params)
             problems += trial.problems()

@@ -47,6 +47,11 @@ class CheckedEnv:
     ) -> None:
         self.dynamics = dynamics
         self.name = type(dynamics).__name__
+        if dynamics.library not in (None, backend.name):
+            raise af.OptionError(
+                f"{self.name} computes in {dynamics.library}, not in {backend.name}",
+                remedy=f"Serve it by make_vec(xp={backend.name!r}), which converts.",
+            )
         self.backend = backend
         self.n = n
         self.limit = limit
@@ -360,6 +365,8 @@ class CheckedEnv:
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():
+            if isinstance(key, str) and hasattr(value, "dtype") and value.shape[:1] == (self.n,):
+                continue
             for leaf in af.flatten(value, everything=True)[0]:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(

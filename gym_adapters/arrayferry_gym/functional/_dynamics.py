@@ -9,7 +9,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._identity import identity
+from arrayferry_gym._identity import Immutable, identity
 from arrayferry_gym._immutable import in_constructor
 
 from ._errors import ImpureError
@@ -17,7 +17,7 @@ from ._errors import ImpureError
 __all__ = ["Dynamics", "checked_dynamics"]
 
 
-class Dynamics(ABC):
+class Dynamics(Immutable, ABC):
     """The dynamics of an environment: its spaces, and pure functions of a batch of states.
 
     Authors subclass `FunctionalEnv`, which also makes environments of Gymnasium from them.
@@ -28,6 +28,8 @@ class Dynamics(ABC):
     max_episode_steps: int | None = None
     default_params: Any = None
     metadata: dict[str, Any] = {"render_modes": []}
+    library: str | None = None
+    """The library that the methods need, such as "jax". None for any: agents choose it."""
     kernels: tuple[Any, ...] = ()
     """The kernels of wrappers around it: see `wrap`."""
 

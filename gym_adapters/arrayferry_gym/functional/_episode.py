@@ -15,7 +15,8 @@ from arrayferry_gym._xp import select
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
-from ._jax import Functions, checked_key
+from ._jax import Functions
+from ._keys import checked_key
 from ._policies import Policy, acted, first_policy_state
 from ._wrapped import checked_wrapper_state, freeze
 
@@ -50,6 +51,7 @@ def episode(
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
     wrapper_state: Any = None,
+    sharding: Any = None,
 ) -> Episode:
     """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
 
@@ -68,6 +70,7 @@ def episode(
         policy_state: as in `rollout`.
         wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
             of the environment has returned for it, whose statistics are used and not updated.
+        sharding: as in `rollout`.
 
     Returns:
         The sums of rewards, and how the episodes ended.
@@ -90,7 +93,7 @@ def episode(
             remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
         )
     static, values = prepared(
-        "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps
+        "episode", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
     )
     policy_state = first_policy_state(policy_state, static[-1])
     given = freeze(checked_wrapper_state(env, wrapper_state))
@@ -101,9 +104,11 @@ def episode(
 def _episode(
     static: tuple[Any, ...], values: Any, key: Any, policy_state: Any, wrapper_state: Any
 ) -> Any:
-    *parts, limit, num_envs = static
+    *parts, limit, sharding, num_envs = static
     env, policy, policy_params, env_params = united(*parts, *values)
-    functions = Functions(env, autoreset_mode="Disabled", max_episode_steps=limit)
+    functions = Functions(
+        env, autoreset_mode="Disabled", max_episode_steps=limit, sharding=sharding
+    )
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, num_envs, env_params, wrapper_state=wrapper_state)
 

@@ -14,7 +14,7 @@ from arrayferry_gym._env_options import UNSET, count_of
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
-from ._jax import checked_key
+from ._keys import checked_key
 from ._policies import Policy, first_policy_state
 from ._rollout import Steps
 from ._wrapped import checked_wrapper_state, freeze
@@ -53,6 +53,7 @@ def evaluate(
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
     wrapper_state: Any = None,
+    sharding: Any = None,
 ) -> Evaluation:
     """Run several episodes in each of many environments, by one compiled `lax.while_loop`.
 
@@ -72,6 +73,7 @@ def evaluate(
         policy_state: as in `rollout`.
         wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
             of the environment has returned for it, whose statistics are used and not updated.
+        sharding: as in `rollout`.
 
     Returns:
         The results of each episode.
@@ -92,7 +94,7 @@ def evaluate(
     """
     episodes = count_of("episodes", episodes)
     static, values = prepared(
-        "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps
+        "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
     )
     if not isinstance(discount, (int, float, jax.Array)) or jnp.shape(discount) != ():
         raise af.OptionError(
@@ -113,9 +115,9 @@ def _evaluate(
     policy_state: Any,
     wrapper_state: Any,
 ) -> Any:
-    *parts, limit, num_envs, episodes = static
+    *parts, limit, sharding, num_envs, episodes = static
     env, policy, policy_params, env_params = united(*parts, *values)
-    steps = Steps(env, policy, policy_params, env_params, limit)
+    steps = Steps(env, policy, policy_params, env_params, limit, sharding)
     start, key = jax.random.split(key)
     carry = steps.start(start, num_envs, policy_state, wrapper_state)
     total = carry.episode_return

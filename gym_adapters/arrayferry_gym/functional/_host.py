@@ -25,6 +25,7 @@ from ._dynamics import Dynamics
 from ._engine import Outcome
 from ._errors import StaleStateError
 from ._host_arrays import InfoArrays, Shape, SpaceArrays, fitted, jax_dtype
+from ._keys import as_key
 
 __all__ = ["HostFunctions"]
 
@@ -379,6 +380,5 @@ def _seed_of(seed: Any) -> Any:
         return seed
     if isinstance(seed, (list, tuple)):
         return list(seed)
-    if jax.dtypes.issubdtype(getattr(seed, "dtype", None), jax.dtypes.prng_key):
-        return (jax.random.bits(seed, dtype="uint32") >> 1).astype("int32")
-    return seed
+    key = as_key(seed)
+    return seed if key is None else (jax.random.bits(key, dtype="uint32") >> 1).astype("int32")

@@ -20,27 +20,13 @@ from ._actions import Actions
 from ._checked import CheckedEnv
 from ._dynamics import Dynamics, checked_dynamics
 from ._engine import Outcome, Running, advance, restart
+from ._keys import checked_key
 from ._params import Params, prepare
 from ._renewal import Renewal, random_of, strong
+from ._shardings import batch_sharding, spread
 from ._wrapped import checked_wrapper_state
 
-__all__ = ["Functions", "Packed", "checked_key"]
-
-
-def checked_key(key: Any) -> Any:
-    """Return a key of JAX.
-
-    Raises:
-        arrayferry.OptionError: it is not a key.
-    """
-    dtype = getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
-        return key
-    if dtype == jnp.uint32 and key.ndim == 1:
-        return jax.random.wrap_key_data(key)
-    raise af.OptionError(
-        f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
-    )
+__all__ = ["Functions", "Packed"]
 
 
 class Packed:
@@ -95,6 +81,7 @@ class Functions:
             the same step, so that each step is a transition.
         max_episode_steps: after how many steps an episode is truncated, None for never. The default is
             that of the environment.
+        sharding: as in `rollout`.
 
     Example:
         >>> import jax
@@ -114,10 +101,12 @@ class Functions:
         *,
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         max_episode_steps: Any = UNSET,
+        sharding: Any = None,
     ) -> None:
         self.env: Dynamics = checked_dynamics(env)
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
+        self.sharding: Any = sharding
         self._misfits = Misfits()
         self._chain: Any = None
         if self.env.kernels:
@@ -157,14 +146,17 @@ class Functions:
         running = running._replace(state=as_pytree(running.state))
         if self._chain is None:
             checked_wrapper_state(self.env, wrapper_state)
-            return running, observation
+            return self._spread((running, observation), num_envs)  # type: ignore[no-any-return]
         states = self._chain.init(jnp, num_envs, None)
         if wrapper_state is not None:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
         states, observation = jax.tree.map(strong, (states, observation))
-        return running._replace(wrappers=states), observation
+        return self._spread((running._replace(wrappers=states), observation), num_envs)  # type: ignore[no-any-return]
+
+    def _spread(self, tree: Any, n: int) -> Any:
+        return spread(tree, n, batch_sharding(self.sharding, n))
 
     def step(
         self, key: Any, running: Running, action: Any, params: Any = None
@@ -199,7 +191,10 @@ class Functions:
             tree, Renewal(env, fresh, tree, prepared.any_batched),
         )  # fmt: skip
         running = running._replace(state=as_pytree(running.state))
-        return (running, outcome) if self._chain is None else self._shown(before, running, outcome)
+        result = (
+            (running, outcome) if self._chain is None else self._shown(before, running, outcome)
+        )
+        return self._spread(result, n)  # type: ignore[no-any-return]
 
     def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
         """Return environments and the outcome of a step as the kernels show them."""

@@ -16,6 +16,7 @@ from ._engine import Running, advance, as_step_result, restart, with_masks
 from ._errors import traced_env
 from ._params import Frame, Params
 from ._renewal import Renewal, random_of, strong
+from ._shardings import spread
 from ._simulator import Simulator
 from ._tracing import has_tracers, stages, trace_here
 
@@ -28,18 +29,23 @@ class JaxSimulator(Simulator):
     PROGRAMS = 8
     """The number of combinations of static parameters for which compiled code is kept."""
 
-    def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
+    def __init__(self, env: CheckedEnv, mode: AutoresetMode, sharding: Any = None) -> None:
         super().__init__(env, mode)
+        self._sharding = sharding
         self._programs: dict[Any, tuple[Any, Any, Any]] = {}
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
+        self._generator: Any = None
         self._made_in = trace_here()
         self._donates = True
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         super().seed(seed)
-        self._keys = tuple(jax.random.key_data(self.rng.key()) for _ in range(2))
+        keys = [self.rng.key() for _ in range(2)]
+        if self._generator != jax.random.key_impl(keys[0]):
+            self._generator, self._current = jax.random.key_impl(keys[0]), None
+        self._keys = tuple(map(jax.random.key_data, keys))
 
     def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any, Any]]:
         """Return the values among the parameters, and the functions compiled for the static ones.
@@ -52,11 +58,11 @@ class JaxSimulator(Simulator):
             self._donates = self._donates and not has_tracers(values)
             if self.env.device is not None:
                 values = af.convert(values, "jax", device=self.env.device)
-            static = params.frame, params.any_batched
+            static = params.frame, params.any_batched, self._generator
             if static not in self._programs:
                 while len(self._programs) >= self.PROGRAMS:
                     self._programs.pop(next(iter(self._programs)))
-                self._programs[static] = _compiled(self.env, self.mode, *static)
+                self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
 
@@ -146,32 +152,32 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
 
 
 def _compiled(
-    env: CheckedEnv, mode: AutoresetMode, frame: Frame, batched: bool
+    env: CheckedEnv, mode: AutoresetMode, sharding: Any, frame: Frame, batched: bool, generator: Any
 ) -> tuple[Any, Any, Any]:
-    """Compile the functions of a simulator."""
+    """Compile the functions of a simulator, with keys of a generator."""
+
+    def placed(tree: Any) -> Any:
+        return spread(tree, env.n, sharding)
 
     def start(key: Any, values: Any, starts: Any) -> Any:
         params, given = frame.join(values), None if starts is None else env.join(starts)
         running, observation, info = restart(env, random_of(key), None, None, params, given)
-        return _packed(env, running), observation, with_masks(env, info, observation)
+        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
 
     def again(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before, given = _unpacked(env, leaves), None if starts is None else env.join(starts)
         params = frame.join(values)
         running, observation, info = restart(env, random_of(key), before, mask, params, given)
-        return _packed(env, running), observation, with_masks(env, info, observation)
+        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
 
     def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
         params = frame.join(values)
-        own, fresh = map(jax.random.wrap_key_data, keys)
+        own, fresh = (jax.random.wrap_key_data(key, impl=generator) for key in keys)
         rng, renewal = random_of(own), Renewal(env, fresh, params, batched)
         running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
         after = rng.key() if rng.used else own, renewal.key
-        return (
-            _packed(env, running),
-            jax.tree.map(jax.random.key_data, after),
-            as_step_result(env, outcome),
-        )
+        leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
+        return leaves, jax.tree.map(jax.random.key_data, after), result
 
     return (
         jax.jit(start),

@@ -156,4 +156,8 @@ def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
             if leaf is value or leaf.base is value:
                 return value.copy()
         return value
+    if type(value) is dict:  # quicker than as any tree
+        return {key: _own(part, leaves, held) for key, part in value.items()}
+    if type(value) is tuple:
+        return tuple([_own(part, leaves, held) for part in value])
     return map_arrays(lambda x: _own(x, leaves, held) if isinstance(x, np.ndarray) else x, value)

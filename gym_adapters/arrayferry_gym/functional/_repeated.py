@@ -36,12 +36,14 @@ class RepeatedEnv(FunctionalEnv):
     action_space: Any = dataclasses.field(init=False, compare=False)
     default_params: Any = dataclasses.field(init=False, compare=False)
     metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+    library: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         self.observation_space = self.env.observation_space
         self.action_space = self.env.action_space
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
+        self.library = self.env.library
 
     @property
     def _informs(self) -> bool:

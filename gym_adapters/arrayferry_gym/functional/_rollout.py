@@ -16,7 +16,8 @@ from arrayferry_gym._xp import select
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
-from ._jax import Functions, checked_key
+from ._jax import Functions
+from ._keys import checked_key
 from ._policies import Policy, acted, began_anew, first_policy_state
 from ._wrapped import checked_wrapper_state
 
@@ -95,6 +96,7 @@ def rollout(
     wrapper_state: Any = None,
     collect: Sequence[str] = (),
     final_observation: bool = True,
+    sharding: Any = None,
 ) -> tuple[Carry, Transition]:
     """Take steps in many environments with a policy, by one compiled `lax.scan`.
 
@@ -125,6 +127,8 @@ def rollout(
         collect: what else the transitions hold: "info", "state".
         final_observation: whether they hold the observations before resets, which are as large as the
             observations themselves.
+        sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
+            number of devices must divide that of the environments. Values are those of one device, up to rounding.
 
     Returns:
         Where it has stopped, and the transitions.
@@ -156,7 +160,7 @@ def rollout(
     num_steps = count_of("num_steps", num_steps)
     check_flag("final_observation", final_observation)
     static, values = prepared(
-        "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps
+        "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
     )
     n = static[-1]
     if carry is not None and not isinstance(carry, Carry):
@@ -194,9 +198,9 @@ def _rollout(
     policy_state: Any,
     wrapper_state: Any,
 ) -> Any:
-    *parts, limit, num_envs, num_steps, collect, final_observation = static
+    *parts, limit, sharding, num_envs, num_steps, collect, final_observation = static
     env, policy, policy_params, env_params = united(*parts, *values)
-    steps = Steps(env, policy, policy_params, env_params, limit)
+    steps = Steps(env, policy, policy_params, env_params, limit, sharding)
     start, key = jax.random.split(key)
     if carry is None:
         carry = steps.start(start, num_envs, policy_state, wrapper_state)
@@ -226,17 +230,26 @@ class Steps:
         policy_params: its parameters.
         env_params: those of the environment.
         limit: after how many steps an episode is truncated.
+        sharding: spreads the environments over several devices, None for one.
     """
 
     def __init__(
-        self, env: Any, policy: Any, policy_params: Any, env_params: Any, limit: Any
+        self,
+        env: Any,
+        policy: Any,
+        policy_params: Any,
+        env_params: Any,
+        limit: Any,
+        sharding: Any = None,
     ) -> None:
         self._env = env
         self._policy = policy
         self._policy_params = policy_params
         self._env_params = env_params
         hosted = isinstance(env, HostFunctions)
-        self._functions: Any = _Hosted(env) if hosted else Functions(env, max_episode_steps=limit)
+        self._functions: Any = (
+            _Hosted(env) if hosted else Functions(env, max_episode_steps=limit, sharding=sharding)
+        )
 
     def start(self, key: Any, num_envs: int, policy_state: Any, wrapper_state: Any = None) -> Carry:
         """Start all environments anew."""

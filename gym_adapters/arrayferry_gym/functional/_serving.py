@@ -39,7 +39,7 @@ __all__ = ["Served", "agent_space"]
 class Served:
     """A batch of environments, served in the library of the agent.
 
-    A simulator advances them in that library, or in NumPy for PyTorch on the CPU.
+    A simulator advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
 
     Attributes:
         functional: the environment.
@@ -95,21 +95,25 @@ class Served:
         problem = backend.problem()
         if problem is not None:
             raise problem
+        dynamics, n, sharding = self.functional, self._n, None
+        if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
+            device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
-        place = "cpu" if device is None else backend.device_name(device)
-        by_numpy = backend.name == "torch" and place == "cpu" and not self._differentiable
-        computing = af.registry.backend("numpy") if by_numpy else backend
-        device = None if by_numpy else device
-        dynamics, n = self.functional, self._n
+        place = None if device is None else backend.device_name(device)
+        computing = _computing(dynamics.library, backend, place, self._differentiable)
+        converts = computing is not backend
+        if converts and computing.name == "numpy":
+            place = "cpu"
+        device = None if converts else device
         env = CheckedEnv(dynamics, computing, n, self._limit, device)
         self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
-        self._device = device
+        self._device = device if sharding is None else sharding
         self._actions = Actions(
-            env.name, dynamics.action_space, self._rows, computing, device,
+            env.name, dynamics.action_space, self._rows, computing, self._device,
             check=self._check_actions, misfits=self._misfits,
         )  # fmt: skip
-        self._simulator = _simulator(env, self._mode)
-        self._to_agent = af.converter(backend, device=place) if by_numpy else None
+        self._simulator = _simulator(env, self._mode, sharding)
+        self._to_agent = af.converter(backend, device=place) if converts else None
         self._seeded = False
         self._backend = backend
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
@@ -142,7 +146,7 @@ class Served:
         return True
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the mask of the options."""
+        """Reset all environments, or those in the mask of the options. Results are in the library that computes."""
         simulator = self._simulator
         options = options_of(options)
         mask = options.pop("reset_mask", None)
@@ -172,7 +176,11 @@ class Served:
             state = self._checked_state(state)
         result = simulator.reset(self._params, mask, state)
         self._begun = True
-        return result if self._to_agent is None else self._to_agent(result)
+        return result
+
+    def _for_agent(self, tree: Any) -> Any:
+        """Return results in the library of the agent."""
+        return tree if self._to_agent is None else self._to_agent(tree)
 
     def _set_params(self, given: Any, mask: Any) -> None:
         env, before, defaults = self._simulator.env, self._params, self.functional.default_params
@@ -194,8 +202,7 @@ class Served:
 
     def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
-        result = self._simulator.step(self._fitted(actions), self._params)
-        return result if self._to_agent is None else self._to_agent(result)
+        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""
@@ -215,10 +222,16 @@ class Served:
 
     @property
     def state(self) -> Any:
-        """The states, in the form in which `reset` of the environment returns them. They can be set."""
-        if self._simulator.running is None:
+        """The states, in the form in which `reset` of the environment returns them. They can be set.
+
+        They are in the library of the agent, or in the one that the environment needs.
+        """
+        simulator = self._simulator
+        if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
-        return af.convert(self._simulator.state, self._backend, copy=True)
+        if self.functional.library is not None:
+            return simulator.state
+        return af.convert(simulator.state, self._backend, copy=True)
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -250,19 +263,56 @@ class Served:
         self._spec = spec
 
 
-def _simulator(env: CheckedEnv, mode: AutoresetMode) -> Simulator:
+def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
+    """Return the sharding of a batch, if it was passed as the device."""
+    if backend.name != "jax":
+        raise af.OptionError(
+            f"device={sharding!r:.80} with xp={backend.name!r}, but only JAX spreads arrays over devices"
+        )
+    from ._shardings import batch_sharding
+
+    return batch_sharding(sharding, n)
+
+
+def _simulator(env: CheckedEnv, mode: AutoresetMode, sharding: Any) -> Simulator:
     """Make the simulator for the library of a batch of environments."""
     name = env.backend.name
     if name == "jax":
         from ._jax_simulator import JaxSimulator
 
-        return JaxSimulator(env, mode)
+        return JaxSimulator(env, mode, sharding)
     if env.backend.memory == "lazy":
         raise af.OptionError(
             f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
             remedy='Use another library, such as "numpy".',
         )
     return (NumpySimulator if name == "numpy" else SelectSimulator)(env, mode)
+
+
+def _computing(
+    needed: str | None, agent: af.Backend, place: str | None, gradients: bool
+) -> af.Backend:
+    """Return the library that environments compute in.
+
+    Args:
+        needed: the one that they need, None for any.
+        agent: that of the agent.
+        place: the device of the agent's arrays, None for its own choice.
+        gradients: whether gradients flow through steps.
+    """
+    if needed is not None:
+        computing = af.registry.backend(needed)
+        problem = computing.problem()
+        if problem is not None:
+            raise problem
+        if gradients and computing.name != agent.name:
+            raise af.OptionError(
+                f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",
+                remedy=f"Use xp={needed!r}, or arrayferry.differentiable around a function of {needed}.",
+            )
+        return agent if computing.name == agent.name else computing
+    by_numpy = agent.name == "torch" and place in (None, "cpu") and not gradients
+    return af.registry.backend("numpy") if by_numpy else agent
 
 
 def _seed(seed: Any, n: int) -> Any:

@@ -92,7 +92,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         observation, info = self._reset_batch(seed, options)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
-        return self._simulator.first(observation), self._simulator.one_info(info)
+        first = self._simulator.first(observation), self._simulator.one_info(info)
+        return self._for_agent(first)  # type: ignore[no-any-return]
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
@@ -100,8 +101,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         observation, reward, terminated, truncated, info = self._simulator.step_one(
             self._fitted(action) if row is None else row, self._params, clip=row is None
         )
-        if self._to_agent is not None:
-            observation, reward, info = self._to_agent((observation, reward, info))
+        observation, reward, info = self._for_agent((observation, reward, info))
         if type(reward) is not float and not reward.ndim and not self._differentiable:
             reward = float(reward)
         return observation, reward, terminated, truncated, info

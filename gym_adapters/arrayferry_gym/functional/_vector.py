@@ -47,7 +47,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         env: the environment, or its class.
         num_envs: how many.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice.
+        device: their device, None for the library's own choice. With JAX also `NamedSharding(mesh, PartitionSpec("envs"))`, which
+            spreads the environments over several devices, whose number must divide theirs.
         autoreset_mode: when episodes that have ended are reset.
         max_episode_steps: after how many steps an episode is truncated, None for never. The default is
             that of the environment.
@@ -186,7 +187,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
                 list, to reset only some.
         """
         self.closed = False
-        return self._reset_batch(seed, options)
+        return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""

@@ -36,6 +36,7 @@ class WrappedEnv(FunctionalEnv):
     max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
     default_params: Any = dataclasses.field(init=False, compare=False)
     metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+    library: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         chain = self.chain(self.env.max_episode_steps)
@@ -44,6 +45,7 @@ class WrappedEnv(FunctionalEnv):
         self.max_episode_steps = self.env.max_episode_steps
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
+        self.library = self.env.library
 
     @property
     def base(self) -> Dynamics:

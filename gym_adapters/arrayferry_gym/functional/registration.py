@@ -12,6 +12,10 @@ from ._base import FunctionalEnv
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
 from .classic import Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum
+from .tabular.blackjack import Blackjack
+from .tabular.cliff_walking import CliffWalking, CliffWalkingSlippery
+from .tabular.frozen_lake import FrozenLake, FrozenLake8x8
+from .tabular.taxi import Taxi
 
 __all__ = ["register"]
 
@@ -98,5 +102,20 @@ def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
 
 def register_all() -> None:
     """Register the reference environments."""
-    for env in (Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum):
+    for env in REFERENCE:
         register(f"arrayferry/{env.__name__}-v0", env)
+
+
+REFERENCE: tuple[type[FunctionalEnv], ...] = (
+    Acrobot,
+    Blackjack,
+    CartPole,
+    CliffWalking,
+    CliffWalkingSlippery,
+    FrozenLake,
+    FrozenLake8x8,
+    MountainCar,
+    MountainCarContinuous,
+    Pendulum,
+    Taxi,
+)

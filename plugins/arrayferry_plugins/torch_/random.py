@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
@@ -24,14 +25,21 @@ class TorchRandom(Random):
     """
 
     def __init__(self, seed: Any = None, device: Any = None) -> None:
-        import numpy as np
         import torch
 
         self._device = torch.device("cpu" if device is None else device)
-        self._generator = torch.Generator(self._device)
+        self._seed = seed
+
+    @functools.cached_property
+    def _generator(self) -> Any:
+        """The generator, which takes longer to make than a step of an environment."""
+        import numpy as np
+        import torch
+
+        generator, seed = torch.Generator(self._device), self._seed
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
-        self._generator.manual_seed(int(seed))
+        return generator.manual_seed(int(seed))
 
     def _draw(self, make: Any, shape: Any, dtype: str) -> Any:
         import torch

@@ -10,11 +10,13 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
+from ._earlier import earlier_names
 from .draw import drawn
 
 __all__ = ["Acrobot", "AcrobotParams"]
 
 
+@earlier_names(most_spin_1="max_angular_velocity_1", most_spin_2="max_angular_velocity_2")
 class AcrobotParams(NamedTuple):
     """The parameters of `Acrobot`, in metres, kilograms, seconds and radians.
 
@@ -28,8 +30,8 @@ class AcrobotParams(NamedTuple):
         inertia: the moment of inertia of each link, in kg m^2.
         torque: the torque of the motor, in N m.
         time_step: the time between two observations.
-        most_spin_1: the highest angular velocity of the first joint.
-        most_spin_2: that of the second.
+        max_angular_velocity_1: the highest angular velocity of the first joint.
+        max_angular_velocity_2: that of the second.
         start: all four numbers of the state begin between minus this and this.
     """
 
@@ -42,8 +44,8 @@ class AcrobotParams(NamedTuple):
     inertia: Any = 1.0
     torque: Any = 1.0
     time_step: Any = 0.2
-    most_spin_1: Any = 4 * math.pi
-    most_spin_2: Any = 9 * math.pi
+    max_angular_velocity_1: Any = 4 * math.pi
+    max_angular_velocity_2: Any = 9 * math.pi
     start: Any = 0.1
 
 
@@ -122,8 +124,8 @@ class Acrobot(FunctionalEnv):
         state = AcrobotState(
             _wrapped(xp, angle_1),
             _wrapped(xp, angle_2),
-            xp.clip(velocity_1, -params.most_spin_1, params.most_spin_1),
-            xp.clip(velocity_2, -params.most_spin_2, params.most_spin_2),
+            xp.clip(velocity_1, -params.max_angular_velocity_1, params.max_angular_velocity_1),
+            xp.clip(velocity_2, -params.max_angular_velocity_2, params.max_angular_velocity_2),
         )
         height = -xp.cos(state.angle_1) - xp.cos(state.angle_1 + state.angle_2)
         at_goal = height > 1.0

@@ -9,35 +9,45 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
+from ._earlier import earlier_names
 from .draw import drawn
 
 __all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
 
+@earlier_names(
+    left="min_position",
+    right="max_position",
+    most_speed="max_speed",
+    goal="goal_position",
+    goal_speed="goal_velocity",
+    first_start="min_start",
+    last_start="max_start",
+)
 class MountainCarParams(NamedTuple):
     """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.
 
     Attributes:
         gravity: the acceleration on the steepest slope.
         force: the force of the motor at full power.
-        left: the position of the wall on the left.
-        right: the position of the end on the right.
-        most_speed: the highest velocity.
-        goal: the position to reach.
-        goal_speed: the velocity to have there.
-        first_start: the lowest position to begin at.
-        last_start: the highest.
+        min_position: the position of the wall on the left.
+        max_position: the position of the end on the right.
+        max_speed: the highest velocity.
+        goal_position: the position to reach.
+        goal_velocity: the velocity to have there.
+        min_start: the lowest position to begin at.
+        max_start: the highest.
     """
 
     gravity: Any = 0.0025
     force: Any = 0.001
-    left: Any = -1.2
-    right: Any = 0.6
-    most_speed: Any = 0.07
-    goal: Any = 0.5
-    goal_speed: Any = 0.0
-    first_start: Any = -0.6
-    last_start: Any = -0.4
+    min_position: Any = -1.2
+    max_position: Any = 0.6
+    max_speed: Any = 0.07
+    goal_position: Any = 0.5
+    goal_velocity: Any = 0.0
+    min_start: Any = -0.6
+    max_start: Any = -0.4
 
 
 class MountainCarState(NamedTuple):
@@ -57,18 +67,18 @@ class _MountainCar(FunctionalEnv):
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> MountainCarState:
         """Return cars at rest near the bottom."""
-        position = rng.uniform((n,), params.first_start, params.last_start)
+        position = rng.uniform((n,), params.min_start, params.max_start)
         return MountainCarState(position, xp.zeros((n,), dtype=xp.float32))
 
     def _moved(self, xp: Any, state: MountainCarState, thrust: Any, params: Any) -> Any:
         """Return the next states, and which cars have reached the goal."""
         position, velocity = state
         velocity = velocity + thrust - xp.cos(3 * position) * params.gravity
-        velocity = xp.clip(velocity, -params.most_speed, params.most_speed)
-        position = xp.clip(position + velocity, params.left, params.right)
-        stopped = (position <= params.left) & (velocity < 0)
+        velocity = xp.clip(velocity, -params.max_speed, params.max_speed)
+        position = xp.clip(position + velocity, params.min_position, params.max_position)
+        stopped = (position <= params.min_position) & (velocity < 0)
         velocity = xp.where(stopped, xp.zeros_like(velocity), velocity)
-        at_goal = (position >= params.goal) & (velocity >= params.goal_speed)
+        at_goal = (position >= params.goal_position) & (velocity >= params.goal_velocity)
         return MountainCarState(position, velocity), at_goal
 
     def observe(self, xp: Any, state: MountainCarState, params: Any) -> Any:
@@ -126,7 +136,7 @@ class MountainCarContinuous(_MountainCar):
 
     action_space: Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
     max_episode_steps: int | None = 999
-    default_params: Any = MountainCarParams(force=0.0015, goal=0.45)
+    default_params: Any = MountainCarParams(force=0.0015, goal_position=0.45)
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any

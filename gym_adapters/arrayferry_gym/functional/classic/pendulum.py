@@ -10,11 +10,17 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
+from ._earlier import earlier_names
 from .draw import drawn
 
 __all__ = ["Pendulum", "PendulumParams"]
 
 
+@earlier_names(
+    most_torque="max_torque",
+    most_spin="max_angular_velocity",
+    start_spin="start_angular_velocity",
+)
 class PendulumParams(NamedTuple):
     """The parameters of `Pendulum`, in metres, kilograms, seconds and radians.
 
@@ -23,20 +29,20 @@ class PendulumParams(NamedTuple):
         mass: the mass of the pendulum.
         length: its length.
         time_step: the time between two observations.
-        most_torque: the largest torque, in N m. Larger actions count as this.
-        most_spin: the highest angular velocity.
+        max_torque: the largest torque, in N m. Larger actions count as this.
+        max_angular_velocity: the highest angular velocity.
         start_angle: angles begin between minus this and this, where 0 is upright.
-        start_spin: angular velocities begin between minus this and this.
+        start_angular_velocity: angular velocities begin between minus this and this.
     """
 
     gravity: Any = 10.0
     mass: Any = 1.0
     length: Any = 1.0
     time_step: Any = 0.05
-    most_torque: Any = 2.0
-    most_spin: Any = 8.0
+    max_torque: Any = 2.0
+    max_angular_velocity: Any = 8.0
     start_angle: Any = math.pi
-    start_spin: Any = 1.0
+    start_angular_velocity: Any = 1.0
 
 
 class PendulumState(NamedTuple):
@@ -77,14 +83,16 @@ class Pendulum(FunctionalEnv):
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
         """Return states of any angle."""
         numbers = rng.uniform((2, n), -1.0, 1.0)
-        return PendulumState(numbers[0, :] * params.start_angle, numbers[1, :] * params.start_spin)
+        return PendulumState(
+            numbers[0, :] * params.start_angle, numbers[1, :] * params.start_angular_velocity
+        )
 
     def step(
         self, xp: Any, rng: Any, state: PendulumState, action: Any, params: Any
     ) -> tuple[PendulumState, Any, Any]:
         """Advance by one step of the semi-implicit method of Euler."""
         angle, angular_velocity = state
-        torque = xp.clip(action[:, 0], -params.most_torque, params.most_torque)
+        torque = xp.clip(action[:, 0], -params.max_torque, params.max_torque)
         # the angle from upright, in [-pi, pi)
         upright = angle + math.pi
         upright = upright - 2 * math.pi * xp.floor(upright / (2 * math.pi)) - math.pi
@@ -95,8 +103,8 @@ class Pendulum(FunctionalEnv):
         angular_acceleration = by_gravity + by_torque
         angular_velocity = xp.clip(
             angular_velocity + angular_acceleration * params.time_step,
-            -params.most_spin,
-            params.most_spin,
+            -params.max_angular_velocity,
+            params.max_angular_velocity,
         )
         angle = angle + angular_velocity * params.time_step
         return PendulumState(angle, angular_velocity), -cost, False

@@ -1,0 +1,51 @@
+"""Keys of JAX: typed ones, and raw ones of each generator."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+
+__all__ = ["as_key", "checked_key"]
+
+
+@functools.cache
+def _length(generator: str) -> int:
+    """Return the length of a raw key of one of JAX's generators."""
+    return int(jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=generator))).size)
+
+
+def as_key(value: Any) -> Any:
+    """Return a key as a typed one, None if it is no key.
+
+    A raw key, as `jax.random.PRNGKey` makes it, is of JAX's default generator (`jax_default_prng_impl`) if its length is
+    right for that, else of "threefry2x32" (length 2) or "rbg" (length 4).
+    """
+    if not isinstance(value, jax.Array):
+        return None
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value if value.shape == () else None
+    if value.dtype != jnp.uint32 or value.ndim != 1:
+        return None
+    for generator in (str(jax.config.jax_default_prng_impl), "threefry2x32", "rbg"):
+        if _length(generator) == value.shape[0]:
+            return jax.random.wrap_key_data(value, impl=generator)
+    return None
+
+
+def checked_key(key: Any) -> Any:
+    """Return a key of JAX as a typed one.
+
+    Raises:
+        arrayferry.OptionError: it is not a key.
+    """
+    typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
+    if typed is None:
+        raise af.OptionError(
+            f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
+        )
+    return typed

@@ -1,0 +1,118 @@
+"""`from_env`: functional environments of other libraries."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import arrayferry as af
+
+__all__ = ["from_env"]
+
+_CRAFTAX = "craftax.environment_base.environment_bases"
+_ADAPTERS = {
+    ("gymnax.environments.environment", "Environment"): ("gymnax", "GymnaxEnv"),
+    (_CRAFTAX, "EnvironmentAutoReset"): ("gymnax", "GymnaxEnv"),
+    (_CRAFTAX, "EnvironmentNoAutoReset"): ("gymnax", "GymnaxEnv"),
+    ("brax.envs.base", "Env"): ("brax", "BraxEnv"),
+    ("mujoco_playground._src.mjx_env", "MjxEnv"): ("brax", "BraxEnv"),
+    ("pgx.core", "Env"): ("pgx", "PgxEnv"),
+    ("jumanji.env", "Environment"): ("jumanji", "JumanjiEnv"),
+    ("navix.environments.environment", "Environment"): ("navix", "NavixEnv"),
+    ("gymnasium.experimental.functional", "FuncEnv"): ("func_env", "FuncEnvAdapter"),
+}
+"""The base classes of environments, by their modules and names, and ours. Kinetix has that of gymnax."""
+_LIBRARIES = {module.partition(".")[0] for module, _ in _ADAPTERS} - {"gymnasium"}
+_TAKE_PARAMS = {"gymnax", "func_env"}
+
+
+def from_env(env: Any, params: Any = None) -> Any:
+    """Make a `FunctionalEnv` of a functional environment of another library.
+
+    It holds a copy: later changes of `env` do not count. It knows those of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji, navix, and the `FuncEnv` of Gymnasium. They
+    compute in JAX, and serve agents of any library. Resets, limits of steps and batches are ours: their own are not
+    used, so that final observations are those of the last state, and limits are truncations.
+
+    Args:
+        env: the environment.
+        params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None takes its own. They become `default_params`.
+
+    Returns:
+        The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
+
+    Raises:
+        TypeError: it is of no library that is known.
+        arrayferry.OptionError: its library does not run with the JAX that is installed, or has no parameters.
+
+    Example:
+        >>> import jax
+        >>> from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
+        >>> from arrayferry_gym.functional import from_env
+        >>> envs = from_env(CartPoleFunctional()).make_vec(3, xp="torch", max_episode_steps=500)
+        >>> envs.reset(seed=1)[0].shape
+        torch.Size([3, 4])
+    """
+    for cls in type(env).__mro__:
+        if cls.__module__.partition(".")[0] == "jaxmarl":
+            raise TypeError(
+                f"{_name(env)} is of JaxMARL, whose agents have observations and rewards of their own. Use "
+                "arrayferry_gym.pettingzoo.from_jaxmarl, which makes a parallel environment of PettingZoo"
+            )
+        found = _ADAPTERS.get((cls.__module__, cls.__qualname__))
+        if found is not None:
+            return _adapted(env, params, *found)
+    raise TypeError(f"from_env was given {env!r:.80}. {_meant(env)}")
+
+
+def _adapted(env: Any, params: Any, module: str, name: str) -> Any:
+    backend = af.registry.backend("jax")
+    problem = backend.problem()
+    if problem is not None:
+        raise problem
+    arguments: tuple[Any, ...] = (env,)
+    if module in _TAKE_PARAMS:
+        arguments = (env, params)
+    elif params is not None:
+        raise af.OptionError(
+            f"params were passed, but {_name(env)} has none", remedy="Leave them out."
+        )
+    make = getattr(import_module(f"{__name__}.{module}"), name)
+    try:
+        return make(*arguments)
+    except af.ArrayFerryError:
+        raise
+    except Exception as error:
+        import jax
+
+        raise af.OptionError(
+            f"{_name(env)} fails with JAX {jax.__version__} ({type(error).__name__}: {error!s:.200})",
+            remedy="If the fault is not in the environment or its parameters, install the versions that its library "
+            "asks for, or a newer release of it.",
+        ) from error
+
+
+def _name(env: Any) -> str:
+    return f"{type(env).__module__}.{type(env).__qualname__}"
+
+
+def _meant(env: Any) -> str:
+    """Return advice on what to pass instead."""
+    import gymnasium as gym
+    from gymnasium.vector import VectorEnv
+
+    from arrayferry_gym.functional._dynamics import Dynamics
+
+    if isinstance(env, Dynamics):
+        return "It is a FunctionalEnv already"
+    if isinstance(env, (gym.Env, VectorEnv)):
+        return "For an environment of Gymnasium write ArrayConversion(env), or HostFunctions(env) inside jit"
+    if isinstance(env, tuple) and env:
+        return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
+    if isinstance(env, type):
+        return "Pass an object, not its class"
+    if any(cls.__module__.partition(".")[0] in _LIBRARIES for cls in type(env).__mro__):
+        return "Its library is known, but it is none of its environments. If it is a wrapper, pass the environment inside"
+    return (
+        "It takes environments of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji and navix, and the FuncEnv "
+        'of Gymnasium. For others write a FunctionalEnv with library = "jax"'
+    )

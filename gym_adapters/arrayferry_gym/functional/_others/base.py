@@ -1,0 +1,194 @@
+"""`OtherEnv`: an environment of another library, written for JAX and for one environment at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym.functional._base import FunctionalEnv
+
+from .held import Held, held
+
+__all__ = ["OtherEnv", "OtherState"]
+
+
+class _Structure:
+    """How the arrays of a state are arranged, and which of them are typed keys. It can be hashed and compared."""
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self.tree = jax.tree.flatten(tree)
+        self.generators = tuple(
+            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
+            for leaf in leaves
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Structure)
+            and self.tree == other.tree
+            and self.generators == other.generators
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.tree, self.generators))
+
+    def __repr__(self) -> str:
+        return repr(self.tree)
+
+
+class OtherState(NamedTuple):
+    """The states of environments of another library.
+
+    Attributes:
+        leaves: their arrays (n, ...), keys as numbers.
+        structure: how these are arranged.
+    """
+
+    leaves: tuple[Any, ...]
+    structure: _Structure
+
+    @classmethod
+    def of(cls, tree: Any) -> OtherState:
+        """Return the states in a tree."""
+        structure = _Structure(tree)
+        leaves = zip(jax.tree.leaves(tree), structure.generators, strict=True)
+        return cls(
+            tuple(x if kind is None else jax.random.key_data(x) for x, kind in leaves), structure
+        )
+
+    @property
+    def tree(self) -> Any:
+        """The states as the library has them, with an axis of environments."""
+        leaves = zip(self.leaves, self.structure.generators, strict=True)
+        return jax.tree.unflatten(
+            self.structure.tree,
+            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves],
+        )
+
+
+class OtherEnv(FunctionalEnv):
+    """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
+
+    It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
+    environments are.
+
+    Args:
+        env: the environment.
+        params: its parameters, None if it has none.
+    """
+
+    library = "jax"
+    _dtypes: tuple[Any, ...] = ()  # of what is kept
+
+    def __init__(self, env: Any, params: Any = None) -> None:
+        self._held = held(env, params)
+        self.default_params = self._held.value.params
+
+    @property
+    def env(self) -> Any:
+        """A copy of the environment, as it was. Changes of it do not count."""
+        return self._held.value.env
+
+    def __getstate__(self) -> dict[str, Any]:
+        own: Held = self._held.value
+        return {**self.__dict__, "_held": (own.env, own.params)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _held=held(*state["_held"]))
+
+    # what the adapters of libraries write, for one environment
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return what is kept of one environment at the start of an episode."""
+        raise NotImplementedError
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Return what is kept after a step, the reward, and whether the episode has terminated and is truncated."""
+        raise NotImplementedError
+
+    def seen(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        raise NotImplementedError
+
+    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return more about the state."""
+        return {}
+
+    def _lasting_dtypes(self) -> tuple[Any, ...]:
+        """Return dtypes that hold what is kept at the start of an episode and after a step: some libraries begin with 0."""
+        params = self.default_params
+        key = jax.random.key(0)
+        action = jax.tree.map(jnp.asarray, self.action_space.sample())
+        first = jax.eval_shape(lambda: self.begin(key, params))
+        after = jax.eval_shape(lambda kept: self.advance(key, kept, action, params)[0], first)
+        dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
+        if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
+            return ()
+        pairs = zip(*dtypes, strict=True)
+        return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
+
+    def _kept(self, tree: Any) -> OtherState:
+        """Return states in their lasting dtypes."""
+        state = OtherState.of(tree)
+        if len(self._dtypes) != len(state.leaves):
+            return state
+        triples = zip(state.leaves, state.structure.generators, self._dtypes, strict=True)
+        return state._replace(
+            leaves=tuple(x.astype(dtype) if kind is None else x for x, kind, dtype in triples)
+        )
+
+    # the methods of a `FunctionalEnv`
+
+    def _axes(self, params: Any, n: int) -> Any:
+        """Return which parameters have one value for each environment, as `jax.vmap` takes it."""
+        given, layout = af.flatten(params, everything=True)
+        defaults = af.flatten(self.default_params, everything=True)[0]
+        batched = [
+            jnp.shape(x) == (n, *jnp.shape(default)) if hasattr(x, "shape") else False
+            for x, default in zip(given, defaults, strict=True)
+        ]
+        return given, layout, batched
+
+    def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
+        """Call a function of one environment, whose last argument is the parameters, for all."""
+        given, layout, batched = self._axes(params, n)
+        rows = [x for x, own in zip(given, batched, strict=True) if own]
+
+        def one(rows: Any, *arguments: Any) -> Any:
+            rest = iter(rows)
+            own = [next(rest) if each else x for x, each in zip(given, batched, strict=True)]
+            return function(*arguments, layout.unflatten(own) if given else params)
+
+        return jax.vmap(one)(rows, *arguments)
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> OtherState:
+        """Begin episodes."""
+        keys = jax.random.split(rng.key(), n)
+        return self._kept(self._mapped(self.begin, n, params, keys))
+
+    def step(
+        self, xp: Any, rng: Any, state: OtherState, action: Any, params: Any
+    ) -> tuple[OtherState, Any, Any, Any]:
+        """Take a step."""
+        n = state.leaves[0].shape[0]
+        keys = jax.random.split(rng.key(), n)
+        kept, reward, terminated, truncated = self._mapped(
+            self.advance, n, params, keys, state.tree, action
+        )
+        return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
+
+    def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
+        """Return the observations."""
+        return self._mapped(self.seen, state.leaves[0].shape[0], params, state.tree)
+
+    def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
+        """Return what the library tells besides."""
+        told: dict[str, Any] = self._mapped(self.told, state.leaves[0].shape[0], params, state.tree)
+        return told
+
+    def __repr__(self) -> str:
+        name = getattr(self.env, "name", None)
+        return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"

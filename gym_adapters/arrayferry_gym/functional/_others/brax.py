@@ -1,0 +1,113 @@
+"""Environments of Brax and of MuJoCo Playground."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+
+from .base import OtherEnv
+from .spaces import plain, space_of
+
+__all__ = ["BraxEnv"]
+
+WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
+"""What is taken off, since we do it."""
+REFUSED = WRAPPERS | {
+    "EvalWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper"
+}  # fmt: skip
+
+
+class BraxEnv(OtherEnv):
+    """An environment of Brax or MuJoCo Playground.
+
+    Its own wrappers for limits of steps, resets and batches are taken off. The limit becomes `max_episode_steps`.
+    What it truncates itself (`info["truncation"]`) is truncated, and has not terminated. Infos are its metrics.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be taken off; or
+            it computes with MuJoCo Warp.
+    """
+
+    def __init__(self, env: Any) -> None:
+        limit = None
+        while type(env).__name__ in WRAPPERS and hasattr(env, "env"):
+            if getattr(env, "action_repeat", 1) != 1:
+                raise af.OptionError(
+                    f"{env!r:.80} repeats actions {env.action_repeat} times",
+                    remedy="Leave action_repeat out, and use repeat_action(from_env(env), n).",
+                )
+            limit = getattr(env, "episode_length", None) if "episode_length" in vars(env) else limit
+            env = env.env
+        _check_inside(env)
+        super().__init__(env)
+        env = self.env
+        config = vars(env).get("_config")
+        if limit is None and config is not None:  # of MuJoCo Playground
+            limit = config.get("episode_length", None)
+        self.max_episode_steps = None if limit is None else int(limit)
+        example = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
+        _check_batches(env)
+        self.observation_space = space_of(plain(example.obs))
+        self.action_space = _actions(env)
+        self._truncates = "truncation" in example.info
+        self._dtypes = self._lasting_dtypes()
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return the state."""
+        return self.env.reset(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step."""
+        state = self.env.step(kept, action)
+        done = state.done > 0.5
+        truncated = state.info["truncation"] > 0.5 if self._truncates else jnp.zeros((), bool)
+        return state, state.reward, done & ~truncated, truncated
+
+    def seen(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return plain(kept.obs)
+
+    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the metrics."""
+        return {str(name): x for name, x in kept.metrics.items()}
+
+
+def _check_batches(env: Any) -> None:
+    """Refuse states of which environments share parts, as those of MuJoCo Warp do."""
+    many = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.PRNGKey(0), 3))
+    if any(leaf.shape[:1] != (3,) for leaf in jax.tree.leaves(many)):
+        raise af.OptionError(
+            f"the environments of a batch of {type(env).__module__}.{type(env).__qualname__} share parts of their states, so that "
+            "single ones cannot be reset",
+            remedy='MuJoCo Warp does that. Load it with config_overrides={"impl": "jax"}.',
+        )
+
+
+def _check_inside(env: Any) -> None:
+    """Refuse wrappers that reset or make batches, where others are around them."""
+    while env is not None:
+        if type(env).__name__ in REFUSED and hasattr(env, "env"):
+            raise af.OptionError(
+                f"{type(env).__name__} is around or inside this environment, but resets, limits and batches are made here",
+                remedy="Leave it out. Parameters that differ between environments are sample_params of a FunctionalEnv.",
+            )
+        env = vars(env).get("env")
+
+
+def _actions(env: Any) -> Any:
+    """Return the space of actions: the range of the actuators in Brax, -1 to 1 in MuJoCo Playground."""
+    count = int(env.action_size)
+    actuators = getattr(getattr(env, "sys", None), "actuator", None)
+    limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
+    if limits.shape == (count, 2):
+        return spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+    return spaces.Box(-1.0, 1.0, (count,), np.float32)

@@ -1,0 +1,140 @@
+"""Environments of gymnax, and of those with its methods: Craftax, Kinetix."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._jax_spaces import gymnasium_space
+
+from .base import OtherEnv
+from .spaces import plain, space_of
+
+__all__ = ["GymnaxEnv"]
+
+LIMITS = ("max_steps_in_episode", "max_timesteps")
+"""The parameters with limits of steps."""
+UNLIMITED = 2**31 - 2
+
+
+class GymnaxEnv(OtherEnv):
+    """An environment of gymnax, Craftax or Kinetix.
+
+    Steps are those of `step_env`. The limit of steps among the parameters becomes `max_episode_steps`: episodes do
+    not terminate by it. Where gymnax itself says what is truncated by more than that, this is used as well.
+
+    Args:
+        env: the environment.
+        params: its parameters, None for its own.
+    """
+
+    def __init__(self, env: Any, params: Any = None) -> None:
+        params = env.default_params if params is None else params
+        self._limit = next(
+            (name for name in LIMITS if _is_whole(getattr(params, name, None))), None
+        )
+        if self._limit is not None:
+            self.max_episode_steps = int(getattr(params, self._limit))
+            params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
+        super().__init__(env, params)
+        env, params = self.env, self.default_params
+        self._resets = len(
+            inspect.signature(env.reset_env).parameters
+        )  # Kinetix takes a state to begin with, too
+        acted = env.action_space(params)
+        observation = jax.eval_shape(lambda: self.begin(jax.random.key(0), params))[0]
+        self.observation_space = _space(env, params, plain(observation))
+        self.action_space = gymnasium_space(acted)
+        self._dtypes = self._lasting_dtypes()
+
+    def _check(self, params: Any) -> None:
+        """Refuse another limit than that which `max_episode_steps` was made of."""
+        if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
+            raise af.OptionError(
+                f"params.{self._limit} is {getattr(params, self._limit)!r}, but the limit of {self!r} is its max_episode_steps, "
+                f"{self.max_episode_steps}",
+                remedy="Pass max_episode_steps= instead, or the parameters to from_env.",
+            )
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return observation, state and infos, which are zeros at first."""
+        self._check(params)
+        observation, state = self._reset(key, params)
+        action = self._any_action(params)
+        shapes = jax.eval_shape(lambda: self._step(key, state, action, params))[-1]
+        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return observation, state, info
+
+    def _reset(self, key: Any, params: Any) -> Any:
+        return self.env.reset_env(key, params, *[None] * (self._resets - 2))
+
+    def _any_action(self, params: Any) -> Any:
+        return self.env.action_space(params).sample(jax.random.key(0))
+
+    def _step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        """Return observation, state, reward, two flags and infos of a step.
+
+        The observation is that with the limit, as it may show the time that is left. All else is without.
+        """
+
+        def taken(params: Any) -> Any:
+            seen, after, reward, ended, info = self.env.step_env(key, state, action, params)
+            truncated: Any = False
+            if hasattr(self.env, "is_truncated"):  # since gymnax 1.0
+                truncated = self.env.is_truncated(after, params)
+            told = {str(name): x for name, x in info.items() if _is_numbers(x)}
+            return seen, after, reward, ended, truncated, told
+
+        if self._limit is None:
+            return taken(params)
+        # both at once: what does not depend on the limit is computed once
+        name: str = self._limit
+        limits = jnp.asarray([getattr(params, name), UNLIMITED])
+        both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
+        seen, *others = both(limits)
+        first, second = (
+            functools.partial(jax.tree.map, lambda x, row=row: x[row]) for row in range(2)
+        )
+        return first(seen), *second(others)
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step without the limit."""
+        self._check(params)
+        seen, state, reward, *flags, info = self._step(key, kept[1], action, params)
+        return (seen, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
+
+    def seen(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return plain(kept[0])
+
+    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the step."""
+        info: dict[str, Any] = kept[2]
+        return info
+
+
+def _is_whole(limit: Any) -> bool:
+    return isinstance(limit, (int, float)) and float(limit).is_integer()
+
+
+def _is_numbers(value: Any) -> bool:
+    return all(
+        isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
+    )
+
+
+def _space(env: Any, params: Any, example: Any) -> Any:
+    """Return the space of observations: that which is stated, if values like the example can be in it."""
+    try:
+        stated = gymnasium_space(env.observation_space(params), example)
+    except Exception:  # of any kind: some state none
+        return space_of(example)
+    shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
+    fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
+    return stated if fits else space_of(example)

@@ -1,0 +1,56 @@
+"""Games of pgx."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from gymnasium import spaces
+
+from .base import OtherEnv
+from .spaces import space_of
+
+__all__ = ["PgxEnv"]
+
+
+class PgxEnv(OtherEnv):
+    """A game of pgx. One agent makes the moves of all players.
+
+    Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is that of the player who
+    has moved. Infos have "current_player", and the "rewards" of all players. pgx truncates nothing: limits of moves inside games are ends.
+
+    Args:
+        env: the game.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        env = self.env
+        state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
+        count = int(state.legal_action_mask.shape[0])
+        self.action_space = spaces.Discrete(count)
+        self.observation_space = spaces.Dict(
+            {
+                "observation": space_of(state.observation),
+                "action_mask": spaces.MultiBinary(count),
+            }
+        )
+        self._dtypes = self._lasting_dtypes()
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return the state."""
+        return self.env.init(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Make a move."""
+        player = kept.current_player
+        state = self.env.step(kept, action, jax.random.key_data(key))
+        return state, state.rewards[player], state.terminated, state.truncated
+
+    def seen(self, kept: Any, params: Any) -> Any:
+        """Return the observation, and the moves that are allowed."""
+        return {"observation": kept.observation, "action_mask": kept.legal_action_mask}
+
+    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return whose turn it is, and the rewards of all."""
+        return {"current_player": kept.current_player, "rewards": kept.rewards}

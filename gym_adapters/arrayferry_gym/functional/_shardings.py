@@ -1,0 +1,58 @@
+"""Batches of environments that are spread over several devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+import arrayferry as af
+
+__all__ = ["batch_sharding", "spread"]
+
+
+def batch_sharding(sharding: Any, n: int) -> Any:
+    """Return the sharding of a batch in the form that compiled code takes, None if there is none.
+
+    Args:
+        sharding: splits the axis of environments, and no other.
+        n: how many environments there are.
+
+    Raises:
+        arrayferry.OptionError: it cannot split them.
+    """
+    if sharding is None:
+        return None
+    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
+        raise af.OptionError(
+            f"sharding={sharding!r:.80}",
+            remedy='Pass jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("envs")), with a mesh of devices.',
+        )
+    if any(part is not None for part in sharding.spec[1:]):
+        raise af.OptionError(
+            f"sharding={sharding!r:.80} splits more than the axis of environments",
+            remedy="Name the axes of the mesh in the first part of the PartitionSpec only.",
+        )
+    # an axis of type Explicit would have all code of the environment and the policy name shardings
+    mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
+    sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+    try:
+        sharding.shard_shape((n,))
+    except ValueError as error:
+        raise af.OptionError(
+            f"{n} environments cannot be split over the {mesh.size} devices of the mesh",
+            remedy="Use a number of environments that the number of devices divides.",
+        ) from error
+    return sharding
+
+
+def spread(tree: Any, n: int, sharding: Any) -> Any:
+    """Spread the arrays with an axis of environments over the devices, in compiled code."""
+    if sharding is None:
+        return tree
+
+    def placed(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x, sharding) if x.shape[:1] == (n,) else x
+
+    return jax.tree.map(placed, tree)

@@ -1,0 +1,62 @@
+"""CliffWalking: walk along a cliff to the goal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._drawing import drawn
+from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
+from .table import TabularEnv, TabularState, Transitions
+
+__all__ = ["CliffWalking", "CliffWalkingSlippery"]
+
+ROWS, COLUMNS, START, GOAL = 4, 12, 36, 47
+
+
+def _enter(row: int, column: int) -> tuple[int, float, bool]:
+    cell = row * COLUMNS + column
+    return (START, -100.0, False) if START < cell < GOAL else (cell, -1.0, cell == GOAL)
+
+
+class CliffWalking(TabularEnv):
+    """Walk along a cliff to the goal, as `CliffWalking-v1` of Gymnasium.
+
+    Observations are the cell of the 4 rows of 12, row by row. Actions 0, 1, 2 and 3 are up, right, down and left. The reward is -1, and
+    -100 for a step off the cliff, which leads back to the start. An episode terminates at the goal.
+
+    Source: Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, 2018, example 6.6.
+
+    Args:
+        is_slippery: whether each of the two moves at right angles is as likely as the one that was chosen.
+        masks: as for `TabularEnv`.
+
+    Example:
+        >>> from arrayferry_gym.functional import CliffWalking
+        >>> envs = CliffWalking().make_vec(2)
+        >>> envs.reset()[0], envs.step([0, 1])[1]
+        (array([36, 36]), array([  -1., -100.], dtype=float32))
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(self, is_slippery: bool = False, *, masks: bool = False) -> None:
+        table = grid_table(
+            ROWS,
+            COLUMNS,
+            (UP, RIGHT, DOWN, LEFT),
+            _enter,
+            lambda row, column: False,
+            1 / 3 if is_slippery else None,
+        )
+        super().__init__(Transitions.of(table, [START]), masks=masks)
+
+    def render(self, state: TabularState, index: int) -> Any:
+        """Draw it as Gymnasium does. This needs pygame."""
+        return drawn("CliffWalkingEnv", {}, s=int(state.number[index]), lastaction=None)
+
+
+class CliffWalkingSlippery(CliffWalking):
+    """`CliffWalking` on slippery ground, for an id without options."""
+
+    def __init__(self) -> None:
+        super().__init__(is_slippery=True)

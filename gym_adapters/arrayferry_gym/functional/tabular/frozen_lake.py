@@ -1,0 +1,116 @@
+"""FrozenLake: cross a lake from the start to the goal, without falling into a hole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import arrayferry as af
+
+from ._drawing import drawn
+from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
+from .table import TabularEnv, TabularState, Transitions
+
+__all__ = ["FrozenLake", "FrozenLake8x8"]
+
+MAPS: dict[str, tuple[str, ...]] = {
+    "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
+    "8x8": (
+        "SFFFFFFF",
+        "FFFFFFFF",
+        "FFFHFFFF",
+        "FFFFFHFF",
+        "FFFHFFFF",
+        "FHHFFFHF",
+        "FHFFHFHF",
+        "FFFHFFFG",
+    ),
+}
+
+
+class FrozenLake(TabularEnv):
+    """Cross a lake without falling into a hole, as `FrozenLake-v1` of Gymnasium.
+
+    Observations are the cell, row by row. Actions 0, 1, 2 and 3 are left, down, right and up. The reward is 1 at the goal, 0
+    elsewhere. An episode terminates at the goal and in a hole, and is truncated after 100 steps (200 on the map "8x8").
+
+    Args:
+        desc: the map: rows of "S" (start), "F" (frozen), "H" (hole) and "G" (goal). None for the one that has a name.
+        map_name: "4x4" or "8x8".
+        is_slippery: whether moves at right angles happen too.
+        success_rate: the probability of the move that was chosen, if it is slippery.
+        reward_schedule: the rewards at the goal, in a hole, and elsewhere.
+        masks: as for `TabularEnv`.
+
+    Raises:
+        arrayferry.OptionError: an option is wrong.
+
+    Example:
+        >>> from arrayferry_gym.functional import FrozenLake
+        >>> envs = FrozenLake(["SF", "HG"], is_slippery=False).make_vec(2, xp="jax")
+        >>> envs.reset(seed=1)[0].tolist(), envs.step([2, 1])[0].tolist()
+        ([0, 0], [1, 2])
+    """
+
+    max_episode_steps: int | None = 100
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(
+        self,
+        desc: Iterable[str] | None = None,
+        map_name: str = "4x4",
+        is_slippery: bool = True,
+        success_rate: float = 1.0 / 3.0,
+        reward_schedule: tuple[float, float, float] = (1.0, 0.0, 0.0),
+        *,
+        masks: bool = False,
+    ) -> None:
+        if desc is None and map_name not in MAPS:
+            raise af.OptionError(
+                f"map_name={map_name!r}", remedy='Pass "4x4" or "8x8", or a map as desc.'
+            )
+        cells = MAPS[map_name] if desc is None else tuple(map(str, desc))
+        self.desc: tuple[str, ...] = cells
+        if (
+            not cells
+            or len(set(map(len, cells))) != 1
+            or set("".join(cells)) - set("SFHG")
+            or "S" not in "".join(cells)
+        ):
+            raise af.OptionError(
+                f"desc={cells!r:.80} is no map",
+                remedy='Pass rows of one length, of the letters "SFHG", with an "S".',
+            )
+        if not 0 <= success_rate <= 1:
+            raise af.OptionError(f"success_rate={success_rate!r}", remedy="Pass a probability.")
+        columns = len(cells[0])
+        goal, hole, elsewhere = map(float, reward_schedule)
+        rewards = {"G": goal, "H": hole}
+
+        def enter(row: int, column: int) -> tuple[int, float, bool]:
+            letter = cells[row][column]
+            return row * columns + column, rewards.get(letter, elsewhere), letter in "GH"
+
+        table = grid_table(
+            len(cells), columns, (LEFT, DOWN, RIGHT, UP), enter,
+            lambda row, column: cells[row][column] in "GH",
+            (1 - success_rate) / 2 if is_slippery else None,
+        )  # fmt: skip
+        starts = [index for index, letter in enumerate("".join(cells)) if letter == "S"]
+        limit = 200 if desc is None and map_name == "8x8" else 100
+        super().__init__(Transitions.of(table, starts), max_episode_steps=limit, masks=masks)
+
+    def render(self, state: TabularState, index: int) -> Any:
+        """Draw it as Gymnasium does. This needs pygame."""
+        return drawn(
+            "FrozenLakeEnv", {"desc": list(self.desc)}, s=int(state.number[index]), lastaction=None
+        )
+
+
+class FrozenLake8x8(FrozenLake):
+    """`FrozenLake` on the map "8x8", for an id without options."""
+
+    max_episode_steps: int | None = 200
+
+    def __init__(self) -> None:
+        super().__init__(map_name="8x8")

@@ -1,0 +1,403 @@
+"""Environments of PettingZoo for agents of any library, also of different ones in one game.
+
+`ParallelConversion` is for its parallel environments, `AECConversion` for those in which agents take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Never
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from pettingzoo.utils.env import AECEnv, ParallelEnv
+from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
+
+import arrayferry as af
+from arrayferry.adapting import never_raises
+
+from ._agents import AgentAdapter
+from ._env_options import forwarded_seed
+from ._jaxmarl import JaxMARLEnv
+from ._libraries import Target, target_like
+from ._refusals import refuse_unknown
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+
+    from ._types import CheckActions
+
+__all__ = ["AECConversion", "ParallelConversion", "from_jaxmarl"]
+
+_NUMBERS = {
+    "rewards": float,
+    "_cumulative_rewards": float,
+    "terminations": bool,
+    "truncations": bool,
+}
+"""The attributes of an AEC environment with a number for each agent, and what the numbers are."""
+
+
+class _Conversion:
+    """What both conversions share: an adapter for each agent, and one for what belongs to all."""
+
+    libraries_in_name: bool = False
+
+    env: Any
+
+    def __init__(
+        self,
+        env: Any,
+        env_xp: Target | None = None,
+        target_xp: Target | Mapping[Any, Target | None] | None = None,
+        env_device: Any = None,
+        target_device: Any = None,
+        *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
+        copy: bool | None = None,
+        narrowing: Narrowing = "checked",
+        scalars: Scalars = "keep",
+        unknown: Unknown = "keep",
+        sparse: Sparse = "dense",
+        check_actions: CheckActions = "fit",
+        **others: Never,
+    ) -> None:
+        refuse_unknown(others, _Conversion, type(self))
+        _check(type(self), env)
+        super().__init__(env)  # type: ignore[call-arg]
+        possible = getattr(env, "possible_agents", None)
+        self._targets = _targets(possible, target_xp, target_device, like)
+        self._arguments = env_xp, env_device
+        self._options: dict[str, Any] = {
+            "info_xp": info_xp,
+            "convert_info": convert_info,
+            "copy": copy,
+            "narrowing": narrowing,
+            "scalars": scalars,
+            "unknown": unknown,
+            "sparse": sparse,
+            "check_actions": check_actions,
+        }
+        self._adapters: dict[Any, AgentAdapter] = {}
+        self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC, since the last step, and converted
+        self._common = self._adapter(None)
+        for agent in dict.fromkeys((*(possible or ()), *self._targets)):
+            if agent is not None:
+                self._of(agent)
+
+    def _adapter(self, agent: Any) -> AgentAdapter:
+        (env_xp, env_device), targets = self._arguments, self._targets
+        target_xp, device = targets.get(agent, targets[None])
+        return AgentAdapter(self.env, agent, env_xp, target_xp, env_device, device, **self._options)
+
+    def _of(self, agent: Any) -> AgentAdapter:
+        """Return the adapter of an agent. Agents may come in the middle of a game."""
+        adapter = self._adapters.get(agent)
+        if adapter is None:
+            adapter = self._adapters[agent] = self._adapter(agent)
+        return adapter
+
+    def _started(self) -> None:
+        """Prepare for what a reset has brought, and forget agents that will not come again."""
+        possible = getattr(self.env, "possible_agents", self.env.agents)
+        lasting = {*possible, *self.env.agents}
+        for agent in self._adapters.keys() - lasting:
+            del self._adapters[agent]
+        for adapter in self._adapters.values():
+            adapter.begin()
+
+    def _begun(self, seed: Any, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the arguments of a reset of the environment."""
+        return {"seed": forwarded_seed(seed, 1), "options": self._common.begin(options)}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the environment. Spaces are converted."""
+        value = super().__getattr__(name)  # type: ignore[misc]
+        if name in ("observation_spaces", "action_spaces"):
+            return {agent: self._of(agent).space(name[:-1]) for agent in value}
+        return self._common.space(name) if name == "state_space" else value
+
+    def observation_space(self, agent: Any) -> Any:
+        """Return the space of the observations of an agent, for arrays of its library."""
+        return self._of(agent).space("observation_space")
+
+    def action_space(self, agent: Any) -> Any:
+        """Return the space of the actions of an agent, for arrays of its library."""
+        return self._of(agent).space("action_space")
+
+    def state(self) -> Any:
+        """Return the state of the game, converted if one library was given for all agents."""
+        return self._common.observed(self.env.state())
+
+    @never_raises
+    def __repr__(self) -> str:
+        sides = {agent: adapter.sides for agent, adapter in self._adapters.items()}
+        text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
+        if len(set(sides.values())) <= 1:
+            text = next(iter(sides.values()), self._common.sides)
+        return f"<{type(self).__name__}({text})<{self.env}>>"
+
+
+class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]
+    """Use a parallel environment of PettingZoo with agents of other array libraries.
+
+    Each agent gets observations and infos, with the masks of actions in them, as arrays of its library. Its actions may be of any
+    library; they are converted to the form that its action space asks for. Rewards are `float`, terminations and
+    truncations `bool`; rewards that have dimensions are arrays of the agent's library. Spaces sample and contain arrays of
+    the agent's library. The result of `render` is not changed.
+
+    If an action is refused, the environment has not been stepped.
+
+    Args:
+        env: the environment.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from
+            what the environment returns.
+        target_xp: the library of the agents, or a dict with that of each. None, or an agent missing in the dict, detects
+            it from the actions of the agent.
+        env_device: the device of actions. None detects it from the arrays that the environment returns.
+        target_device: the device of observations and infos, or a dict with that of each agent. None keeps their device.
+        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an Equinox model, or a dict with
+            one for each agent.
+        info_xp: the library that infos are converted to, None for that of the agent.
+        convert_info: False to leave infos unchanged.
+        copy: as in `arrayferry.convert`.
+        narrowing: as in `arrayferry.convert`.
+        scalars: as in `arrayferry.convert`, for infos.
+        unknown: as in `arrayferry.convert`.
+        sparse: as in `arrayferry.convert`, but "dense" by default.
+        check_actions: as in `arrayferry_gym.ArrayConversion`.
+
+    Raises:
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, an option is
+            unknown or wrong, or a dict names an agent that the environment does not have.
+        TypeError: `env` is no parallel environment.
+
+    Example:
+        >>> import pettingzoo
+        >>> from arrayferry_gym.pettingzoo import ParallelConversion
+        >>> game = pettingzoo.make("parallel", "classic/rps-v2")
+        >>> env = ParallelConversion(game, target_xp={"player_0": "jax", "player_1": "torch"})
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations["player_0"], observations["player_1"]
+        (Array(3, dtype=int32), tensor(3))
+        >>> actions = {agent: env.action_space(agent).sample() for agent in env.agents}
+        >>> observations, rewards, terminations, truncations, infos = env.step(actions)
+    """
+
+    def reset(
+        self, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+        """Reset the environment. `options` are converted to its library."""
+        observations, infos = self.env.reset(**self._begun(seed, options))
+        self._started()
+        self._common.detect(observations)
+        return (
+            {agent: self._of(agent).observed(part) for agent, part in observations.items()},
+            {agent: self._of(agent).informed(info) for agent, info in infos.items()},
+        )
+
+    def step(
+        self, actions: Mapping[Any, Any]
+    ) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any]]:
+        """Take a step with the action of each agent, of any library.
+
+        Raises:
+            TypeError: `actions` is no dict.
+            arrayferry.ConversionError: an action is refused. The error names its agent.
+        """
+        if not isinstance(actions, Mapping):
+            raise TypeError(
+                f"step() takes a dict with the action of each agent, but got {actions!r:.80}"
+            )
+        fitted = {agent: self._of(agent).act(action) for agent, action in actions.items()}
+        try:
+            observations, rewards, terminations, truncations, infos = self.env.step(fitted)
+        except Exception as error:
+            for agent in fitted:
+                self._of(agent).explain(error)
+            raise
+        return (
+            {agent: self._of(agent).observed(part) for agent, part in observations.items()},
+            {agent: self._of(agent).number(part, float) for agent, part in rewards.items()},
+            {agent: self._of(agent).number(part, bool) for agent, part in terminations.items()},
+            {agent: self._of(agent).number(part, bool) for agent, part in truncations.items()},
+            {agent: self._of(agent).informed(info) for agent, info in infos.items()},
+        )
+
+
+class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[misc]
+    """Use an AEC environment of PettingZoo, in which agents take turns, with agents of other array libraries.
+
+    It takes the arguments of `ParallelConversion`, and converts the same.
+
+    Raises:
+        arrayferry.ArrayFerryError: as `ParallelConversion` does.
+        TypeError: `env` is no AEC environment.
+
+    Example:
+        >>> import pettingzoo
+        >>> from arrayferry_gym.pettingzoo import AECConversion
+        >>> game = pettingzoo.make("aec", "classic/tictactoe-v3")
+        >>> env = AECConversion(game, target_xp={"player_1": "jax", "player_2": "torch"})
+        >>> env.reset(seed=1)
+        >>> for agent in env.agent_iter():
+        ...     observation, reward, terminated, truncated, info = env.last()
+        ...     over = terminated or truncated
+        ...     mask = observation["action_mask"]
+        ...     env.step(None if over else env.action_space(agent).sample(mask))
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the environment. What it has of each agent is converted."""
+        value = super().__getattr__(name)
+        if name in _NUMBERS:
+            kind = _NUMBERS[name]
+            return {agent: self._of(agent).number(part, kind) for agent, part in value.items()}
+        if name == "infos":
+            return {agent: self._informed(agent, info) for agent, info in value.items()}
+        return value
+
+    def _informed(self, agent: Any, info: Any) -> Any:
+        known, converted = self._infos.get(agent, (None, None))
+        if known is not info:
+            converted = self._of(agent).informed(info)
+            self._infos[agent] = info, converted
+        return converted
+
+    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+        """Reset the environment. `options` are converted to its library."""
+        self._infos = {}
+        self.env.reset(**self._begun(seed, options))
+        self._started()
+
+    def step(self, action: Any) -> None:
+        """Take a step with the action of the agent whose turn it is, of any library. One that is dead takes None.
+
+        Raises:
+            arrayferry.ConversionError: the action is refused. The error names the agent.
+        """
+        adapter = None
+        if action is not None:
+            adapter = self._of(self.env.agent_selection)
+            if not adapter.has_observed:  # the library of the environment is not known yet
+                adapter.detect(self.env.observe(self.env.agent_selection))
+            action = adapter.act(action)
+        self._infos = {}
+        try:
+            self.env.step(action)
+        except Exception as error:
+            if adapter is not None:
+                adapter.explain(error)
+            raise
+
+    def observe(self, agent: Any) -> Any:
+        """Return the observation of an agent, None if the environment has none for it."""
+        return self._observed(agent, self.env.observe(agent))
+
+    def last(self, observe: bool = True) -> tuple[Any, Any, Any, Any, Any]:
+        """Return the observation of the agent whose turn it is, its rewards since its last step, its flags and info."""
+        agent = self.env.agent_selection
+        observation, reward, terminated, truncated, info = self.env.last(observe)
+        adapter = self._of(agent)
+        return (
+            self._observed(agent, observation),
+            adapter.number(reward, float),
+            adapter.number(terminated, bool),
+            adapter.number(truncated, bool),
+            self._informed(agent, info),
+        )
+
+    def _observed(self, agent: Any, observation: Any) -> Any:
+        if observation is None:
+            return None
+        self._common.detect(observation)
+        return self._of(agent).observed(observation)
+
+    def agent_iter(self, max_iter: int = 2**63) -> Any:
+        """Iterate over the agents whose turn it is."""
+        return self.env.agent_iter(max_iter)
+
+
+def _targets(
+    possible: Any, target_xp: Any, target_device: Any, like: Any
+) -> dict[Any, tuple[Any, Any]]:
+    """Return the library and the device of each agent that is named, and under None those of others."""
+    given = {"target_xp": target_xp, "target_device": target_device, "like": like}
+    by_agent = {name: value for name, value in given.items() if isinstance(value, Mapping)}
+    for name, value in by_agent.items():
+        known = list(value if possible is None else possible)
+        unknown = [agent for agent in value if agent not in known]
+        if unknown:
+            raise af.OptionError(
+                f"{name} names the agent {unknown[0]!r}, which the environment does not have",
+                remedy=f"Its agents are {', '.join(map(repr, known))}.",
+            )
+    targets = {}
+    for agent in (None, *dict.fromkeys(key for value in by_agent.values() for key in value)):
+        xp, device, example = (
+            value.get(agent) if isinstance(value, Mapping) else value for value in given.values()
+        )
+        targets[agent] = (xp, device) if example is None else target_like(example, xp, device)
+    return targets
+
+
+def _check(cls: type, env: Any) -> None:
+    """Check that a conversion is given an environment of its kind."""
+    wanted, other = (ParallelEnv, AECEnv) if issubclass(cls, ParallelEnv) else (AECEnv, ParallelEnv)
+    if isinstance(env, wanted):
+        return
+    kind = "a parallel" if wanted is ParallelEnv else "an AEC"
+    remedy = "Pass an environment of PettingZoo"
+    if isinstance(env, other):
+        name = "AECConversion" if other is AECEnv else "ParallelConversion"
+        remedy = f"Use arrayferry_gym.pettingzoo.{name} for this one"
+    elif isinstance(env, (gym.Env, VectorEnv)):
+        remedy = "For an environment of Gymnasium use ArrayConversion of arrayferry_gym or arrayferry_gym.vector"
+    elif hasattr(env, "step_env"):
+        remedy = "Use arrayferry_gym.pettingzoo.from_jaxmarl for an environment of JaxMARL"
+    elif hasattr(env, "parallel_env"):
+        remedy = f"Call its {'parallel_env' if wanted is ParallelEnv else 'env'}() first"
+    raise TypeError(
+        f"{cls.__name__} takes {kind} environment of PettingZoo, but got {env!r:.80}. {remedy}."
+    )
+
+
+def from_jaxmarl(
+    env: Any, target_xp: Any = None, target_device: Any = None, *, like: Any = None, **options: Any
+) -> ParallelConversion:
+    """Make a parallel environment of PettingZoo of an environment of JaxMARL.
+
+    Its reset and its step (`step_env`, which does not begin other episodes) are compiled. An agent leaves the game when it is done, and
+    all do when `dones["__all__"]` is true. It is truncated if the same step at the beginning of an episode (with the fields `step` of the
+    state set back) would not have ended it, and has terminated otherwise, never both.
+
+    Observation spaces have JaxMARL's bounds, with the shape and dtype of the observations. Masks of actions are
+    `infos[agent]["action_mask"]`, int8 of shape (n,). What infos have under the names of the agents is split; the
+    rest is given to all. `state()` is the observation "world_state", where there is one. `unwrapped.env` is the
+    environment of JaxMARL, and `unwrapped.env_state` its state.
+
+    Args:
+        env: the environment, as `jaxmarl.make` returns it.
+        target_xp: as in `ParallelConversion`, which this returns, but JAX by default.
+        target_device: as in `ParallelConversion`.
+        like: as in `ParallelConversion`.
+        **options: the keyword options of `ParallelConversion`.
+
+    Raises:
+        arrayferry.ArrayFerryError: as `ParallelConversion` does.
+        TypeError: `env` is no environment of JaxMARL, its observations are not a dict with those of each agent, or it has a
+            space that Gymnasium does not have.
+
+    Example:
+        ```python
+        env = from_jaxmarl(jaxmarl.make("MPE_simple_spread_v3"), {"agent_0": "jax", "agent_1": "torch"})
+        observations, infos = env.reset(seed=1)
+        ```
+    """
+    if target_xp is None and like is None:
+        target_xp = "jax"
+    return ParallelConversion(
+        JaxMARLEnv(env), "jax", target_xp, None, target_device, like=like, **options
+    )

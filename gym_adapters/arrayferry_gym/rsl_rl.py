@@ -1,0 +1,144 @@
+"""`RslRlVecEnv`: vector environments of any library for rsl_rl."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from rsl_rl.env import VecEnv
+from tensordict import TensorDict
+
+import arrayferry as af
+
+from ._bridged import Bridged
+from ._space_trees import branches
+from .vector import ArrayConversion
+
+__all__ = ["RslRlVecEnv"]
+
+
+class RslRlVecEnv(VecEnv):  # type: ignore[misc]
+    """A vector environment of any library as a `VecEnv` of rsl_rl.
+
+    rsl_rl learns from each step, so that an environment must reset in the same step (SAME_STEP) or leave resets to others
+    (DISABLED). With the latter, this resets those that have ended.
+
+    Observations are float32, in a TensorDict: of the group "policy", or of one group for each key of a Dict. Actions are float32
+    (num_envs, num_actions), since the policies of rsl_rl are continuous. `extras["time_outs"]` is true where an episode was
+    truncated and has not terminated. rsl_rl does not look at the observation before the reset, and estimates its value by that
+    of the observation before the step; it is in `extras["final_observations"]` for algorithms that do.
+
+    Args:
+        envs: the environments.
+        device: the device of all tensors.
+
+    Attributes:
+        envs: the environments in PyTorch.
+        num_envs: how many.
+        num_actions: how many numbers an action has.
+        max_episode_length: after how many steps an episode is truncated, as the `spec` of the environments says.
+        device: as given.
+        cfg: empty; rsl_rl saves it with its logs.
+
+    Raises:
+        TypeError: these are no vector environments, or a space is of another kind.
+        arrayferry.OptionError: they reset in the next step.
+
+    Example:
+        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_gym.rsl_rl import RslRlVecEnv
+        >>> env = RslRlVecEnv(Pendulum().make_vec(4, xp="jax", autoreset_mode="SameStep"))
+        >>> env.get_observations()["policy"].shape
+        torch.Size([4, 3])
+    """
+
+    envs: ArrayConversion[Any, Any, Any]
+    num_envs: int
+    num_actions: int
+    max_episode_length: int
+    device: Any
+    cfg: dict[str, Any]
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], device: Any = "cpu") -> None:
+        self._bridged = Bridged(envs, "RslRlVecEnv", "rsl_rl", "torch", device)
+        self.envs = self._bridged.envs
+        self.num_envs = envs.num_envs
+        observed, acted = envs.single_observation_space, envs.single_action_space
+        inner = branches(observed) if isinstance(observed, spaces.Dict) else [("policy", observed)]
+        for _, part in inner or ():
+            if not isinstance(part, (spaces.Box, spaces.MultiBinary)):
+                raise TypeError(
+                    f"rsl_rl learns from a Box, a MultiBinary or a Dict of these, not from {observed}. Flatten the "
+                    "observations, for example by FlattenObservation of arrayferry_gym.wrappers.vector"
+                )
+        if not isinstance(acted, spaces.Box):
+            raise TypeError(f"the policies of rsl_rl are continuous, but the actions are {acted}")
+        self._shapes = {key: (self.num_envs, *(part.shape or (1,))) for key, part in inner or ()}
+        self._grouped = isinstance(observed, spaces.Dict)
+        self._action_shape = (self.num_envs, *acted.shape)
+        self.num_actions = int(torch.Size(acted.shape).numel())
+        limit = getattr(envs.spec, "max_episode_steps", None)
+        self.max_episode_length = sys.maxsize if limit is None else limit
+        self.device, self.cfg = device, {}
+        self._lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=device)
+        self._observations: Any = None
+
+    @property
+    def episode_length_buf(self) -> Any:
+        """The steps of each episode so far, int64 (num_envs,). They cannot be set: environments count their own."""
+        return self._lengths
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, lengths: Any) -> None:
+        raise af.OptionError(
+            "episode_length_buf was set, but environments count the steps of their episodes themselves",
+            remedy="Call learn(..., init_at_random_ep_len=False).",
+        )
+
+    def reset(self, *, seed: Any = None) -> Any:
+        """Reset all environments, and return observations. rsl_rl does not call this; call it to seed them."""
+        observations, _ = self._bridged.reset(seed=seed)
+        self._observations = self._tensordict(observations)
+        self._lengths = torch.zeros_like(self._lengths)
+        return self._observations
+
+    def get_observations(self) -> Any:
+        """Return the current observations. Before the first step, this resets the environments."""
+        return self.reset() if self._observations is None else self._observations
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Take a step, and reset what has ended.
+
+        Args:
+            actions: (num_envs, num_actions).
+
+        Returns:
+            Observations, float32 rewards (num_envs,), which episodes have ended (num_envs,), and extras.
+        """
+        self.get_observations()
+        final, rewards, terminated, truncated, _ = self._bridged.step(
+            actions.reshape(self._action_shape)
+        )
+        ended = terminated | truncated
+        extras = {
+            "time_outs": truncated & ~terminated,
+            "final_observations": self._tensordict(final),
+        }
+        observations = self._bridged.reset(ended)[0] if ended.any() else final
+        self._observations = self._tensordict(observations)
+        self._lengths = torch.where(ended, 0, self._lengths + 1)
+        return self._observations, rewards.to(torch.float32), ended, extras
+
+    def _tensordict(self, observations: Any) -> Any:
+        groups = observations if self._grouped else {"policy": observations}
+        parts = {
+            key: groups[key].to(torch.float32).reshape(shape) for key, shape in self._shapes.items()
+        }
+        return TensorDict(parts, batch_size=(self.num_envs,), device=self.device)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()

@@ -1,0 +1,167 @@
+"""`TianshouVectorEnv`: vector environments of any library for Tianshou."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from tianshou.env import BaseVectorEnv
+
+from ._bridged import Bridged, infos_by_environment
+from ._space_trees import build, split
+from .vector import ArrayConversion
+
+__all__ = ["TianshouVectorEnv"]
+
+
+class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
+    """A vector environment of any library as a vector environment of Tianshou, which knows NumPy only.
+
+    Tianshou resets environments itself, so that they must reset in the same step (SAME_STEP) or leave resets to others
+    (DISABLED). With both, a step returns the observation after it, also at the end of an episode, and a reset the first
+    one of the next episode.
+
+    A vector environment steps as a whole: where Tianshou asks for some environments, the others step, too, and must be
+    reset before they are asked for. Its collectors do that.
+
+    Args:
+        envs: the environments.
+
+    Attributes:
+        envs: the environments in NumPy.
+
+    Raises:
+        TypeError: these are no vector environments, or observations are a Tuple.
+        arrayferry.OptionError: they reset in the next step.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.tianshou import TianshouVectorEnv
+        >>> envs = TianshouVectorEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))
+        >>> observations, infos = envs.reset([0, 2])
+        >>> observations.shape
+        (2, 4)
+    """
+
+    envs: ArrayConversion[Any, Any, Any]
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        # The constructor of the base class would make a worker for each environment.
+        self._bridged = Bridged(envs, "TianshouVectorEnv", "Tianshou", "numpy", convert_info=True)
+        self.envs = self._bridged.envs
+        self._space = envs.single_observation_space
+        if isinstance(self._space, spaces.Tuple):
+            raise TypeError(f"Tianshou has no observations that are a Tuple, such as {self._space}")
+        self.env_num: int = envs.num_envs
+        self.wait_num: int = envs.num_envs
+        self.workers: list[Any] = []
+        self.waiting_id: list[int] = []
+        self.ready_id: list[int] = list(range(self.env_num))
+        self.is_async: bool = False
+        self.is_closed: bool = False
+        self._firsts: list[dict[str, Any]] = [{}] * self.env_num
+
+    def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+        """Reset all environments, or those of some indices.
+
+        Args:
+            env_id: an index, or several of them; None for all.
+            **kwargs: `seed` and `options`, as for `reset` of vector environments.
+
+        Returns:
+            Observations and infos of these environments.
+        """
+        ids = self._ids(env_id)
+        observations, infos = self._bridged.reset(self._rows(ids), **kwargs)
+        firsts = self._firsts if infos is None else infos_by_environment(infos, self.env_num)[0]
+        return self._observations(observations, ids), _array([dict(firsts[index]) for index in ids])
+
+    def step(self, action: Any, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
+        """Take a step in all environments, or in those of some indices.
+
+        Args:
+            action: one action for each of these.
+            id: an index, or several of them; None for all.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos of these environments.
+        """
+        ids = self._ids(id)
+        chosen = np.asarray(action)
+        actions = np.repeat(chosen[:1], self.env_num, axis=0)
+        actions[ids] = chosen
+        rows = None if len(ids) == self.env_num else self._rows(ids)
+        observations, *numbers, infos = self._bridged.step(actions, rows)
+        self._firsts, lasts = infos_by_environment(infos, self.env_num)
+        dicts = [{**lasts[index], "env_id": index} for index in ids]
+        reward, terminated, truncated = (part[ids] for part in numbers)
+        return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
+
+    def seed(self, seed: int | list[int] | None = None) -> list[Any]:
+        """Reset all environments with a seed. The next reset returns these observations.
+
+        Args:
+            seed: as for `reset` of vector environments; None does nothing.
+
+        Returns:
+            A list of one seed for each environment.
+        """
+        if seed is None:
+            return [None] * self.env_num
+        self._bridged.seed(seed)
+        self._firsts = [{}] * self.env_num
+        return (
+            [[seed + index] for index in range(self.env_num)]
+            if isinstance(seed, int)
+            else [[one] for one in seed]
+        )
+
+    def _ids(self, given: Any) -> list[int]:
+        """Return indices as a list."""
+        self._assert_is_not_closed()
+        return self.ready_id if given is None else np.atleast_1d(np.asarray(given)).tolist()
+
+    def _rows(self, ids: list[int]) -> Any:
+        rows = np.zeros(self.env_num, bool)
+        rows[ids] = True
+        return rows
+
+    def _observations(self, batch: Any, ids: list[int]) -> Any:
+        """Return the observations of some environments: an array, or for a Dict an object array of dicts."""
+        parts = split(self._space, batch)
+        if not isinstance(self._space, spaces.Dict):
+            return parts[0][ids]
+        return _array([build(self._space, (part[index] for part in parts)) for index in ids])
+
+    def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
+        """Return an attribute of environments. Those that are a batch share theirs."""
+        if key in ("action_space", "observation_space"):
+            values = [getattr(self.envs, f"single_{key}")] * self.env_num
+        else:
+            values = self._bridged.get(key)
+        return [values[index] for index in self._ids(id)]
+
+    def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002
+        """Set an attribute of environments. That of a batch can be set for all only."""
+        self._bridged.set(key, value, self._ids(id))
+
+    def render(self, **kwargs: Any) -> list[Any]:
+        """Return an image of each environment."""
+        self._assert_is_not_closed()
+        images = self.envs.render()
+        return [None] * self.env_num if images is None else list(images)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._assert_is_not_closed()
+        self.envs.close()
+        self.is_closed = True
+
+
+def _array(dicts: list[Any]) -> Any:
+    """Return dicts as an object array."""
+    array = np.empty(len(dicts), object)
+    array[:] = dicts
+    return array

@@ -1,0 +1,265 @@
+"""`TorchRLEnv`: vector environments of any library for TorchRL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv
+from tensordict import TensorDict
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Unbounded,
+)
+from torchrl.envs import EnvBase
+
+import arrayferry as af
+
+from ._bridged import Bridged
+from ._env_options import check_flag
+from ._space_trees import ARRAYS, branches, build, split
+from .vector import ArrayConversion
+
+__all__ = ["TorchRLEnv"]
+
+MASK = "action_mask"
+TAKEN = ("action", "done", "next", "reward", "terminated", "truncated")
+
+
+class TorchRLEnv(EnvBase):  # type: ignore[misc]
+    """A vector environment of any library as an `EnvBase` of TorchRL, of batch size (num_envs,).
+
+    Arrays go to PyTorch and back without a detour. Environments must reset in the same step (SAME_STEP) or leave resets to
+    TorchRL (DISABLED). With both, `("next", "observation")` is the observation after the step, also at the end of an episode,
+    and the observation after a reset begins the next one. TorchRL may also reset environments whose episode has not
+    ended, as the transform `StepCounter` does.
+
+    | | |
+    |---|---|
+    | observation | `"observation"`, or the keys of a Dict; parts of a Tuple have the keys "0", "1", ... |
+    | action | `"action"`; that of a Dict or Tuple is nested in it |
+    | reward, done, terminated, truncated | (num_envs, 1), float32 and bool |
+
+    Observations are of the dtype of their space, and whole numbers of Discrete and MultiDiscrete begin at 0. A part `"action_mask"` of a
+    Dict observation is bool, as the transform `ActionMask` needs it. Infos are left out.
+
+    Args:
+        envs: the environments.
+        device: the device of all tensors.
+        categorical_actions: whether actions of Discrete and MultiDiscrete are numbers, or else one-hot.
+
+    Attributes:
+        envs: the environments in PyTorch.
+
+    Raises:
+        TypeError: these are no vector environments, or a space has no fixed shape.
+        arrayferry.OptionError: they reset in the next step, or a part of an observation has a name that TorchRL uses.
+
+    Example:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.torchrl import TorchRLEnv
+        >>> env = TorchRLEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))
+        >>> seed = env.set_seed(1)
+        >>> steps = env.rollout(100, break_when_any_done=False)
+        >>> steps["next", "observation"].shape
+        torch.Size([4, 100, 4])
+    """
+
+    envs: ArrayConversion[Any, Any, Any]
+
+    def __init__(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        device: Any = "cpu",
+        *,
+        categorical_actions: bool = False,
+    ) -> None:
+        check_flag("categorical_actions", categorical_actions)
+        bridged = Bridged(envs, "TorchRLEnv", "TorchRL", "torch", device)
+        n = envs.num_envs
+        super().__init__(device=device, batch_size=(n,))
+        self._bridged = bridged
+        self.envs = bridged.envs
+        self._observed = _Parts(
+            envs.single_observation_space, n, self.device, "observation", one_hot=False
+        )
+        self._acted = _Parts(
+            envs.single_action_space, n, self.device, "action", one_hot=not categorical_actions
+        )
+        for (first, *_), _ in self._observed:
+            if first in TAKEN:
+                raise af.OptionError(
+                    f"the observation has a part {first!r}, where TorchRL has its own",
+                    remedy="Rename it in the environment.",
+                )
+        self.observation_spec: Any = self._observed.spec()
+        self.full_action_spec: Any = self._acted.spec()
+        self.reward_spec: Any = Unbounded((n, 1), device=self.device, dtype=torch.float32)
+        self.done_spec: Any = Composite(
+            {
+                name: Binary(1, (n, 1), device=self.device, dtype=torch.bool)
+                for name in ("done", "terminated", "truncated")
+            },
+            shape=(n,),
+            device=self.device,
+        )
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Reset the environments with a seed. The next reset returns these observations."""
+        if seed is not None:
+            self._bridged.seed(seed)
+
+    def _reset(
+        self, tensordict: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> Any:
+        rows = None if tensordict is None else tensordict.get("_reset", None)
+        if rows is not None:
+            rows = rows.reshape(self.batch_size)
+        observations, _ = self._bridged.reset(rows, seed=seed, options=options)
+        return self._tensordict(observations)
+
+    def _step(self, tensordict: Any) -> Any:
+        rows = tensordict.get("_step", None)  # in rollouts that go on until all have ended
+        if rows is not None:
+            rows = rows.reshape(self.batch_size)
+        actions = self._acted.to_env(tensordict)
+        observations, rewards, terminated, truncated, _ = self._bridged.step(actions, rows)
+        result = self._tensordict(observations)
+        result["reward"] = rewards.to(torch.float32)[:, None]
+        result["terminated"], result["truncated"] = terminated[:, None], truncated[:, None]
+        result["done"] = (terminated | truncated)[:, None]
+        if rows is None:
+            return result
+        before = tensordict.select(*result.keys(True, True), strict=False)
+        before["reward"] = torch.zeros_like(result["reward"])
+        return torch.where(rows, result, before)
+
+    def _tensordict(self, observations: Any) -> Any:
+        parts = self._observed.from_env(observations)
+        return TensorDict(parts, batch_size=self.batch_size, device=self.device)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.envs.env}, batch_size={tuple(self.batch_size)}, device={str(self.device)!r})"
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Close the environments."""
+        super().close(raise_if_closed=raise_if_closed)
+        self.envs.close()
+
+
+class _Part:
+    """A leaf of a space: its spec, and how values are encoded.
+
+    Args:
+        space: the leaf.
+        n: how many environments there are.
+        device: the device of the spec.
+        one_hot: whether Discrete and MultiDiscrete are one-hot.
+        mask: whether it is a mask of actions.
+        place: where it is, for errors.
+    """
+
+    def __init__(
+        self, space: Any, n: int, device: Any, *, one_hot: bool, mask: bool, place: str
+    ) -> None:
+        dtype = torch.bool if mask else getattr(torch, str(space.dtype), None)
+        if dtype is None or not isinstance(space, ARRAYS):
+            raise TypeError(f"{space}{place} has no fixed shape or no numbers, which TorchRL needs")
+        self.counted = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
+        self.one_hot = one_hot and self.counted
+        self.dtype: Any = dtype
+        self.shape: tuple[int, ...] = (n, *(space.shape or ()))
+        self.start = torch.as_tensor(getattr(space, "start", 0), device=device)
+        given: dict[str, Any] = {"device": device, "dtype": dtype}
+        if isinstance(space, spaces.Discrete):
+            count = int(space.n)
+            self.spec: Any = (
+                OneHot(count, (n, count), **given) if one_hot else Categorical(count, (n,), **given)
+            )
+        elif isinstance(space, spaces.MultiDiscrete):
+            counts = [int(count) for count in space.nvec.flatten()]
+            kind, length = (
+                (MultiOneHot, sum(counts)) if one_hot else (MultiCategorical, len(counts))
+            )
+            self.spec = kind(counts, (n, length), **given)
+        elif mask or isinstance(space, spaces.MultiBinary):
+            self.spec = Binary(shape=self.shape, **given)
+        elif space.bounded_below.any() or space.bounded_above.any():
+            low, high = (torch.as_tensor(bound, **given) for bound in (space.low, space.high))
+            self.spec = Bounded(low.expand(self.shape), high.expand(self.shape), **given)
+        else:
+            self.spec = Unbounded(self.shape, **given)
+
+    def from_env(self, value: Any) -> Any:
+        """Return an observation as the spec has it."""
+        if self.counted:
+            return (value - self.start).to(self.dtype).reshape(self.spec.shape)
+        return value.to(self.dtype)
+
+    def to_env(self, value: Any) -> Any:
+        """Return an action as the space has it."""
+        if not self.counted:
+            return value
+        numbers = self.spec.to_categorical(value, safe=False) if self.one_hot else value
+        return numbers.reshape(self.shape) + self.start
+
+
+class _Parts:
+    """The leaves of a space, and their keys in a TensorDict.
+
+    Args:
+        space: the space of one environment.
+        n: how many there are.
+        device: the device of the specs.
+        name: the key of what has no keys of its own. Actions are always below it.
+        one_hot: whether Discrete and MultiDiscrete are one-hot.
+    """
+
+    def __init__(self, space: Space[Any], n: int, device: Any, name: str, *, one_hot: bool) -> None:
+        self.space, self.n, self.device = space, n, device
+        below = (name,) if name == "action" or branches(space) is None else ()
+        self.parts = {
+            key: _Part(
+                leaf, n, device, one_hot=one_hot,
+                mask=key == (MASK,) and isinstance(leaf, (spaces.Box, spaces.MultiBinary)),
+                place="".join(f"[{part!r}]" for part in key),
+            )
+            for key, leaf in _keyed(space, below)
+        }  # fmt: skip
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, ...], _Part]]:
+        return iter(self.parts.items())
+
+    def spec(self) -> Any:
+        """Return the spec of all parts."""
+        root = Composite(shape=(self.n,), device=self.device)
+        for key, part in self:
+            root[key] = part.spec
+        return root
+
+    def from_env(self, observations: Any) -> dict[Any, Any]:
+        """Return the parts of observations by their keys."""
+        values = split(self.space, observations)
+        return {key: part.from_env(value) for (key, part), value in zip(self, values, strict=True)}
+
+    def to_env(self, tensordict: Any) -> Any:
+        """Return the actions in a TensorDict."""
+        return build(self.space, (part.to_env(tensordict[key]) for key, part in self))
+
+
+def _keyed(space: Space[Any], key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
+    """Yield the leaves of a space with their keys, in the order of `split`."""
+    inner = branches(space)
+    if inner is None:
+        yield key, space
+        return
+    for name, part in inner:
+        yield from _keyed(part, (*key, str(name)))

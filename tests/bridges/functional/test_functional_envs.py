@@ -1,0 +1,622 @@
+"""Functional environments of other libraries, by `from_env`: `make bridges`.
+
+Each library has a probe that is written as it asks, for the conformance kit, and real environments, whose steps are those of
+the library itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.functional import evaluate, from_env, rollout, wrap
+from arrayferry_gym.testing import LIMIT, BridgeContract
+from arrayferry_gym.wrappers import kernels
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import brax.envs
+    import gymnax
+    import jumanji
+    import navix
+    import pgx
+    from brax.envs import base as brax_base
+    from brax.envs.wrappers import training
+    from craftax.craftax_env import make_craftax_env_from_name
+    from craftax.environment_base import environment_bases as craftax_bases
+    from gymnax.environments import environment as gymnax_base
+    from gymnax.environments import spaces as gymnax_spaces
+    from jumanji import specs as jumanji_specs
+    from jumanji import types as jumanji_types
+    from jumanji import wrappers as jumanji_wrappers
+    from ml_collections import config_dict
+    from mujoco_playground._src import mjx_env
+    from navix.environments import environment as navix_base
+    from navix.spaces import Continuous, Discrete
+
+
+def observed(start, count):
+    return jnp.stack([start, jnp.asarray(count, jnp.float32)])
+
+
+def reward_of(count, action):
+    return jnp.asarray(count, jnp.float32) + jnp.asarray(action, jnp.float32) / 2
+
+
+@struct.dataclass
+class Counted:
+    start: jax.Array
+    time: jax.Array
+
+
+def begun(key):
+    return Counted(jax.random.uniform(key), jnp.zeros((), jnp.int32))
+
+
+# gymnax, whose steps tell limits apart
+
+
+@struct.dataclass
+class GymnaxParams(gymnax_base.EnvParams):
+    max_steps_in_episode: int = LIMIT
+
+
+class GymnaxProbe(gymnax_base.Environment):
+    default_params = GymnaxParams()
+
+    def step_env(self, key, state, action, params):
+        state = state.replace(time=state.time + 1)
+        reward = reward_of(state.time, action)
+        return observed(state.start, state.time), state, reward, action == 1, {}
+
+    def reset_env(self, key, params):
+        state = begun(key)
+        return observed(state.start, state.time), state
+
+    def action_space(self, params=None):
+        return gymnax_spaces.Discrete(3)
+
+    def observation_space(self, params):
+        return gymnax_spaces.Box(0, LIMIT, (2,), jnp.float32)
+
+
+# Craftax, and gymnax before 1.0: one flag, in which the limit is hidden
+
+
+@struct.dataclass
+class CraftaxParams:
+    max_timesteps: int = LIMIT
+
+
+class CraftaxProbe(craftax_bases.EnvironmentAutoReset):
+    default_params = CraftaxParams()
+    action_space = GymnaxProbe.action_space
+    observation_space = GymnaxProbe.observation_space
+    reset_env = GymnaxProbe.reset_env
+
+    def step_env(self, key, state, action, params):
+        state = state.replace(time=state.time + 1)
+        done = (action == 1) | (state.time >= params.max_timesteps)
+        info = {"discount": 1.0 - done.astype(jnp.float32), "text": "left out"}
+        return observed(state.start, state.time), state, reward_of(state.time, action), done, info
+
+
+# Brax and MuJoCo Playground: numbers as actions, floats as flags
+
+
+class BraxProbe(brax_base.Env):
+    observation_size, action_size, backend = 2, 1, "none"
+
+    def reset(self, rng):
+        state = begun(rng)
+        zero = jnp.zeros(())
+        return brax_base.State(state, observed(state.start, 0), zero, zero, {"speed": zero}, {})
+
+    def step(self, state, action):
+        kept = state.pipeline_state
+        kept = kept.replace(time=kept.time + 1)
+        chosen = jnp.round(action[0]) + 1
+        return state.replace(
+            pipeline_state=kept,
+            obs=observed(kept.start, kept.time),
+            reward=reward_of(kept.time, chosen),
+            done=(chosen == 1).astype(jnp.float32),
+            metrics={"speed": kept.start},
+        )
+
+
+class OwnTruncation(BraxProbe):
+    """Truncates by itself, and says so in its infos."""
+
+    def reset(self, rng):
+        return super().reset(rng).replace(info={"truncation": jnp.zeros(())})
+
+    def step(self, state, action):
+        state = super().step(state, action)
+        late = (state.pipeline_state.time >= LIMIT).astype(jnp.float32) * (1 - state.done)
+        return state.replace(done=jnp.maximum(state.done, late), info={"truncation": late})
+
+
+class PlaygroundProbe(mjx_env.MjxEnv):
+    xml_path = mj_model = mjx_model = None
+    action_size = 1
+
+    def __init__(self):
+        super().__init__(config_dict.create(ctrl_dt=0.1, sim_dt=0.1, episode_length=LIMIT))
+
+    def reset(self, rng):
+        state = begun(rng)
+        zero = jnp.zeros(())
+        return mjx_env.State(state, {"state": observed(state.start, 0)}, zero, zero, {}, {})
+
+    def step(self, state, action):
+        kept = state.data.replace(time=state.data.time + 1)
+        chosen = jnp.round(action[0]) + 1
+        return state.replace(
+            data=kept,
+            obs={"state": observed(kept.start, kept.time)},
+            reward=reward_of(kept.time, chosen),
+            done=(chosen == 1).astype(jnp.float32),
+        )
+
+
+# pgx: two players, who take turns
+
+
+@struct.dataclass
+class PgxState(pgx.State):
+    start: jax.Array
+    current_player: jax.Array
+    observation: jax.Array
+    rewards: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    legal_action_mask: jax.Array
+    _step_count: jax.Array
+    env_id = "probe"
+
+
+class PgxProbe(pgx.Env):
+    id, version, num_players = "probe", "1", 2
+
+    def _init(self, key):
+        start, player = jax.random.split(key)
+        player = jax.random.randint(player, (), 0, 2)
+        no = jnp.zeros((), bool)
+        return PgxState(
+            start=jax.random.uniform(start),
+            current_player=player,
+            observation=jnp.zeros(2),
+            rewards=jnp.zeros(2),
+            terminated=no,
+            truncated=no,
+            legal_action_mask=jnp.ones(3, bool),
+            _step_count=jnp.int32(0),
+        )
+
+    def _step(self, state, action, key):
+        mover = state.current_player
+        reward = reward_of(state._step_count, action)
+        rewards = jnp.full(2, -reward).at[mover].set(reward)
+        return state.replace(current_player=1 - mover, rewards=rewards, terminated=action == 1)
+
+    def _observe(self, state, player_id):
+        return observed(state.start, state._step_count)
+
+
+# Jumanji: limits that look like terminations
+
+
+class JumanjiProbe(jumanji.env.Environment):
+    def __init__(self):
+        self.time_limit = LIMIT
+        super().__init__()
+
+    def reset(self, key):
+        state = begun(key)
+        return state, jumanji_types.restart(observed(state.start, 0), extras={})
+
+    def step(self, state, action):
+        state = state.replace(time=state.time + 1)
+        reward = reward_of(state.time, action)
+        seen = observed(state.start, state.time)
+        step = jax.lax.cond(
+            (action == 1) | (state.time >= self.time_limit),
+            jumanji_types.termination,
+            jumanji_types.transition,
+            reward,
+            seen,
+        )
+        return state, step.replace(extras={})
+
+    observation_spec = jumanji_specs.Array((2,), jnp.float32)
+    action_spec = jumanji_specs.DiscreteArray(3)
+
+
+# navix: steps that reset in the next one
+
+
+class NavixProbe(navix_base.Environment):
+    @classmethod
+    def made(cls):
+        return cls(
+            height=1,
+            width=1,
+            max_steps=LIMIT,
+            observation_space=Continuous.create((2,), jnp.float32(0), jnp.float32(LIMIT)),
+            action_space=Discrete.create(3),
+            reward_space=Continuous.create((), jnp.float32(0), jnp.float32(9)),
+        )
+
+    def reset(self, key, cache=None):
+        state, zero = begun(key), jnp.zeros((), jnp.int32)
+        return navix_base.Timestep(
+            zero,
+            observed(state.start, 0),
+            zero,
+            jnp.zeros(()),
+            zero,
+            state,
+            {"return": jnp.zeros(())},
+        )
+
+    _reset = reset
+
+    def _step(self, timestep, action):
+        t = timestep.t + 1
+        truncated = jnp.where(t >= self.max_steps, 1, 0)
+        return timestep.replace(
+            t=t,
+            observation=observed(timestep.state.start, t),
+            action=action,
+            reward=reward_of(t, action),
+            step_type=jnp.where(action == 1, 2, truncated),
+        )
+
+
+class Served(BridgeContract):
+    xp = "numpy"
+
+    def probe(self):
+        raise NotImplementedError
+
+    def make(self):
+        return self.probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode="SameStep")
+
+
+class TestGymnax(Served):
+    xp = "torch"
+
+    def probe(self):
+        return from_env(GymnaxProbe())
+
+
+class TestCraftax(Served):
+    def probe(self):
+        return from_env(CraftaxProbe())
+
+
+class _OfNumbers(Served):
+    """The actions 0, 1 and 2 are the numbers -1, 0 and 1."""
+
+    def spaces(self, bridge):
+        assert bridge.single_action_space == spaces.Box(-1, 1, (1,), np.float32)
+        return bridge.single_observation_space, None
+
+    def step(self, bridge, actions):
+        return super().step(bridge, (actions - 1).astype(np.float32)[:, None])
+
+
+class TestBrax(_OfNumbers):
+    def probe(self):
+        env = training.EpisodeWrapper(BraxProbe(), LIMIT, 1)
+        return from_env(training.AutoResetWrapper(training.VmapWrapper(env)))
+
+
+class TestBraxThatTruncates(_OfNumbers):
+    exclusive = True  # as Brax has it
+
+    def probe(self):
+        return from_env(OwnTruncation())
+
+
+class TestPlayground(_OfNumbers):
+    def probe(self):
+        return from_env(PlaygroundProbe())
+
+    def reset(self, bridge, seed):
+        return super().reset(bridge, seed)["state"]
+
+    def step(self, bridge, actions):
+        step = super().step(bridge, actions)
+        return step._replace(
+            observation=step.observation["state"], final_observation=step.final_observation["state"]
+        )
+
+    def spaces(self, bridge):
+        return super().spaces(bridge)[0]["state"], None
+
+
+class TestPgx(Served):
+    xp = "jax"
+
+    def make(self):
+        return from_env(PgxProbe()).make_vec(
+            self.num_envs, xp=self.xp, autoreset_mode="SameStep", max_episode_steps=LIMIT
+        )
+
+    def reset(self, bridge, seed):
+        return super().reset(bridge, seed)["observation"]
+
+    def step(self, bridge, actions):
+        step = super().step(bridge, actions)
+        return step._replace(
+            observation=step.observation["observation"],
+            final_observation=step.final_observation["observation"],
+        )
+
+    def spaces(self, bridge):
+        return bridge.single_observation_space["observation"], bridge.single_action_space
+
+
+class TestJumanji(Served):
+    exclusive = False
+
+    def probe(self):
+        return from_env(JumanjiProbe())
+
+    def test_both_at_once(self):
+        """An episode that ends and reaches the limit has terminated: Jumanji does not say both."""
+        self.exclusive = True
+        super().test_both_at_once()
+
+    def test_a_long_game(self):
+        self.exclusive = True
+        super().test_a_long_game()
+
+
+class TestNavix(Served):
+    exclusive = True  # as navix has it
+
+    def probe(self):
+        return from_env(NavixProbe.made())
+
+
+# Real environments
+
+
+def at_random(env):
+    space = env.action_space
+
+    def policy(params, observation, key):
+        n = jax.tree.leaves(observation)[0].shape[0]
+        if isinstance(space, spaces.Discrete):
+            return jax.random.randint(key, (n,), 0, int(space.n)), None
+        if isinstance(space, spaces.MultiDiscrete):
+            return jax.random.randint(key, (n, *space.shape), 0, jnp.asarray(space.nvec)), None
+        return jax.random.uniform(key, (n, *space.shape), minval=-1, maxval=1), None
+
+    return policy
+
+
+KEY = jax.random.PRNGKey(0)
+
+# how each is made, and its own step: of what is kept, the action and the environment; returns the observation and the reward
+REAL = {
+    "gymnax CartPole": (
+        lambda: gymnax.make("CartPole-v1")[0],
+        lambda env, kept, action: env.step_env(KEY, kept[1], action, env.default_params)[:3:2],
+    ),
+    "gymnax Breakout": (
+        lambda: gymnax.make("Breakout-MinAtar")[0],
+        None,
+    ),
+    "gymnax DeepSea": (lambda: gymnax.make("DeepSea-bsuite")[0], None),
+    "Craftax": (
+        lambda: make_craftax_env_from_name("Craftax-Classic-Symbolic-v1", True),
+        None,
+    ),
+    "Brax": (
+        lambda: brax.envs.create("inverted_pendulum", backend="generalized"),
+        lambda env, kept, action: (lambda s: (s.obs, s.reward))(env.step(kept, action)),
+    ),
+    "pgx": (
+        lambda: pgx.make("connect_four"),
+        lambda env, kept, action: (lambda s: (s.observation, s.rewards[kept.current_player]))(
+            env.step(kept, action)
+        ),
+    ),
+    "Jumanji": (
+        lambda: jumanji.make("Snake-v1", time_limit=12),
+        lambda env, kept, action: (lambda s: (s.observation.grid, s.reward))(
+            env.step(kept[0], action)[1]
+        ),
+    ),
+    "Jumanji, several actions": (lambda: jumanji.make("RobotWarehouse-v0"), None),
+    "navix": (
+        lambda: navix.make("Navix-Empty-5x5-v0", max_steps=9),
+        lambda env, kept, action: (lambda s: (s.observation, s.reward))(env._step(kept, action)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_steps_are_those_of_the_library(name):
+    make, own_step = REAL[name]
+    env = from_env(make())
+    n = 4
+    served = {xp: env.make_vec(n, xp=xp, autoreset_mode="Disabled") for xp in ("jax", "torch")}
+    actions = np.random.default_rng(0)
+    seen = {xp: envs.reset(seed=1) for xp, envs in served.items()}
+    for _ in range(6):
+        kept = served["jax"].state.tree
+        action = [env.action_space.sample() for _ in range(n)]
+        if "action_mask" in seen["torch"][1]:
+            allowed = af.convert(seen["torch"][1]["action_mask"], "numpy")
+            action = (
+                [int(actions.choice(np.flatnonzero(row))) for row in allowed]
+                if allowed.ndim == 2
+                else action
+            )
+        action = np.stack(action)
+        seen = {xp: envs.step(action) for xp, envs in served.items()}
+        converted = af.convert(seen["torch"], "jax")
+        for one, other in zip(
+            jax.tree.leaves(seen["jax"]), jax.tree.leaves(converted), strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+        assert served["torch"].observation_space.contains(seen["torch"][0])
+        if own_step is not None:
+            expected, reward = jax.vmap(functools.partial(own_step, env.env))(
+                kept, jnp.asarray(action)
+            )
+            mine = seen["jax"][0]
+            if isinstance(mine, dict):
+                mine = mine.get("grid", mine.get("observation"))
+            np.testing.assert_allclose(
+                np.asarray(mine, float), np.asarray(expected, float), rtol=1e-4, atol=1e-4
+            )
+            np.testing.assert_allclose(
+                np.asarray(seen["jax"][1]), np.asarray(reward), rtol=1e-4, atol=1e-4
+            )
+        seen = {xp: (result[0], result[4]) for xp, result in seen.items()}
+
+
+@pytest.mark.parametrize("name", ["gymnax CartPole", "pgx", "Jumanji", "navix"])
+def test_rollouts(name):
+    env = from_env(REAL[name][0]())
+    one, transitions = rollout(env, at_random(env), None, jax.random.key(0), 25, 6)
+    ended = np.asarray(transitions.terminated | transitions.truncated)
+    assert ended.any()
+    again = rollout(env, at_random(env), None, jax.random.key(0), 25, 6)[1]
+    for x, y in zip(jax.tree.leaves(transitions), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(x, y)
+    rollout(env, at_random(env), None, jax.random.key(1), 5, 6, carry=one)
+    observation, final = (
+        np.concatenate(
+            [np.asarray(x, float).reshape(25, 6, -1) for x in jax.tree.leaves(tree)], axis=2
+        )
+        for tree in (transitions.observation, transitions.final_observation)
+    )
+    time, row = np.argwhere(~ended[:-1])[0]
+    np.testing.assert_array_equal(final[time, row], observation[time + 1, row])
+    results = evaluate(env, at_random(env), None, jax.random.key(0), 3, max_episode_steps=20)
+    assert (np.asarray(results.lengths) <= 20).all()
+    assert from_env(pickle.loads(pickle.dumps(env.env)) if name != "navix" else env.env) is not None
+
+
+def test_limits_of_jumanji_and_navix_are_truncations():
+    for name, limit in (("Jumanji", 12), ("navix", 9)):
+        env = from_env(REAL[name][0]())
+        transitions = rollout(env, at_random(env), None, jax.random.key(0), 60, 8)[1]
+        truncated, length = (
+            np.asarray(transitions.truncated),
+            np.asarray(transitions.episode_length),
+        )
+        assert truncated.any()
+        assert set(length[truncated].tolist()) == {limit}
+        assert not (truncated & np.asarray(transitions.terminated)).any()
+
+
+def test_parameters_of_gymnax():
+    env = from_env(gymnax.make("Pendulum-v1")[0])
+    assert env.max_episode_steps == 200
+    envs = env.make_vec(3, xp="jax", params={"g": np.float32([1, 10, 20]), "m": 2.0})
+    envs.reset(seed=1)
+    state = envs.state
+    first = envs.step(np.zeros((3, 1), np.float32))[0]
+    own = [
+        env.env.step_env(
+            KEY,
+            jax.tree.map(lambda x, i=i: x[i], state.tree[1]),
+            jnp.zeros(1),
+            env.default_params.replace(g=g, m=2.0),
+        )[0]
+        for i, g in enumerate([1.0, 10.0, 20.0])
+    ]
+    np.testing.assert_allclose(first, np.stack(own), rtol=1e-5)
+    with pytest.raises(af.OptionError, match="Pass max_episode_steps= instead"):
+        env.make_vec(3, params={"max_steps_in_episode": 7}).reset(seed=1)
+    shorter = gymnax.make("Pendulum-v1")[1].replace(max_steps_in_episode=7)
+    assert from_env(env.env, shorter).max_episode_steps == 7
+
+
+def test_other_options_are_refused():
+    with pytest.raises(af.OptionError, match="has none"):
+        from_env(pgx.make("tic_tac_toe"), {"a": 1})
+    repeated = brax.envs.create("inverted_pendulum", backend="spring", action_repeat=2)
+    with pytest.raises(af.OptionError, match="repeat_action"):
+        from_env(repeated)
+    with pytest.raises(TypeError, match=r"from_env\(\*gymnax\.make"):
+        from_env(gymnax.make("CartPole-v1"))
+
+
+def test_wrappers_that_reset_are_not_hidden():
+    class Outside(brax_base.Wrapper):
+        pass
+
+    with pytest.raises(af.OptionError, match="AutoResetWrapper"):
+        from_env(Outside(brax.envs.create("fast")))
+    assert from_env(Outside(brax.envs.create("fast", None, auto_reset=False))) is not None
+    for wrapper in (jumanji_wrappers.AutoResetWrapper, jumanji_wrappers.VmapWrapper):
+        with pytest.raises(af.OptionError, match=wrapper.__name__):
+            from_env(wrapper(JumanjiProbe()))
+
+
+def test_the_limit_of_a_wrapped_environment_of_jumanji_is_a_truncation():
+    env = from_env(jumanji_wrappers.MultiToSingleWrapper(JumanjiProbe()))
+    policy = lambda *_: (jnp.zeros(2, int), None)  # noqa: E731
+    transitions = rollout(env, policy, None, jax.random.key(0), LIMIT, 2)[1]
+    assert transitions.truncated[:, 0].tolist() == [False] * (LIMIT - 1) + [True]
+    assert not transitions.terminated.any()
+
+
+def test_a_copy_is_held():
+    inner = JumanjiProbe()
+    env = from_env(inner)
+    run = functools.partial(
+        rollout, env, lambda p, o, k: (jnp.zeros(2, int), None), None, jax.random.key(0), 6, 2
+    )
+    assert np.flatnonzero(run()[1].truncated[:, 0]).tolist() == [3]
+    inner.time_limit = 2
+    assert np.flatnonzero(run()[1].truncated[:, 0]).tolist() == [3]
+    assert env != from_env(inner)
+    assert env == from_env(JumanjiProbe())
+
+
+def test_with_wrappers():
+    env = wrap(from_env(gymnax.make("CartPole-v1")[0]), kernels.NormalizeObservation())
+    carry, transitions = rollout(env, at_random(env), None, jax.random.key(0), 20, 8)
+    ended = int((transitions.terminated | transitions.truncated).sum())
+    assert ended
+    assert env.state_dict(carry.running)["obs_rms"]["count"] == 20 * 8 + 8 + ended
+
+
+def test_ppo_of_torchrl_learns_in_gymnax(monkeypatch):
+    import ppo
+    import torch
+    import torchrl_ppo
+    from torchrl.envs import RewardSum, TransformedEnv
+
+    from arrayferry_gym.torchrl import TorchRLEnv
+
+    def environment(num_envs):
+        envs = from_env(gymnax.make("CartPole-v1")[0]).make_vec(
+            num_envs, xp="jax", autoreset_mode="SameStep"
+        )
+        return TransformedEnv(TorchRLEnv(envs, categorical_actions=True), RewardSum())
+
+    torch.set_num_threads(1)
+    monkeypatch.setattr(torchrl_ppo, "environment", environment)
+    result = torchrl_ppo.run(ppo.Settings(updates=60), 0, lambda *_: lambda *_: None)
+    assert result.scores[0] > 150

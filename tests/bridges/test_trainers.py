@@ -1,0 +1,358 @@
+"""Bridges to trainers pass the conformance kit, and each trainer takes some updates on environments in JAX."""
+
+from __future__ import annotations
+
+import copy
+
+import jax
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from recipes import RECIPES, run
+
+import arrayferry as af
+from arrayferry_gym import vector
+from arrayferry_gym.functional import CartPole, Pendulum
+from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SAME_STEP = AutoresetMode.SAME_STEP
+
+
+PACKAGES = {
+    "Stable-Baselines3": "stable_baselines3",
+    "TorchRL": "torchrl",
+    "Tianshou": "tianshou",
+    "rsl_rl": "rsl_rl",
+    "RLlib": "ray",  # which test_rllib.py runs
+    "skrl": "skrl",
+    "CleanRL": "torch",
+}
+
+
+@pytest.mark.parametrize("trainer", sorted(PACKAGES.keys() - {"RLlib"}))
+def test_the_recipe(trainer):
+    pytest.importorskip(PACKAGES[trainer])
+    run(trainer)
+
+
+def test_every_recipe_is_run():
+    assert RECIPES.keys() == PACKAGES.keys()
+
+
+# rsl_rl: continuous actions only
+
+
+class ContinuousProbe(Probe):
+    """Its actions are the numbers of the probe."""
+
+    action_space = spaces.Box(0.0, 2.0, (1,), np.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return super().step(xp, rng, state, xp.round(action[:, 0]), params)
+
+
+class TestRslRlSameStep(BridgeContract):
+    exclusive = True
+    xp, mode = "jax", "SameStep"
+
+    def make(self):
+        RslRlVecEnv = pytest.importorskip("arrayferry_gym.rsl_rl").RslRlVecEnv
+        return RslRlVecEnv(
+            ContinuousProbe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode)
+        )
+
+    def reset(self, bridge, seed):
+        return bridge.reset(seed=seed)["policy"]
+
+    def step(self, bridge, actions):
+        given = torch.as_tensor(actions, dtype=torch.float32)[:, None]
+        observations, rewards, dones, extras = bridge.step(given)
+        assert torch.equal(bridge.get_observations()["policy"], observations["policy"])
+        counts = torch.where(dones, 0, observations["policy"][:, 1]).long()
+        assert torch.equal(bridge.episode_length_buf, counts)
+        truncated, final = extras["time_outs"], extras["final_observations"]["policy"]
+        return BridgeStep(observations["policy"], rewards, dones & ~truncated, truncated, final)
+
+    def spaces(self, bridge):
+        return bridge.envs.single_observation_space, None
+
+
+class TestRslRlDisabled(TestRslRlSameStep):
+    xp, mode = "torch", "Disabled"
+
+
+def test_rsl_rl_learns():
+    runners = pytest.importorskip("rsl_rl.runners")
+    from arrayferry_gym.rsl_rl import RslRlVecEnv
+
+    env = RslRlVecEnv(Pendulum().make_vec(8, xp="jax", autoreset_mode="SameStep"))
+    network = {"class_name": "MLPModel", "hidden_dims": [16], "activation": "elu"}
+    actor = {**network, "distribution_cfg": {"class_name": "GaussianDistribution"}}
+    config = {
+        "num_steps_per_env": 16,
+        "save_interval": 100,
+        "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
+        "algorithm": {"class_name": "PPO"},
+        "actor": actor,
+        "critic": network,
+    }
+    runner = runners.OnPolicyRunner(env, config)
+    before = copy.deepcopy(runner.alg.actor.state_dict())
+    runner.learn(3)
+    after = runner.alg.actor.state_dict()
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+    assert all(torch.isfinite(value).all() for value in after.values())
+    with pytest.raises(af.OptionError, match="init_at_random_ep_len=False"):
+        runner.learn(1, init_at_random_ep_len=True)
+
+
+def test_what_rsl_rl_does_not_take():
+    RslRlVecEnv = pytest.importorskip("arrayferry_gym.rsl_rl").RslRlVecEnv
+    with pytest.raises(TypeError, match="continuous, but the actions are Discrete"):
+        RslRlVecEnv(CartPole().make_vec(2, autoreset_mode="SameStep"))
+    with pytest.raises(af.OptionError, match="rsl_rl learns from every step"):
+        RslRlVecEnv(Pendulum().make_vec(2))
+    envs = Pendulum().make_vec(2, autoreset_mode="SameStep")
+    envs.single_observation_space = spaces.Discrete(3)
+    with pytest.raises(TypeError, match="FlattenObservation"):
+        RslRlVecEnv(envs)
+
+
+# Tianshou
+
+
+class TestTianshouSameStep(BridgeContract):
+    xp, mode = "jax", "SameStep"
+
+    def make(self):
+        TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
+        return TianshouVectorEnv(
+            Probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode)
+        )
+
+    def reset(self, bridge, seed):
+        bridge.seed(seed)
+        return bridge.reset()[0]
+
+    def step(self, bridge, actions):
+        final, reward, terminated, truncated, infos = bridge.step(actions)
+        assert [info["env_id"] for info in infos] == list(range(self.num_envs))
+        observation, ended = final.copy(), np.flatnonzero(terminated | truncated)
+        if ended.size:
+            observation[ended] = bridge.reset(ended)[0]
+        return BridgeStep(observation, reward, terminated, truncated, final)
+
+    def spaces(self, bridge):
+        return bridge.observation_space[0], bridge.action_space[0]
+
+
+class TestTianshouDisabled(TestTianshouSameStep):
+    xp, mode = "torch", "Disabled"
+
+
+class TestTianshouGymnasium(TestTianshouSameStep):
+    def make(self):
+        TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
+        makes = [lambda: Probe().make()] * self.num_envs
+        return TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=SAME_STEP))
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
+def test_tianshou_steps_some_environments(mode):
+    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
+    envs = TianshouVectorEnv(Probe().make_vec(4, xp="jax", autoreset_mode=mode))
+    starts = envs.reset()[0][:, 0]
+    for count in range(1, 4):
+        observations, rewards, *_, infos = envs.step([2, 0], [3, 1])
+        assert observations.tolist() == [[starts[3], count], [starts[1], count]]
+        assert rewards.tolist() == [count + 1, count]
+        assert [info["env_id"] for info in infos] == [3, 1]
+    with pytest.raises(af.OptionError, match=r"\[True, False, True, False\].*Reset them"):
+        envs.step([0, 0, 0, 0])
+    *_, truncated, _ = envs.step([0, 0], [1, 3])
+    assert truncated.tolist() == [True, True]
+    firsts, _ = envs.reset([3, 1, 0])
+    assert firsts[:, 1].tolist() == [0, 0, 0]
+    observations, *_ = envs.step([0, 0, 0], [0, 1, 3])
+    assert observations[:, 0].tolist() == [firsts[2, 0], firsts[1, 0], firsts[0, 0]]
+    envs.close()
+    with pytest.raises(AssertionError):
+        envs.reset()
+
+
+def test_tianshou_learns():
+    data = pytest.importorskip("tianshou.data")
+    from tianshou.algorithm import PPO
+    from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+    from tianshou.algorithm.optim import AdamOptimizerFactory
+    from tianshou.trainer import OnPolicyTrainerParams
+    from tianshou.utils.net.common import Net
+    from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
+
+    from arrayferry_gym.tianshou import TianshouVectorEnv
+
+    envs = TianshouVectorEnv(CartPole().make_vec(8, xp="jax", autoreset_mode="SameStep"))
+    net = Net(state_shape=4, hidden_sizes=[16])
+    actor = DiscreteActor(preprocess_net=net, action_shape=2)
+    policy = ProbabilisticActorPolicy(
+        actor=actor,
+        dist_fn=torch.distributions.Categorical,
+        action_space=envs.action_space[0],
+        action_scaling=False,
+    )
+    algorithm = PPO(
+        policy=policy,
+        critic=DiscreteCritic(preprocess_net=net),
+        optim=AdamOptimizerFactory(lr=1e-3),
+    )
+    collector = data.Collector(algorithm, envs, data.VectorReplayBuffer(2000, 8))
+    before = copy.deepcopy(actor.state_dict())
+    algorithm.run_training(
+        OnPolicyTrainerParams(
+            training_collector=collector,
+            max_epochs=1,
+            epoch_num_steps=400,
+            collection_step_num_env_steps=200,
+            show_progress=False,
+        )
+    )
+    after = actor.state_dict()
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+    collector.reset()
+    stats = collector.collect(n_episode=11)  # of which some environments play one, some two
+    assert stats.n_collected_episodes == 11
+    assert (stats.lens >= 8).all()
+    assert np.array_equal(stats.lens, stats.returns)
+    whole = collector.buffer[:]
+    following = whole.obs_next[~whole.done]
+    assert np.abs(following[:, 2]).max() < 0.2095  # where an episode goes on
+
+
+# skrl
+
+
+def wrapped(mode, library="torch", make=CartPole, n=4):
+    wrap_env = pytest.importorskip(f"skrl.envs.wrappers.{library}").wrap_env
+    envs = make().make_vec(n, xp="jax", autoreset_mode=mode)
+    return wrap_env(vector.ArrayConversion(envs, env_xp="jax", target_xp="numpy"), verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "following", "counted"),
+    [("SameStep", 0, 5), ("NextStep", 4, 4), ("Disabled", 4, None)],
+)
+def test_what_skrl_sees_at_the_end_of_an_episode(mode, following, counted):
+    """It takes what `step` returns as the next observation of the transition, and as the first of the next one."""
+    env = wrapped(mode, make=Probe)
+    env.reset()
+    zeros = torch.zeros(4, 1, dtype=torch.int64)
+    for _ in range(4):
+        observation, _, _, truncated, _ = env.step(zeros)
+    assert truncated.all()
+    assert observation[:, 1].tolist() == [following] * 4
+    again, _ = env.reset()
+    assert torch.equal(again, observation)  # it resets once only
+    observation, reward, _, _, _ = env.step(zeros)
+    if mode == "SameStep":  # the transition after the last is one
+        assert observation[:, 1].tolist() == [1] * 4
+        assert reward[:, 0].tolist() == [1] * 4
+    elif mode == "NextStep":  # it is none, but skrl learns from it
+        assert observation[:, 1].tolist() == [0] * 4
+        assert reward[:, 0].tolist() == [0] * 4
+    else:  # nobody resets
+        assert observation[:, 1].tolist() == [5] * 4
+
+
+def test_skrl_for_jax():
+    env = wrapped("SameStep", "jax")
+    first, _ = env.reset()
+    observation, reward, *_ = env.step(jax.numpy.ones((4, 1), int))
+    assert isinstance(observation, jax.Array)
+    assert observation.shape == first.shape == (4, 4)
+    assert reward[:, 0].tolist() == [1] * 4
+
+
+def test_skrl_learns(tmp_path):
+    pytest.importorskip("skrl")
+    from skrl.agents.torch.ppo import PPO, PPO_CFG
+    from skrl.memories.torch import RandomMemory
+    from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
+    from skrl.trainers.torch import SequentialTrainer
+
+    env = wrapped("SameStep")
+    given = {
+        "observation_space": env.observation_space,
+        "action_space": env.action_space,
+        "device": env.device,
+    }
+
+    class Policy(CategoricalMixin, Model):
+        def __init__(self):
+            Model.__init__(self, **given)
+            CategoricalMixin.__init__(self)
+            self.net = torch.nn.Linear(4, 2)
+
+        def compute(self, inputs, role):
+            return self.net(inputs["observations"]), {}
+
+    class Value(DeterministicMixin, Model):
+        def __init__(self):
+            Model.__init__(self, **given)
+            DeterministicMixin.__init__(self)
+            self.net = torch.nn.Linear(4, 1)
+
+        def compute(self, inputs, role):
+            return self.net(inputs["observations"]), {}
+
+    config = PPO_CFG(rollouts=16, learning_epochs=1, mini_batches=2, time_limit_bootstrap=True)
+    config.experiment.directory = str(tmp_path)
+    config.experiment.write_interval = config.experiment.checkpoint_interval = 0
+    models = {"policy": Policy(), "value": Value()}
+    memory = RandomMemory(memory_size=16, num_envs=4, device=env.device)
+    agent = PPO(models=models, memory=memory, cfg=config, **given)
+    before = copy.deepcopy(models["policy"].state_dict())
+    options = {"timesteps": 48, "headless": True, "disable_progressbar": True}
+    trainer = SequentialTrainer(
+        cfg={**options, "close_environment_at_exit": False}, env=env, agents=agent
+    )
+    trainer.train()
+    after = models["policy"].state_dict()
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+
+
+# CleanRL: its scripts are loops over vector environments of Gymnasium
+
+
+def test_the_loop_of_cleanrl():
+    """Q-learning from transitions whose next observation is that of the last state."""
+    envs = vector.ArrayConversion(
+        Probe().make_vec(4, xp="jax", autoreset_mode="SameStep"),
+        env_xp="jax",
+        target_xp="torch",
+        stack_final=True,
+    )
+    observation, _ = envs.reset(seed=1)
+    values = torch.nn.Linear(2, 3)
+    optimiser = torch.optim.SGD(values.parameters(), 0.01)
+    ends = 0
+    for _ in range(12):
+        with torch.no_grad():
+            action = values(observation).argmax(1)
+        following, reward, terminated, truncated, infos = envs.step(action)
+        after, ended = following, terminated | truncated
+        if ended.any():
+            after = torch.where(ended[:, None], infos["final_obs"], following)
+        assert torch.equal(after[:, 0], observation[:, 0])  # of the same episode
+        assert torch.equal(after[:, 1], observation[:, 1] + 1)
+        assert (following[ended, 1] == 0).all()
+        with torch.no_grad():
+            target = reward + 0.9 * values(after).max(1).values * ~terminated
+        loss = (values(observation).gather(1, action[:, None])[:, 0] - target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        observation, ends = following, ends + int(ended.sum())
+    assert ends >= 8

@@ -1,0 +1,232 @@
+"""Functional environments of other libraries, as far as they are here: Gymnasium's own, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from gymnasium import spaces
+from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
+from gymnasium.experimental.functional import FuncEnv
+
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, from_env, rollout
+from arrayferry_gym.testing import LIMIT, BridgeContract
+
+
+@struct.dataclass
+class Params:
+    scale: float = 1.0
+    ends: int = 1
+
+
+class Probe(FuncEnv):
+    observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def initial(self, rng, params=None):
+        return {"start": jax.random.uniform(rng), "count": jnp.zeros((), jnp.int32)}
+
+    def transition(self, state, action, rng, params=None):
+        return {**state, "count": state["count"] + 1}
+
+    def observation(self, state, rng, params=None):
+        return jnp.stack([state["start"], state["count"].astype(jnp.float32)])
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return (next_state["count"] + action / 2) * params.scale
+
+    def terminal(self, state, rng, params=None):
+        return state.get("over", jnp.zeros((), bool))
+
+    def state_info(self, state, params=None):
+        return {"count": state["count"]}
+
+    def get_default_params(self, **kwargs):
+        return Params()
+
+
+class Ends(Probe):
+    """The action that ends the episode is in the state, as `terminal` gets no action."""
+
+    def initial(self, rng, params=None):
+        return {**super().initial(rng, params), "over": jnp.zeros((), bool)}
+
+    def transition(self, state, action, rng, params=None):
+        return {**super().transition(state, action, rng, params), "over": action == params.ends}
+
+
+class TestFuncEnv(BridgeContract):
+    def make(self):
+        return from_env(Ends()).make_vec(
+            self.num_envs, xp="torch", autoreset_mode="SameStep", max_episode_steps=LIMIT
+        )
+
+
+def test_steps_are_those_of_the_environment():
+    env = from_env(CartPoleFunctional())
+    assert env.max_episode_steps is None
+    envs = env.make_vec(4, xp="jax", autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    for _ in range(8):
+        state, _, _ = envs.state.tree
+        seen, reward, terminated, truncated, _ = envs.step(np.array([0, 1, 0, 1]))
+        own = jax.vmap(lambda s, a: env.env.transition(s, a, None, env.default_params))(
+            state, jnp.array([0, 1, 0, 1])
+        )
+        np.testing.assert_allclose(seen, own, rtol=1e-6)
+        assert reward.tolist() == [1.0] * 4
+        assert not truncated.any()
+        assert terminated.dtype == bool
+
+
+def test_parameters():
+    envs = from_env(Ends()).make_vec(2, params={"scale": np.float32([1, 5])})
+    envs.reset(seed=1)
+    assert envs.step([0, 0])[1].tolist() == [1.0, 5.0]
+    given = from_env(Ends(), Params(scale=3.0))
+    assert given.default_params.scale == 3.0
+    envs = given.make_vec(1, params={"ends": 2})  # static
+    envs.reset(seed=1)
+    assert envs.step([2])[2].tolist() == [True]
+    assert envs.step([1])[4]["count"].tolist() == [0]  # of the episode that follows
+
+
+class Inside:
+    def __init__(self, factor):
+        self.factor = factor
+        self.table = jnp.full(3, factor)
+
+
+class Holds(Ends):
+    """Holds an object with an array, and a module."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.inside = Inside(factor)
+        self.module = jnp
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return self.module.asarray(self.inside.factor * self.inside.table[0])
+
+
+def test_a_copy_is_held():
+    inner = Holds()
+    env = from_env(inner)
+    envs = env.make_vec(2, xp="numpy")
+
+    def rewards(env):
+        act = rollout(env, lambda *_: (jnp.zeros(2, int), None), None, jax.random.key(0), 1, 2)
+        envs.reset(seed=1)
+        return act[1].reward.tolist(), envs.step([0, 0])[1].tolist()
+
+    assert rewards(env) == ([[1.0, 1.0]], [1.0, 1.0])
+    inner.inside.factor = 7.0
+    assert rewards(env) == ([[1.0, 1.0]], [1.0, 1.0])
+    assert rewards(from_env(inner))[0] == [[7.0, 7.0]]
+
+
+def test_equal_contents_are_equal():
+    env = from_env(Holds(2.0))
+    assert env == from_env(Holds(2.0))
+    assert hash(env) == hash(from_env(Holds(2.0)))
+    assert from_env(Ends()) == pickle.loads(pickle.dumps(from_env(Ends())))
+    others = [Holds(3.0), Holds(2.0), Holds(2.0), type("Holds", (Holds,), {})(2.0)]
+    others[1].marker = 1
+    others[2].inside.table = jnp.full(3, 3.0)
+    for other in others:
+        assert env != from_env(other)
+    assert from_env(Ends(), Params(scale=2.0)) != from_env(Ends(), Params(scale=3.0))
+
+
+def test_what_cannot_be_copied_is_refused(tmp_path):
+    env = Ends()
+    env.file = (tmp_path / "file").open("w")
+    with env.file, pytest.raises(af.OptionError, match="Ends cannot be copied"):
+        from_env(env)
+
+
+class Begins(Ends):
+    """Begins with a whole number, and goes on with others."""
+
+    def initial(self, rng, params=None):
+        return {**super().initial(rng, params), "sum": 0}
+
+    def transition(self, state, action, rng, params=None):
+        return {**super().transition(state, action, rng, params), "sum": state["sum"] + 0.25}
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return next_state["sum"]
+
+
+def test_states_keep_the_dtype_of_later_steps():
+    envs = from_env(Begins()).make_vec(2)
+    envs.reset(seed=1)
+    assert [envs.step([0, 0])[1][0] for _ in range(3)] == [0.25, 0.5, 0.75]
+
+
+def test_rendering():
+    pytest.importorskip("pygame")
+    env = from_env(CartPoleFunctional()).make(render_mode="rgb_array")
+    env.reset(seed=1)
+    assert env.render().dtype == np.uint8
+
+
+def of_module(name, base="Env", **attributes):
+    """Return an environment whose class is derived from one with a name in a module."""
+    return type("Own", (type(base, (), {"__module__": name}),), attributes)()
+
+
+def test_jaxmarl_is_told_where_to_go():
+    with pytest.raises(TypeError, match=r"arrayferry_gym\.pettingzoo\.from_jaxmarl"):
+        from_env(of_module("jaxmarl.environments.mpe"))
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (gym.make("CartPole-v1"), "ArrayConversion"),
+        (CartPole(), "already"),
+        ((1, 2), r"from_env\(\*gymnax\.make"),
+        (CartPoleFunctional, "not its class"),
+        (
+            of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"),
+            "pass the environment inside",
+        ),
+        ("CartPole-v1", "takes environments of gymnax"),
+        (of_module("gymnaxes.env"), "takes environments of gymnax"),
+    ],
+)
+def test_what_is_of_no_known_library(env, words):
+    with pytest.raises(TypeError, match=words):
+        from_env(env)
+
+
+def test_a_library_that_does_not_run_is_named():
+    def reset(key):
+        raise AttributeError("module 'jax.core' has no attribute 'Shape'")
+
+    with pytest.raises(af.OptionError, match=r"test_from_env\.Own .* has no attribute 'Shape'"):
+        from_env(of_module("brax.envs.base", reset=staticmethod(reset), action_size=1))
+    with pytest.raises(af.OptionError, match="has none"):
+        from_env(of_module("pgx.core"), {"a": 1})
+
+
+def test_nothing_is_imported_for_it():
+    code = """
+import sys, arrayferry_gym.functional as functional
+class Env: pass
+try:
+    functional.from_env(Env())
+except TypeError:
+    pass
+assert not {"jax", "gymnax", "brax", "pgx", "jumanji", "navix"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,121 @@
+"""Keys of each of JAX's generators, typed and raw, wherever a key or a seed is taken."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    CartPole,
+    Functions,
+    HostFunctions,
+    episode,
+    evaluate,
+    rollout,
+    wrap,
+)
+from arrayferry_gym.wrappers import kernels
+
+GENERATORS: list[Any] = ["threefry2x32", "rbg", pytest.param("unsafe_rbg", marks=pytest.mark.long)]
+NEWER = ["philox2x32", "threefry4x32"]  # with keys of one number, and of four
+try:
+    jax.random.key(0, impl=NEWER[0])
+    GENERATORS += [pytest.param(name, marks=pytest.mark.long) for name in NEWER]
+except ValueError:  # an older JAX
+    pass
+SECOND = {4: "rbg", 2: "threefry2x32"}
+"""What a raw key is of, by its length, if that is not the one of the default generator."""
+
+
+def policy(params, observation, key):
+    return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+
+@pytest.fixture
+def default_generator():
+    before = jax.config.jax_default_prng_impl
+    yield lambda name: jax.config.update("jax_default_prng_impl", name)
+    jax.config.update("jax_default_prng_impl", before)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_typed_and_raw_keys_of_each(name, default_generator):
+    typed, env = jax.random.key(7, impl=name), wrap(CartPole(), kernels.StickyAction(0.25))
+    for default in ("threefry2x32", name):
+        default_generator(default)
+        raw = jax.random.key_data(typed)
+        if default != name and len(raw) not in SECOND:
+            with pytest.raises(af.OptionError, match="no key of JAX"):
+                rollout(env, policy, None, raw, 3, 2)
+            continue
+        of_raw = jax.random.wrap_key_data(raw, impl=name if default == name else SECOND[len(raw)])
+        for use in (
+            lambda key: rollout(env, policy, None, key, 30, 70),
+            lambda key: episode(CartPole(), policy, None, key, 3, max_episode_steps=20),
+            lambda key: evaluate(CartPole(), policy, None, key, 3, max_episode_steps=20),
+            lambda key: Functions(env).step(key, *_begun(env, key)),
+        ):
+            one, other = use(of_raw), use(raw)
+            for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+                np.testing.assert_array_equal(*map(_numbers, (x, y)))
+    starts = rollout(CartPole(), policy, None, typed, 200, 70)[1]
+    first = np.asarray(starts.observation)[np.asarray(starts.began)]
+    assert len(np.unique(first, axis=0)) == len(first) > 200  # no episode twice
+    assert np.abs(first.mean(axis=0)).max() < 0.05 / np.sqrt(3) / np.sqrt(len(first)) * 6
+
+
+def _begun(env, key):
+    running, _ = Functions(env).reset(key, 3)
+    return running, np.array([0, 1, 0])
+
+
+def _numbers(x):
+    return jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_served_environments_keep_the_generator_that_they_were_seeded_with(name, default_generator):
+    default_generator(name)
+    envs = CartPole().make_vec(70, xp="jax", autoreset_mode="SameStep")
+    envs.reset(seed=1)
+    default_generator("threefry2x32")
+    copy = pickle.loads(pickle.dumps(envs))
+    for _ in range(40):
+        one, other = (env.step(np.ones(70, int))[0] for env in (envs, copy))
+        np.testing.assert_array_equal(one, other)
+    default_generator("rbg")
+    seen = [envs.reset(seed=1)[0]]
+    seen += [envs.step(np.ones(70, int))[0] for _ in range(40)]
+    assert len(np.unique(np.concatenate(seen), axis=0)) == 41 * 70
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_seeds_of_ordinary_environments(name, default_generator):
+    default_generator(name)
+    typed = with_key = jax.random.key(3)
+    envs = HostFunctions(gym.make_vec("CartPole-v1", num_envs=2))
+    seen = [
+        np.asarray(reset(seed)[1])
+        for reset in (
+            lambda seed: envs.reset(seed=seed),
+            jax.jit(lambda seed: envs.reset(seed=seed)),
+        )
+        for seed in (with_key, jax.random.key_data(typed))
+    ]
+    for other in seen[1:]:
+        np.testing.assert_array_equal(seen[0], other)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [0, np.arange(3, dtype=np.uint32), "key", jax.random.split(jax.random.key(0))]
+)
+def test_what_is_no_key(wrong):
+    with pytest.raises(af.OptionError, match="no key of JAX"):
+        rollout(CartPole(), policy, None, wrong, 3, 2)

@@ -1,0 +1,81 @@
+"""Environments whose methods need one library, served to agents of others."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, Functions, check, repeat_action, rollout, wrap
+from arrayferry_gym.wrappers import kernels
+
+
+class InJax(CartPole):
+    """Draws and computes with functions that only JAX has."""
+
+    library = "jax"
+
+    def reset(self, xp, rng, n, params):
+        state = super().reset(xp, rng, n, params)
+        angles = jax.vmap(jax.random.uniform)(jax.random.split(rng.key(), n))
+        return state._replace(angle=angles / 100)
+
+    def step(self, xp, rng, state, action, params):
+        assert xp is jnp
+        return jax.vmap(lambda s, a: CartPole().step(xp, rng, s, a, params))(state, action)
+
+
+class InTorch(CartPole):
+    library = "torch"
+
+    def observe(self, xp, state, params):
+        assert all(type(x) is torch.Tensor for x in state)
+        return super().observe(xp, state, params)
+
+
+@pytest.mark.parametrize("needs", [InJax, InTorch, lambda: repeat_action(InJax(), 1)])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_every_library_is_served(needs, mode):
+    served = {}
+    for xp in ("numpy", "torch", "jax"):
+        envs = needs().make_vec(5, xp=xp, autoreset_mode=mode, max_episode_steps=7)
+        values = [envs.reset(seed=3)]
+        for number in range(30):
+            action = af.convert(np.arange(5) % 2 if number % 3 else np.ones(5, int), xp)
+            values.append(envs.step(action))
+        assert {af.backend_of(x).name for x in af.flatten(values)[0]} == {xp}
+        assert af.backend_of(af.flatten(envs.state)[0][0]).name == needs().library
+        envs.state = envs.state
+        assert envs.observation_space.sample().shape == (5, 4)
+        assert envs.observation_space.contains(values[0][0])
+        served[xp] = af.convert(values, "numpy")
+    for xp in ("torch", "jax"):  # equal, since one library computes all
+        for one, other in zip(*(af.flatten(served[x])[0] for x in ("numpy", xp)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_single_environments_and_wrapped_ones_are_served():
+    env = InJax().make(xp="torch")
+    observation, _ = env.reset(seed=1)
+    observation, reward, terminated, _, _ = env.step(torch.tensor(1))
+    assert (type(observation), type(reward), type(terminated)) == (torch.Tensor, float, bool)
+    envs = wrap(InJax(), kernels.NormalizeObservation()).make_vec(3, xp="torch")
+    assert type(envs.reset(seed=1)[0]) is torch.Tensor
+    assert InJax().make_vec(2, xp="numpy").use_library(af.registry.backend("torch"))
+
+
+def test_the_others_cannot_compute_them():
+    assert rollout(InJax(), lambda *_: (jnp.ones(2, int), None), None, jax.random.key(0), 3, 2)
+    for use in (
+        Functions(InTorch()).reset,
+        lambda key, n: rollout(InTorch(), lambda *_: (0, None), None, key, 3, n),
+    ):
+        with pytest.raises(af.OptionError, match="InTorch computes in torch, not in jax"):
+            use(jax.random.key(0), 2)
+    with pytest.raises(af.OptionError, match="these environments compute in jax"):
+        InJax().make_vec(2, xp="torch", differentiable=True)
+    assert InTorch().make_vec(2, xp="torch", differentiable=True)
+    assert check(InJax) == []

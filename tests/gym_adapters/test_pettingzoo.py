@@ -1,0 +1,717 @@
+"""Environments of PettingZoo and JaxMARL for agents of any library, also of different ones in one game."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pickle
+import warnings
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
+
+pytest.importorskip("pettingzoo")
+pytest.importorskip("pygame")
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.classic.connect_four import connect_four
+from pettingzoo.classic.rps import rps
+from pettingzoo.classic.tictactoe import tictactoe
+from pettingzoo.utils import aec_to_parallel, parallel_to_aec
+
+from arrayferry_gym import ArrayConversion
+from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion, from_jaxmarl
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # its tests import environments in the old way
+    from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+    from pettingzoo.test.example_envs import (
+        generated_agents_env_action_mask_info_v0,
+        generated_agents_env_v0,
+        generated_agents_parallel_v0,
+    )
+
+AGENTS = ["player_0", "player_1", "player_2"]
+LIBRARIES = ["numpy", "torch", "jax"]
+EACH = dict(zip(AGENTS, LIBRARIES, strict=True))
+TYPES = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
+OBSERVATION = spaces.Box(np.zeros(2, np.float32), np.array([1, LIMIT], np.float32))
+
+
+def made(values, xp, dtype="float32"):
+    return af.convert(np.asarray(values, dtype), xp)
+
+
+class Game:
+    """What both probes share: a number that is drawn for each episode, and the count of rounds."""
+
+    metadata = {"name": "probe_v0", "is_parallelizable": True, "render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+    possible_agents = AGENTS
+    state_space = spaces.Box(-1, 9, (1,), np.float32)
+    rng = np.random.default_rng(0)
+    stepped = 0
+
+    def __init__(self, xp="numpy"):
+        self.xp = xp
+        self.acted = {agent: spaces.Discrete(3) for agent in AGENTS}
+        self.seen = {agent: copy.deepcopy(OBSERVATION) for agent in AGENTS}
+
+    def observation_space(self, agent):
+        return self.seen[agent]
+
+    def action_space(self, agent):
+        return self.acted[agent]
+
+    def begin(self, seed, options):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.options = options
+        self.start, self.count, self.agents = self.rng.random(), 0, AGENTS[:]
+
+    def observe(self, agent):
+        return made([self.start, self.count], self.xp)
+
+    def info(self):
+        return {"count": self.count, "mask": made([1, 1, self.count], self.xp, "int8")}
+
+    def reward(self, action):
+        return made(self.count + action / 2, self.xp)
+
+    def flags(self, actions):
+        ended = 1 in actions, self.count >= LIMIT
+        return [{agent: made(flag, self.xp, "bool") for agent in AGENTS} for flag in ended]
+
+    def state(self):
+        return made([self.count], self.xp)
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+class Probe(Game, ParallelEnv):
+    """The probe of the kit, as a game of three who move at once."""
+
+    def reset(self, seed=None, options=None):
+        self.begin(seed, options)
+        return {agent: self.observe(agent) for agent in AGENTS}, dict.fromkeys(AGENTS, self.info())
+
+    def step(self, actions):
+        self.stepped += 1
+        self.actions, self.count = actions, self.count + 1
+        numbers = {agent: int(action) for agent, action in actions.items()}
+        terminated, truncated = self.flags(numbers.values())
+        rewards = {agent: self.reward(number) for agent, number in numbers.items()}
+        if 1 in numbers.values() or self.count >= LIMIT:
+            self.agents = []
+        observations = {agent: self.observe(agent) for agent in AGENTS}
+        return (
+            observations,
+            rewards,
+            terminated,
+            truncated,
+            {agent: self.info() for agent in AGENTS},
+        )
+
+
+class TurnProbe(Game, AECEnv):
+    """The same as a game of three who take turns. The one who moves gets the reward at once, the game ends after a round."""
+
+    def reset(self, seed=None, options=None):
+        self.begin(seed, options)
+        self.agent_selection, self.actions = AGENTS[0], {}
+        self.rewards, self._cumulative_rewards = dict.fromkeys(AGENTS, 0), dict.fromkeys(AGENTS, 0)
+        self.terminations, self.truncations = self.flags(())
+        self.infos = {agent: self.info() for agent in AGENTS}
+
+    def observe(self, agent):
+        return made([self.start, self.count + (agent in self.actions)], self.xp)
+
+    def step(self, action):
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        self.stepped += 1
+        self.actions[agent] = action
+        self._cumulative_rewards[agent] = 0
+        self.rewards = dict.fromkeys(AGENTS, 0)
+        self.count += 1
+        self.rewards[agent] = self.reward(int(action))
+        self.count -= 1
+        self._accumulate_rewards()
+        self.agent_selection = AGENTS[(AGENTS.index(agent) + 1) % 3]
+        if len(self.actions) == 3:
+            self.count += 1
+            self.terminations, self.truncations = self.flags(map(int, self.actions.values()))
+            self.infos, self.actions = {agent: self.info() for agent in AGENTS}, {}
+
+
+class Players(BridgeContract):
+    together = True
+
+    def spaces(self, bridge):
+        agent = bridge.possible_agents[1]
+        return bridge.observation_space(agent), bridge.action_space(agent)
+
+
+class Parallel(Players):
+    """Players of three libraries, who move at once."""
+
+    inner = "numpy"
+
+    def make(self):
+        return ParallelConversion(Probe(self.inner), target_xp=EACH)
+
+    def reset(self, bridge, seed):
+        observations, _ = bridge.reset(seed=seed)
+        return self.rows(observations)
+
+    def rows(self, values):
+        assert list(values) == AGENTS
+        for agent, value in values.items():
+            assert isinstance(value, TYPES[EACH[agent]])
+        return np.stack([np.asarray(value) for value in values.values()])
+
+    def step(self, bridge, actions):
+        given = {agent: made(a, EACH[agent], "int64") for agent, a in zip(AGENTS, actions, strict=True)}  # fmt: skip
+        observations, *others, infos = bridge.step(given)
+        assert all(isinstance(infos[agent]["mask"], TYPES[EACH[agent]]) for agent in AGENTS)
+        for values, kind in zip(others, (float, bool, bool), strict=True):
+            assert all(type(value) is kind for value in values.values())
+        rewards, terminated, truncated = (list(values.values()) for values in others)
+        final = self.rows(observations)
+        first = final if bridge.agents else self.rows(bridge.reset()[0])
+        return BridgeStep(first, rewards, terminated, truncated, final)
+
+
+class TestParallelOfNumpy(Parallel):
+    inner = "numpy"
+
+
+class TestParallelOfTorch(Parallel):
+    inner = "torch"
+
+
+class TestParallelOfJax(Parallel):
+    inner = "jax"
+
+
+class Turns(Players):
+    """Players of three libraries, who take turns."""
+
+    inner = "numpy"
+
+    def make(self):
+        return AECConversion(TurnProbe(self.inner), target_xp=EACH)
+
+    def observe(self, bridge):
+        observations = {agent: bridge.observe(agent) for agent in AGENTS}
+        for agent, value in observations.items():
+            assert isinstance(value, TYPES[EACH[agent]])
+        return np.stack([np.asarray(value) for value in observations.values()])
+
+    def reset(self, bridge, seed):
+        bridge.reset(seed=seed)
+        return self.observe(bridge)
+
+    def step(self, bridge, actions):
+        for agent, action in zip(AGENTS, actions, strict=True):
+            assert bridge.agent_selection == agent
+            bridge.step(made(action, EACH[agent], "int64"))
+        final = self.observe(bridge)
+        given = [bridge._cumulative_rewards, bridge.terminations, bridge.truncations]
+        for values, kind in zip(given, (float, bool, bool), strict=True):
+            assert [type(values[agent]) for agent in AGENTS] == [kind] * 3
+        last = bridge.last()
+        assert np.array_equal(last[0], final[0])
+        assert last[1:4] == tuple(values[AGENTS[0]] for values in given)
+        assert isinstance(last[4]["mask"], TYPES[EACH[AGENTS[0]]])
+        rows = [[values[agent] for agent in AGENTS] for values in given]
+        first = final
+        if last[2] or last[3]:
+            for _ in bridge.agent_iter():
+                bridge.step(None)  # as those who are dead do
+            first = self.reset(bridge, None)
+        return BridgeStep(first, *rows, final)
+
+
+class TestTurnsOfNumpy(Turns):
+    inner = "numpy"
+
+
+class TestTurnsOfTorch(Turns):
+    inner = "torch"
+
+
+class TestTurnsOfJax(Turns):
+    inner = "jax"
+
+
+class TestTurnsOfParallel(Turns):
+    """PettingZoo's own conversion outside."""
+
+    def make(self):
+        return parallel_to_aec(ParallelConversion(Probe(), target_xp=EACH))
+
+
+class TestParallelOfTurns(Parallel):
+    """PettingZoo's own conversion outside. A game that ends is at once without players."""
+
+    def make(self):
+        return aec_to_parallel(AECConversion(TurnProbe("jax"), target_xp=EACH))
+
+    def step(self, bridge, actions):
+        given = {agent: int(action) for agent, action in zip(AGENTS, actions, strict=True)}
+        observations, rewards, terminated, truncated, _ = bridge.step(given)
+        final = self.rows(observations)
+        first = final if bridge.agents else self.rows(bridge.reset()[0])
+        others = [
+            [values[agent] for agent in AGENTS] for values in (rewards, terminated, truncated)
+        ]
+        return BridgeStep(first, *others, final)
+
+
+# PettingZoo's own tests
+
+TURNS = {
+    "tictactoe": tictactoe.env, "connect_four": connect_four.env, "rps": rps.env,
+    "generated": generated_agents_env_v0.env, "masks in infos": generated_agents_env_action_mask_info_v0.env,
+    "of PyTorch": lambda: TurnProbe("torch"), "of JAX": lambda: TurnProbe("jax"),
+}  # fmt: skip
+AT_ONCE = {
+    "rps": rps.parallel_env, "generated": generated_agents_parallel_v0.parallel_env,
+    "of PyTorch": lambda: Probe("torch"), "of JAX": lambda: Probe("jax"),
+    "of AEC": lambda: aec_to_parallel(AECConversion(rps.env(), target_xp="numpy")),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what their own example does
+@pytest.mark.parametrize("name", TURNS)
+def test_their_tests_of_turns(name):
+    def make():
+        return AECConversion(TURNS[name](), target_xp="numpy")
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        api_test(make(), num_cycles=20)
+        seed_test(make, num_cycles=10)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_their_tests_of_parallel_games(name):
+    def make():
+        return ParallelConversion(AT_ONCE[name](), target_xp="numpy")
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        parallel_api_test(make(), num_cycles=20)
+        parallel_seed_test(make, num_cycles=10)
+
+
+# agents of different libraries
+
+
+def test_a_game_of_turns_is_the_same_for_all_libraries():
+    seen = []
+    for targets in ("numpy", {"player_0": "jax", "player_1": "torch"}):
+        env = AECConversion(connect_four.env(), target_xp=targets)
+        env.reset(seed=1)
+        rng, game = np.random.default_rng(0), []
+        for agent in env.agent_iter():
+            observation, *numbers, info = env.last()
+            kind = TYPES[targets if isinstance(targets, str) else targets[agent]]
+            assert all(isinstance(part, kind) for part in observation.values())
+            assert env.observation_space(agent).contains(observation)
+            assert [type(number) for number in numbers] == [float, bool, bool]
+            mask = np.asarray(observation["action_mask"])
+            game.append((agent, af.convert(observation["observation"], "numpy"), numbers, info))
+            action = None
+            if mask.any() and not any(numbers[1:]):
+                action = env.action_space(agent).sample(observation["action_mask"])
+                assert isinstance(action, kind) or kind is np.ndarray
+                action = made(rng.choice(np.flatnonzero(mask)), "numpy", "int8")
+                action = action if kind is np.ndarray else af.convert(action, like=observation["action_mask"])  # fmt: skip
+            env.step(action)
+        seen.append(game)
+    assert len(seen[0]) > 8
+    np.testing.assert_equal(seen[0], seen[1])
+
+
+def test_what_belongs_to_all():
+    env = ParallelConversion(Probe("jax"), target_xp="torch")
+    observations, _ = env.reset(seed=1, options={"level": np.float32([2])})
+    assert all(isinstance(value, torch.Tensor) for value in observations.values())
+    assert isinstance(env.state(), torch.Tensor)
+    assert env.state_space.contains(env.state())
+    assert isinstance(env.state_space.sample(), torch.Tensor)
+    env.reset(options={"level": torch.ones(1)})
+    assert isinstance(env.unwrapped.options["level"], jax.Array)
+    assert (env.possible_agents, env.num_agents, env.max_num_agents) == (AGENTS, 3, 3)
+    assert env.metadata["name"] == "probe_v0"
+    assert env.render_mode == "rgb_array"
+    assert env.render().shape == (2, 2, 3)
+    assert env.unwrapped is env.env
+    assert (str(env.unwrapped), env.stepped) == ("probe_v0", 0)
+    assert "jax -> torch" in repr(env)
+    with pytest.raises(AttributeError, match="private"):
+        _ = env._secret
+    with pytest.raises(AttributeError):
+        _ = env.missing
+    mixed = ParallelConversion(Probe("jax"), target_xp=EACH, target_device={"player_1": "cpu"})
+    mixed.reset()
+    assert isinstance(mixed.state(), jax.Array)  # of no library of all
+    assert "player_1: jax -> torch, cpu" in repr(mixed)
+    assert mixed.observation_space("player_0") is mixed.observation_space("player_0")
+    assert mixed.action_space("player_1") is not mixed.action_space("player_2")
+    like = {"player_0": torch.nn.Linear(1, 1), "player_1": {"weights": jnp.ones(2)}}
+    learnt = ParallelConversion(Probe(), like=like)
+    observations, _ = learnt.reset()
+    kinds = [type(value) for value in observations.values()]
+    assert kinds == [torch.Tensor, type(jnp.ones(1)), np.ndarray]
+
+
+def test_libraries_are_detected():
+    env = ParallelConversion(Probe("torch"))
+    observations, _ = env.reset()
+    assert all(isinstance(value, torch.Tensor) for value in observations.values())
+    actions = {"player_0": jnp.int32(0), "player_1": np.int64(2), "player_2": torch.tensor(0)}
+    observations = env.step(actions)[0]
+    assert all(isinstance(value, torch.Tensor) for value in env.unwrapped.actions.values())
+    kinds = [type(value) for value in observations.values()]
+    assert kinds == [type(jnp.ones(1)), np.ndarray, torch.Tensor]
+    turns = AECConversion(TurnProbe("torch"), target_xp="numpy")
+    turns.reset()
+    turns.step(2)  # before anything was observed
+    assert isinstance(turns.unwrapped.actions["player_0"], torch.Tensor)
+    turns.last()
+    turns.reset(options={"level": np.ones(1)})
+    assert isinstance(turns.unwrapped.options["level"], torch.Tensor)
+
+
+def test_rewards_with_dimensions_and_infos_of_no_agent():
+    class Several(Probe):
+        def reward(self, action):
+            return np.array([action, 1.0])
+
+        def info(self):
+            return {"text": "a", "wide": np.ones(2)}
+
+        def step(self, actions):
+            results = super().step(actions)
+            results[-1]["common"] = {"shared": np.ones(1)}
+            return results
+
+    env = ParallelConversion(Several(), target_xp=EACH, info_xp="torch")
+    _, infos = env.reset()
+    assert infos["player_0"]["text"] == "a"
+    assert isinstance(infos["player_0"]["wide"], torch.Tensor)
+    _, rewards, _, _, infos = env.step(dict.fromkeys(AGENTS, 0))
+    assert [isinstance(rewards[agent], TYPES[EACH[agent]]) for agent in AGENTS] == [True] * 3
+    assert infos["common"]["shared"].shape == (1,)
+
+
+# actions
+
+
+@pytest.mark.parametrize("inner", LIBRARIES)
+def test_actions_have_the_form_of_the_environment(inner):
+    env = ParallelConversion(Probe(inner), target_xp=EACH)
+    forms = [
+        2,
+        np.int8(2),
+        np.array([2]),
+        torch.tensor(2),
+        torch.tensor([[2.0]]),
+        jnp.int32(2),
+        [2],
+    ]
+    for form in forms:
+        env.reset()
+        env.step(dict.fromkeys(AGENTS, form))
+        for action in env.unwrapped.actions.values():
+            assert int(action) == 2
+            assert (
+                type(action) is np.int64 if inner == "numpy" else isinstance(action, TYPES[inner])
+            )
+            assert np.shape(action) == ()
+
+
+def test_a_refused_action_steps_nothing():
+    env = ParallelConversion(Probe(), target_xp=EACH)
+    env.reset()
+    for wrong in (3, 0.5, torch.zeros(3), "left"):
+        with pytest.raises(af.ConversionError, match="agent 'player_2'"):
+            env.step({"player_0": 0, "player_1": 0, "player_2": wrong})
+    with pytest.raises(TypeError, match="a dict with the action of each agent"):
+        env.step([0, 0, 0])
+    assert env.stepped == 0
+    assert env.step(dict.fromkeys(AGENTS, 0))[1]["player_0"] == 1
+    turns = AECConversion(TurnProbe(), target_xp=EACH)
+    turns.reset()
+    turns.step(0)
+    with pytest.raises(af.ConversionError, match="agent 'player_1'"):
+        turns.step(5)
+    assert (turns.stepped, turns.agent_selection) == (1, "player_1")
+    turns.step(torch.tensor(2))
+    turns.step(0)
+    assert turns._cumulative_rewards == {"player_0": 1, "player_1": 2, "player_2": 1}
+
+
+def test_checks_of_actions():
+    class Continuous(Probe):
+        def __init__(self):
+            super().__init__()
+            self.acted = {agent: spaces.Box(-1, 1, (1,), np.float32) for agent in AGENTS}
+
+        def step(self, actions):
+            self.got = actions
+            if actions["player_0"].shape != (1,):
+                raise ValueError("not my shape")
+            return super().step(dict.fromkeys(actions, 0))
+
+    beyond = dict.fromkeys(AGENTS, np.float32([2]))
+    for check in ("fit", "off"):
+        env = ParallelConversion(Continuous(), check_actions=check)
+        env.reset()
+        env.step(beyond)
+        assert env.got["player_1"] == 2
+    strict = ParallelConversion(Continuous(), check_actions="strict")
+    strict.reset()
+    with pytest.raises(af.ConversionError, match=r"agent 'player_0'.*bounds"):
+        strict.step(beyond)
+    env = ParallelConversion(Continuous())
+    env.reset()
+    wide = {**beyond, "player_0": np.zeros(2, np.float32)}
+    with pytest.warns(UserWarning, match="passed on") as told, pytest.raises(ValueError, match="not my shape") as raised:  # fmt: skip
+        env.step(wide)
+    assert told[0].filename == __file__
+    assert "passed on" in raised.value.__notes__[0]
+
+
+def test_a_new_action_space_counts_from_its_reset_on():
+    class Shrinking(Probe):
+        def reset(self, seed=None, options=None):
+            self.acted = {agent: spaces.Discrete((options or {}).get("n", 3)) for agent in AGENTS}
+            return super().reset(seed, options)
+
+    env = ParallelConversion(Shrinking())
+    env.reset()
+    env.step(dict.fromkeys(AGENTS, 2))
+    env.reset(options={"n": 2})
+    with pytest.raises(af.ConversionError, match="it takes 0 to 1"):
+        env.step(dict.fromkeys(AGENTS, 2))
+
+
+# agents that come and go, copies, mistakes
+
+
+def test_agents_come_and_go():
+    env = AECConversion(generated_agents_env_v0.env(), target_xp="torch")
+    env.reset(seed=1)
+    before, met, dead = {*env.agents}, set(), 0
+    for agent in env.agent_iter():
+        met.add(agent)
+        observation, reward, terminated, truncated, _ = env.last()
+        assert isinstance(observation, torch.Tensor)
+        assert type(reward) is float
+        dead += terminated or truncated
+        env.step(None if terminated or truncated else env.action_space(agent).sample())
+        assert env.rewards.keys() == env.infos.keys() == {*env.agents}
+    assert met > before
+    assert dead == len(met)
+    env.reset(seed=2)
+    assert not env._adapters.keys() - {*env.agents}
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_in_the_middle_of_a_game(twin):
+    for env in (
+        ParallelConversion(Probe("torch"), target_xp=EACH),
+        from_jaxmarl(Rounds(), "torch"),
+    ):
+        env.reset(seed=1)
+        env.step(dict.fromkeys(env.agents, 0))
+        other = twin(env)
+        one, two = (e.step(dict.fromkeys(e.agents, 2)) for e in (env, other))
+        np.testing.assert_equal(*(af.convert(result[0], "numpy") for result in (one, two)))
+        assert one[1:4] == two[1:4]
+        assert other.action_space(env.agents[0]) is other.action_space(env.agents[0])
+    turns = AECConversion(TurnProbe(), target_xp=EACH)
+    turns.reset()
+    turns.step(2)
+    other = twin(turns)
+    turns.step(0)
+    other.step(2)
+    assert (turns.rewards["player_1"], other.rewards["player_1"]) == (1.0, 2.0)
+
+
+def test_mistakes():
+    with pytest.raises(TypeError, match="AECConversion"):
+        ParallelConversion(rps.env())
+    with pytest.raises(TypeError, match="ParallelConversion"):
+        AECConversion(Probe())
+    with pytest.raises(TypeError, match="ArrayConversion"):
+        ParallelConversion(gym.make("CartPole-v1"))
+    with pytest.raises(TypeError, match=r"parallel_env\(\)"):
+        ParallelConversion(rps)
+    with pytest.raises(TypeError, match="from_jaxmarl"):
+        ParallelConversion(Rounds())
+    with pytest.raises(TypeError, match="ParallelConversion"):
+        ArrayConversion(rps.parallel_env())
+    with pytest.raises(TypeError, match="no environment of JaxMARL"):
+        from_jaxmarl(rps.parallel_env())
+    with pytest.raises(af.OptionError, match=r"target_xp names the agent 'player_9'.*'player_0'"):
+        ParallelConversion(Probe(), target_xp={"player_9": "jax"})
+    with pytest.raises(af.OptionError, match="no option 'target'"):
+        ParallelConversion(Probe(), target="jax")
+    with pytest.raises(af.OptionError, match="check_actions"):
+        ParallelConversion(Probe(), check_actions="never")
+    with pytest.raises(af.UnknownBackendError):
+        ParallelConversion(Probe(), target_xp={"player_0": "jaxx"})
+    with pytest.raises(af.OptionError, match="like="):
+        ParallelConversion(Probe(), target_xp="jax", like={"player_0": torch.zeros(1)})
+
+
+# JaxMARL
+
+
+class Native:
+    """A space as JaxMARL has them."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Rounds:
+    """The probe of the kit, as JaxMARL has environments."""
+
+    num_agents = 3
+    name = "rounds"
+
+    def __init__(self, agents=AGENTS):
+        self.agents = list(agents)
+
+    def observation_space(self, agent):
+        return Native(
+            low=0, high=LIMIT, shape=(9,), dtype=jnp.int32
+        )  # which is not what it returns
+
+    def action_space(self, agent):
+        return Native(n=3, shape=(), dtype=jnp.int32)
+
+    def observe(self, state):
+        one = jnp.stack([state["start"], state["step"].astype(jnp.float32)])
+        return {**dict.fromkeys(self.agents, one), "world_state": one[1:]}
+
+    def reset(self, key):
+        state = {"start": jax.random.uniform(key), "step": jnp.int32(0)}
+        return self.observe(state), state
+
+    def step_env(self, key, state, actions):
+        state = {**state, "step": state["step"] + 1}
+        taken = jnp.stack([actions[agent] for agent in self.agents])
+        rewards = {a: state["step"] + actions[a] / 2 for a in self.agents}
+        done = (taken == 1).any() | (state["step"] >= LIMIT)
+        dones = dict.fromkeys([*self.agents, "__all__"], done)
+        infos = {"shaped": {a: actions[a] * 10 for a in self.agents}, "sum": taken.sum()}
+        return self.observe(state), state, rewards, dones, infos
+
+
+class TestJaxMARL(Parallel):
+    exclusive = True
+
+    def make(self):
+        return from_jaxmarl(Rounds(), EACH)
+
+    def step(self, bridge, actions):
+        given = {agent: int(action) for agent, action in zip(AGENTS, actions, strict=True)}
+        observations, *others, infos = bridge.step(given)
+        for agent in AGENTS:
+            assert int(infos[agent]["shaped"]) == 10 * given[agent]
+            assert int(infos[agent]["sum"]) == sum(given.values())
+            assert isinstance(infos[agent]["sum"], TYPES[EACH[agent]] | np.generic)
+        final = self.rows(observations)
+        first = final if bridge.agents else self.rows(bridge.reset()[0])
+        return BridgeStep(first, *(list(values.values()) for values in others), final)
+
+
+class Fading(Rounds):
+    """The player with the number k is done after 2 + k steps; action 0 is not available before the second step."""
+
+    def get_avail_actions(self, state):
+        return dict.fromkeys(self.agents, jnp.arange(3) >= jnp.where(state["step"] < 1, 1, 0))
+
+    def step_env(self, key, state, actions):
+        observations, state, rewards, _, infos = super().step_env(key, state, actions)
+        dones = {a: state["step"] >= 2 + k for k, a in enumerate(self.agents)}
+        dones["__all__"] = state["gone"] = state["step"] >= 9
+        infos["taken"] = {a: actions[a] for a in self.agents}
+        return observations, state, rewards, dones, infos
+
+    def reset(self, key):
+        observations, state = super().reset(key)
+        return observations, {**state, "gone": jnp.bool_(False)}
+
+
+def test_agents_of_jaxmarl_leave_when_they_are_done():
+    env = from_jaxmarl(Fading(), "numpy")
+    _, infos = env.reset(seed=0)
+    assert infos["player_1"]["action_mask"].tolist() == [0, 1, 1]
+    assert infos["player_1"]["action_mask"].dtype == np.int8
+    assert env.action_space("player_1").sample(infos["player_1"]["action_mask"]) in (1, 2)
+    left = []
+    while env.agents:
+        agents = env.agents
+        results = env.step(dict.fromkeys(agents, 2))
+        assert all([*result] == agents for result in results)
+        left += [a for a in agents if results[2][a] or results[3][a]]
+        assert env.agents == [a for a in agents if a not in left]
+    assert left == AGENTS
+    assert int(results[4]["player_2"]["taken"]) == 2
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step({})
+    env.reset()
+    with pytest.raises(af.OptionError, match="no action for the agent 'player_1'"):
+        env.step({"player_0": 2, "player_2": 2})
+    assert int(env.unwrapped.env_state["step"]) == 0
+
+
+def test_spaces_state_and_keys_of_jaxmarl():
+    env = from_jaxmarl(Rounds())
+    first, _ = env.reset(seed=3)
+    space = env.observation_space("player_0")
+    assert (space.shape, space.dtype) == ((2,), np.float32)
+    assert (space.low.min(), space.high.max()) == (0, LIMIT)
+    assert isinstance(first["player_0"], jax.Array)
+    assert env.state().tolist() == [0]
+    assert env.state_space.shape == (1,)
+    assert env.action_space("player_0") == spaces.Discrete(3)
+    again, _ = env.reset()
+    same, _ = from_jaxmarl(Rounds()).reset(seed=np.int64(3))
+    assert np.array_equal(same["player_0"], first["player_0"])
+    assert not np.array_equal(again["player_0"], first["player_0"])
+    with pytest.raises(af.OptionError, match="seed=-1"):
+        env.reset(seed=-1)
+
+    class Stacked(Rounds):
+        def reset(self, key):
+            observations, state = super().reset(key)
+            return {"observations": observations["player_0"]}, state
+
+    with pytest.raises(TypeError, match="not a dict with those of each of the agents"):
+        from_jaxmarl(Stacked())
+
+    class Odd(Rounds):
+        def action_space(self, agent):
+            return Native(shape=(), dtype=jnp.int32)
+
+    with pytest.raises(TypeError, match="no Box, Discrete"):
+        from_jaxmarl(Odd())

@@ -1,0 +1,150 @@
+"""Batches spread over a mesh of four devices give the numbers of one device, and stay spread."""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, Functions, HostFunctions, rollout
+
+SCRIPT = """
+import os, jax, jax.numpy as jnp, numpy as np, pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, Functions, Taxi, episode, evaluate, rollout, wrap
+from arrayferry_gym.wrappers import kernels
+
+devices = jax.devices()
+assert len(devices) == 4
+N, key, QUICK = 128, jax.random.key(0), os.environ["QUICK"] == "1"
+shardings = {
+    "auto": NamedSharding(Mesh(np.array(devices), ("envs",)), P("envs")),
+    "explicit, of two axes": NamedSharding(jax.make_mesh((2, 2), ("a", "b")), P(("a", "b"))),
+    "half": NamedSharding(Mesh(np.array(devices).reshape(2, 2), ("a", "b")), P("b")),
+}
+
+def shards(x):
+    return len({str(shard.index) for shard in x.addressable_shards})
+
+def same(one, other, count=None, exact=True):
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            continue
+        if exact and x.dtype.kind != "f":
+            np.testing.assert_array_equal(x, y)
+        else:
+            np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
+
+def policy(params, observation, key):
+    return (observation[:, 2] * params > 0).astype(int), observation.sum(axis=1)
+
+def remembering(params, observation, key, state):
+    return (state > 0).astype(int), None, state + observation[:, 2]
+
+for name, sharding in shardings.items():
+    if QUICK and name != "explicit, of two axes":
+        continue
+    count = 2 if name == "half" else 4
+    # rollouts, which go on from a carry, also with wrappers and a policy with a state
+    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.FrameStackObservation(2))
+    for made, act, options in (
+        (CartPole(), policy, {}),
+        (CartPole(), remembering, {"policy_state": jnp.zeros(N)}),
+        (env, lambda p, o, k: (jnp.ones(N, int), None), {}),
+    ):
+        one = rollout(made, act, 1.0, key, 60, N, **options)
+        other = rollout(made, act, 1.0, key, 60, N, sharding=sharding, **options)
+        same(one, other)
+        assert shards(other[0].running.elapsed) == count, name
+        assert shards(other[1].reward) == shards(other[1].observation) == count, name
+        if QUICK:
+            break
+        same(rollout(made, act, 1.0, key, 9, N, carry=one[0]),
+             rollout(made, act, 1.0, key, 9, N, carry=other[0], sharding=sharding))
+        if name != "auto":
+            break
+    served_modes = ("NextStep", "SameStep", "Disabled") if name == "auto" else ("SameStep",)
+    # parameters with one value for each environment
+    gravity = {"gravity": np.linspace(5, 15, N, dtype="float32")}
+    same(rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity),
+         rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity, sharding=sharding))
+    # to the end of episodes
+    for run in () if QUICK else (episode, evaluate):
+        one, other = (run(CartPole(), policy, 1.0, key, N, max_episode_steps=30, **options)
+                      for options in ({}, {"sharding": sharding}))
+        same(one, other)
+    # served: seeds, steps, masks, states
+    for mode in served_modes:
+        served = [CartPole().make_vec(N, xp="jax", autoreset_mode=mode, **options) for options in ({}, {"device": sharding})]
+        seen = [envs.reset(seed=1) for envs in served]
+        same(*seen)
+        for number in range(40):
+            given = np.arange(N) % 2 if number % 3 else jnp.ones(N, int)
+            seen = [envs.step(given) for envs in served]
+            same(*seen)
+        assert shards(seen[1][0]) == shards(seen[1][1]) == count
+        mask = {"reset_mask": np.arange(N) % 3 == 0}
+        same(*(envs.reset(seed=4, options=mask) for envs in served))
+        assert shards(served[1].state.angle) == count
+        for envs in served:
+            envs.state = envs.state._replace(angle=jnp.full(N, 0.1))
+        same(*(envs.step(served[1].action_space.sample() * 0 + 1) for envs in served))
+        same(*(envs.reset(options={"params": gravity}) for envs in served))
+        assert shards(served[1].step(np.ones(N, int))[0]) == count
+
+    if QUICK:
+        continue
+    # the functions themselves
+    functions = Functions(CartPole(), sharding=sharding)
+    running, observation = jax.jit(functions.reset, static_argnums=1)(key, N)
+    running, outcome = jax.jit(functions.step)(key, running, jnp.ones(N, int))
+    assert shards(outcome.reward) == shards(running.state.angle) == count
+
+# what a program was compiled for includes the sharding
+before = rollout(CartPole(), policy, 1.0, key, 5, N)[1].reward
+assert shards(before) == 1
+single = jax.sharding.SingleDeviceSharding(devices[1])
+assert CartPole().make_vec(4, xp="jax", device=single).reset(seed=1)[0].devices() == {devices[1]}
+for run in (lambda: rollout(CartPole(), policy, 1.0, key, 5, 30, sharding=shardings["auto"]),
+            lambda: CartPole().make_vec(30, xp="jax", device=shardings["auto"])):
+    with pytest.raises(af.OptionError, match="30 environments cannot be split over the 4 devices"):
+        run()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("quick", ["1", "0"])
+def test_four_devices_are_like_one(run_python, quick):
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+    run_python(SCRIPT, env={"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "QUICK": quick})
+
+
+def at_random(params, observation, key):
+    return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+
+def test_what_is_no_sharding_of_a_batch_is_refused():
+    mesh = Mesh(jax.devices()[:1], ("envs",))
+    for wrong, message in (
+        ("envs", "Pass jax.sharding.NamedSharding"),
+        (jax.devices()[0], "Pass jax.sharding.NamedSharding"),
+        (NamedSharding(mesh, PartitionSpec(None, "envs")), "more than the axis of environments"),
+    ):
+        with pytest.raises(af.OptionError, match=message):
+            rollout(CartPole(), at_random, None, jax.random.key(0), 3, 4, sharding=wrong)
+        with pytest.raises(af.OptionError, match=message):
+            Functions(CartPole(), sharding=wrong).reset(jax.random.key(0), 4)
+    sharding = NamedSharding(mesh, PartitionSpec("envs"))
+    with pytest.raises(af.OptionError, match="only JAX spreads"):
+        CartPole().make_vec(4, xp="torch", device=sharding)
+    assert CartPole().make_vec(4, xp="jax", device=sharding).reset(seed=1)[0].shape == (4, 4)
+    import gymnasium as gym
+
+    envs = HostFunctions(gym.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}))  # fmt: skip
+    with pytest.raises(af.OptionError, match="runs on the host"):
+        rollout(envs, at_random, None, jax.random.key(0), 3, sharding=sharding)
+    envs.close()

@@ -1,0 +1,377 @@
+"""Tabular environments: their tables are Gymnasium's, and what is drawn has the table's probabilities in each library."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    Blackjack,
+    CliffWalking,
+    FrozenLake,
+    TabularEnv,
+    Taxi,
+    Transitions,
+    check,
+    rollout,
+)
+
+LIBRARIES = ("numpy", "torch", "jax", "array_api_strict")
+NEWEST = tuple(map(int, gym.__version__.split(".")[:2])) >= (1, 3)
+MAP = ("SFFH", "FHSF", "HFFG")
+
+PAIRS = {
+    "FrozenLake": lambda: (FrozenLake(), FrozenLakeEnv()),
+    "FrozenLake 8x8": lambda: (FrozenLake(map_name="8x8"), FrozenLakeEnv(map_name="8x8")),
+    "FrozenLake, own map": lambda: (FrozenLake(MAP), FrozenLakeEnv(desc=list(MAP))),
+    "FrozenLake, not slippery": lambda: (
+        FrozenLake(is_slippery=False),
+        FrozenLakeEnv(is_slippery=False),
+    ),
+    "CliffWalking": lambda: (CliffWalking(), CliffWalkingEnv()),
+    "Taxi": lambda: (Taxi(), TaxiEnv()),
+}
+if NEWEST:
+    PAIRS |= {
+        "FrozenLake, rates": lambda: (
+            FrozenLake(success_rate=0.7, reward_schedule=(5, -2, -1)),
+            FrozenLakeEnv(success_rate=0.7, reward_schedule=(5, -2, -1)),
+        ),
+        "CliffWalking, slippery": lambda: (CliffWalking(True), CliffWalkingEnv(is_slippery=True)),
+        "Taxi, rainy": lambda: (
+            Taxi(is_rainy=True, rainy_probability=0.7),
+            TaxiEnv(is_rainy=True, rainy_probability=0.7),
+        ),
+    }
+
+
+def outcomes(state_of_ours, action, table):
+    """Return {(next state, reward, terminated): probability} of one cell of our table."""
+    found = {}
+    for p, *outcome in zip(
+        *(column[state_of_ours, action].tolist() for column in table[:4]), strict=True
+    ):
+        if p:
+            found[tuple(outcome)] = found.get(tuple(outcome), 0) + p
+    return found
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_tables_are_those_of_gymnasium(name):
+    ours, theirs = PAIRS[name]()
+    assert (ours.observation_space, ours.action_space) == (
+        theirs.observation_space,
+        theirs.action_space,
+    )
+    table = ours.default_params
+    for state, actions in theirs.P.items():
+        for action, rows in actions.items():
+            expected = {}
+            for p, after, reward, terminated in rows:
+                key = int(after), float(reward), bool(terminated)
+                expected[key] = expected.get(key, 0) + p
+            assert outcomes(state, action, table) == pytest.approx(expected)
+    starts = np.bincount(table.starts, minlength=len(theirs.P)) / len(table.starts)
+    np.testing.assert_allclose(starts, theirs.initial_state_distrib)
+
+
+def test_limits_are_those_of_gymnasium():
+    for name in ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v3", "Blackjack-v1"):
+        try:
+            limit = gym.spec(name).max_episode_steps
+        except gym.error.DeprecatedEnv:
+            limit = gym.spec("Taxi-v4").max_episode_steps
+        assert gym.spec(f"arrayferry/{name[:-3]}-v0").max_episode_steps == limit
+    assert FrozenLake(map_name="8x8").max_episode_steps == 200
+
+
+def fits(counts, probabilities, error=1e-6):
+    """Tell whether counts have these probabilities, wrongly denied in one of 1 / `error` trials.
+
+    The statistic of Pearson, with the bound of Laurent and Massart, 2000, on chi-squared tails.
+    """
+    counts, expected = np.asarray(counts, float), np.asarray(probabilities) * np.sum(counts)
+    assert not counts[expected == 0].any()
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    statistic, x = ((counts - expected) ** 2 / expected).sum(), math.log(1 / error)
+    free = len(expected) - 1
+    return statistic <= free + 2 * math.sqrt(free * x) + 2 * x
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_outcomes_have_their_probabilities(xp):
+    n = 20_000
+    env = Taxi(is_rainy=True, rainy_probability=0.5)
+    envs = env.make_vec(n, xp=xp, autoreset_mode="Disabled")
+    first, infos = envs.reset(seed=3)
+    table, first = env.default_params, af.convert(first, "numpy")
+    starts = np.bincount(first, minlength=500)
+    assert fits(starts, np.bincount(table.starts, minlength=500) / 300)
+    assert af.convert(infos["prob"], "numpy").tolist() == [1.0] * n
+    state = np.full(n, ((2 * 5 + 2) * 5 + 1) * 4 + 3, np.int32)
+    ones = np.ones(n, np.float32)
+    envs.reset(options={"state": af.convert(type(envs.state)(state, ones), xp)})
+    after, rewards, _, _, infos = af.convert(envs.step(af.convert(np.full(n, 2), xp)), "numpy")
+    expected = {key[0]: p for key, p in outcomes(state[0], 2, table).items()}
+    assert fits([np.sum(after == number) for number in expected], list(expected.values()))
+    assert np.isin(after, list(expected)).all()
+    assert set(rewards.tolist()) == {-1.0}
+    np.testing.assert_allclose(infos["prob"], [expected[x] for x in after.tolist()])
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_masks_are_those_of_gymnasium(xp):
+    theirs = TaxiEnv()
+    states = np.arange(500, dtype=np.int32)
+    expected = np.array([theirs.action_mask(state) for state in states])
+    for env in (Taxi(), Taxi(masks=True)):
+        envs = env.make_vec(500, xp=xp)
+        envs.reset(seed=1)
+        ones = np.ones(500, np.float32)
+        seen, infos = envs.reset(options={"state": af.convert(type(envs.state)(states, ones), xp)})
+        mask = af.convert(infos["action_mask"], "numpy")
+        assert mask.dtype == np.int8
+        np.testing.assert_array_equal(mask, expected)
+        if env.masks:
+            np.testing.assert_array_equal(af.convert(seen["action_mask"], "numpy"), expected)
+            seen = seen["observation"]
+        np.testing.assert_array_equal(af.convert(seen, "numpy"), states)
+
+
+def test_a_state_that_nothing_changes_allows_all_actions():
+    envs = FrozenLake(is_slippery=False).make_vec(16)
+    envs.reset(seed=1)
+    state = type(envs.state)(np.arange(16, dtype=np.int32), np.ones(16, np.float32))
+    mask = envs.reset(options={"state": state})[1]["action_mask"]
+    assert mask[0].tolist() == [0, 1, 1, 0]
+    assert mask[5].tolist() == mask[15].tolist() == [1, 1, 1, 1]
+    assert envs.single_action_space.sample(mask[0]) in (1, 2)
+
+
+@pytest.mark.parametrize("xp", ["numpy", "jax"])
+def test_tables_can_differ_between_environments(xp):
+    dry, wet = (FrozenLake(is_slippery=slips) for slips in (False, True))
+    one, other = (
+        dry.default_params,
+        FrozenLake(("SFFF", "FFFF", "FFFF", "FFFG"), is_slippery=False).default_params,
+    )
+    both = Transitions(*(np.stack([x, y, x]) for x, y in zip(one, other, strict=True)))
+    envs = dry.make_vec(3, xp=xp, params=both)
+    envs.reset(seed=1)
+    for action in (2, 1):  # right, then down into the hole of the first map
+        seen, _, terminated, _, infos = af.convert(
+            envs.step(af.convert(np.full(3, action), xp)), "numpy"
+        )
+    assert seen.tolist() == [5, 5, 5]
+    assert terminated.tolist() == [True, False, True]
+    assert infos["action_mask"].tolist() == [[1] * 4] * 3
+    with pytest.raises(af.OptionError, match="has the shape"):
+        dry.make_vec(3, params=wet.default_params)
+
+
+class OtherMaps(TabularEnv):
+    """Each episode has one of two tables."""
+
+    def sample_params(self, xp, rng, n, params):
+        first = rng.integers((n,), 0, 2) == 0
+        starts = xp.where(
+            first[:, None], xp.zeros((n, 1), dtype=xp.int32), xp.ones((n, 1), dtype=xp.int32)
+        )
+        return params._replace(starts=starts)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_tables_can_be_drawn_at_each_reset(xp):
+    table = Transitions.of({s: {0: [(1.0, s, float(s), True)]} for s in (0, 1)}, [0])
+    envs = OtherMaps(table, max_episode_steps=5).make_vec(64, xp=xp, autoreset_mode="SameStep")
+    seen = [envs.reset(seed=1)[0]]
+    for _ in range(3):
+        before, (now, rewards, *_) = seen[-1], envs.step(af.convert(np.zeros(64, int), xp))
+        np.testing.assert_array_equal(af.convert(rewards, "numpy"), af.convert(before, "numpy"))
+        seen.append(now)
+    assert 60 < sum(int(af.convert(x, "numpy").sum()) for x in seen) < 196
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_fickle_passengers_change_their_destination_once(xp):
+    n = 3000
+    env = Taxi(fickle_passenger=True, fickle_probability=0.25)
+    envs = env.make_vec(n, xp=xp, autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    begun = af.convert(envs.state, "numpy")
+    assert fits(np.bincount(begun.fickle, minlength=2), [0.75, 0.25])
+    state = begun._replace(number=np.full(n, _aboard := ((2 * 5 + 2) * 5 + 4) * 4 + 3, np.int32))
+    envs.reset(options={"state": af.convert(state, xp)})
+    south, drop = (af.convert(np.full(n, action), xp) for action in (0, 5))
+    seen = af.convert(envs.step(drop)[0], "numpy")  # not moved, and so not changed
+    assert set(seen.tolist()) == {_aboard}
+    seen = af.convert(envs.step(south)[0], "numpy")
+    destination, changed = seen % 4, begun.fickle
+    assert set(destination[~changed].tolist()) == {3}
+    assert fits(np.bincount(destination[changed], minlength=4), [1 / 3, 1 / 3, 1 / 3, 0])
+    again = af.convert(envs.step(south)[0], "numpy") % 4
+    np.testing.assert_array_equal(again, destination)
+
+
+# Blackjack: the policy takes a card below 15, or below 18 with an ace that counts as 11.
+
+
+def takes(seen):
+    total, _, ace = seen
+    return total < 15 + 3 * (ace > 0)
+
+
+def played(xp, n, **params):
+    """Return, for n first episodes, the first observation, its reward, and the last sum."""
+    envs = Blackjack().make_vec(n, xp=xp, autoreset_mode="Disabled", params=params)
+    first = seen = af.convert(envs.reset(seed=2)[0], "numpy")
+    over, rewards, last = np.zeros(n, bool), np.zeros(n), np.zeros(n, int)
+    while not over.all():
+        seen, reward, terminated, *_ = af.convert(
+            envs.step(af.convert(takes(seen).astype(int), xp)), "numpy"
+        )
+        now = terminated & ~over
+        rewards[now], last[now] = reward[now], seen[0][now]
+        over |= terminated
+    return first, rewards, last
+
+
+def theirs(n, **options):
+    env, rows = BlackjackEnv(**options), []
+    env.reset(seed=5)
+    for _ in range(n):
+        first, _ = env.reset()
+        seen, over = first, False
+        while not over:
+            seen, reward, over, *_ = env.step(int(takes(seen)))
+        rows.append((*first, reward, seen[0]))
+    return np.array(rows, float)
+
+
+def same_distribution(ours, others, error=1e-6):
+    """Tell whether two samples have one distribution, wrongly denied in one of 1 / `error` trials."""
+    values = np.unique(np.concatenate([ours, others]))
+    counts = np.array([[np.sum(x == value) for value in values] for x in (ours, others)], float)
+    shares = counts.sum(axis=1, keepdims=True) / counts.sum()
+    expected = counts.sum(axis=0) * shares
+    statistic, x = ((counts - expected) ** 2 / expected).sum(), math.log(1 / error)
+    free = len(values) - 1
+    return statistic <= free + 2 * math.sqrt(free * x) + 2 * x
+
+
+@pytest.mark.parametrize("options", [{}, {"sab": True}, {"natural": True, "sab": False}])
+def test_blackjack_has_the_distribution_of_gymnasiums(options):
+    options = {"natural": False, "sab": False} | options
+    sample = theirs(8_000, **options)
+    for xp in LIBRARIES if options["natural"] else ("numpy",):
+        first, rewards, last = played(xp, 40_000, **options)
+        for ours, column in zip((*first, rewards, last), sample.T, strict=True):
+            assert same_distribution(ours.astype(float), column)
+        # naturals are rare, and rewarded by these options
+        naturals = rewards[first[0] == 21]
+        assert same_distribution(naturals, sample[sample[:, 0] == 21][:, 3])
+
+
+def test_what_dealers_end_with():
+    """The probabilities of a dealer with two cards, as two hands and a published number say."""
+    chances = Blackjack.default_params.dealer
+    dealer = np.diff(chances, axis=2, prepend=0, append=1)
+    assert dealer[9, 9].tolist() == [0, 0, 0, 0, 1, 0]  # 20
+    assert dealer[0, 9].tolist() == [0, 0, 0, 0, 0, 1]  # a natural
+    assert dealer[9, 5, 0] == pytest.approx(8 / 13)  # 16: any card above 5 is too much
+    weights = np.array([1.0] * 9 + [4.0]) / 13
+    over = np.einsum("i,j,ij->", weights, weights, dealer[:, :, 0])
+    assert over == pytest.approx(0.2816, abs=1e-4)  # who stands on all 17, from an infinite deck
+
+
+@pytest.mark.parametrize(
+    "env", [FrozenLake(), *(pytest.param(env, marks=pytest.mark.long) for env in (CliffWalking(), Taxi(fickle_passenger=True, masks=True), Blackjack(masks=True)))],
+    ids=lambda env: type(env).__name__,
+)  # fmt: skip
+def test_they_are_written_well(env):
+    assert check(env) == []
+    _, transitions = rollout(
+        env,
+        lambda params, seen, key: (jax.random.randint(key, (8,), 0, env.action_space.n), None),
+        None,
+        jax.random.key(0),
+        20,
+        8,
+    )
+    assert transitions.reward.shape == (20, 8)
+    pytest.importorskip("pygame")
+    single = env.make(render_mode="rgb_array")
+    single.reset(seed=1)
+    assert single.render().dtype == np.uint8
+
+
+def test_ids():
+    for name in (
+        "Blackjack",
+        "CliffWalking",
+        "CliffWalkingSlippery",
+        "FrozenLake",
+        "FrozenLake8x8",
+        "Taxi",
+    ):
+        env = gym.make(f"arrayferry/{name}-v0", xp="torch")
+        observation, _ = env.reset(seed=1)
+        assert env.observation_space.contains(observation)
+    assert gym.make("arrayferry/FrozenLake8x8-v0").observation_space.n == 64
+    assert gym.make_vec("arrayferry/CliffWalkingSlippery-v0", 2).params.probability.shape == (
+        48,
+        4,
+        3,
+    )
+
+
+def test_equal_environments_are_the_same():
+    assert FrozenLake() == FrozenLake()
+    assert FrozenLake() != FrozenLake(success_rate=0.5)
+    assert FrozenLake(masks=True) != FrozenLake()
+    assert Taxi(fickle_passenger=True) != Taxi(fickle_passenger=True, fickle_probability=0.5)
+    assert Blackjack() != Blackjack(masks=True)
+
+
+TABLE = Transitions.of({0: {0: [(1.0, 0, 1.0, False)]}}, [0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
+        (lambda: FrozenLake(["SF", "G"]), "is no map"),
+        (lambda: FrozenLake(["FF", "GF"]), "is no map"),
+        (lambda: FrozenLake(["SX"]), "is no map"),
+        (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
+        (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
+        (lambda: TabularEnv({0: {}}), "Transitions.of"),
+        (lambda: TabularEnv(TABLE._replace(probability=np.float32([[[0.5]]]))), "add up to 1"),
+        (lambda: TabularEnv(TABLE._replace(next_state=np.int32([[[3]]]))), "next_state names"),
+        (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
+        (
+            lambda: TabularEnv(TABLE._replace(reward=np.zeros((1, 2, 1)))),
+            "shapes of a table differ",
+        ),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(af.OptionError, match=message):
+        make()
+
+
+def test_a_table_of_gymnasium_can_be_passed():
+    theirs = gym.make("FrozenLake-v1", is_slippery=False).unwrapped
+    env = TabularEnv(Transitions.of(theirs.P, [0]), max_episode_steps=9)
+    for mine, their in zip(
+        env.default_params, FrozenLake(is_slippery=False).default_params, strict=True
+    ):
+        np.testing.assert_array_equal(mine, their)
+    assert isinstance(env.action_space, spaces.Discrete)

@@ -1,0 +1,17 @@
+"""The recipes of docs/trainers.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TEXT = (Path(__file__).parents[1] / "docs/trainers.md").read_text()
+RECIPES = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL))
+
+
+def run(trainer: str, steps: int = 512) -> dict[str, object]:
+    """Run a recipe with fewer steps, and return its variables."""
+    names: dict[str, object] = {}
+    code = re.sub(r"\b\d+_000\b", str(steps), RECIPES[trainer])
+    exec(compile(code, f"docs/trainers.md, {trainer}", "exec"), names)
+    return names
