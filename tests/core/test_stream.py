@@ -350,6 +350,31 @@ def _nothing_is_left(cluster):
     assert not cluster.scheduler.tasks
 
 
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "shuffle": True}])
+@pytest.mark.parametrize("on_a_cluster", [False, True])
+def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options, early):
+    """The garbage collector may not come for minutes, and blocks would stay on workers as long."""
+    x = da.arange(12, chunks=3 if early else 4)
+    if on_a_cluster:
+        x, options = client.persist(x), {**options, "client": client}
+    held = weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        blocks = af.stream({"x": x}, "numpy", **options)
+        for _ in blocks:
+            if early:
+                break
+        del blocks, x
+        deadline = time.monotonic() + 30
+        while held() is not None or cluster.scheduler.tasks:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+
+
 def test_leaving_early_cancels_on_a_cluster(client, cluster):
     x = da.zeros(20, chunks=1).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
     for _ in af.stream(x, "torch", client=client, prefetch=10):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 import pickle
@@ -62,10 +63,15 @@ def mortal():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request):
-    yield
-    if "client" in request.fixturenames:
-        client = request.getfixturevalue("client")
-        eventually(lambda: actors(client) == (0, 0))
+    """Nothing is left on the workers, and the garbage collector is not needed for that."""
+    gc.disable()
+    try:
+        yield
+        if "client" in request.fixturenames:
+            client = request.getfixturevalue("client")
+            eventually(lambda: actors(client) == (0, 0))
+    finally:
+        gc.enable()
 
 
 def leaning(params, observation, key):

@@ -207,6 +207,8 @@ class Prefetcher:
             self._guarded(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        # Whoever still holds this, such as the frame of a read that failed, holds no array.
+        self._leaves, self._readers = [], []
         self._held.clear()
         self._started.clear()
 

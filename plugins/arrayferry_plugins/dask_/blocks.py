@@ -169,14 +169,14 @@ def _in_task() -> bool:
 
 def _grid(x: Any, axis: int) -> list[Any]:
     """Return the keys of each block along an axis, nested as the chunks along the other axes are."""
+    keys = x.__dask_keys__()
+    return [_at(keys, axis, block) for block in range(x.numblocks[axis])]
 
-    def nested(dim: int, at: tuple[int, ...], block: int) -> Any:
-        if dim == x.ndim:
-            return (x.name, *at)
-        range_ = (block,) if dim == axis else range(x.numblocks[dim])
-        return [nested(dim + 1, (*at, i), block) for i in range_]
 
-    return [nested(0, (), block) for block in range(x.numblocks[axis])]
+def _at(keys: Any, axis: int, block: int) -> list[Any]:
+    if axis == 0:
+        return [keys[block]]
+    return [_at(inner, axis - 1, block) for inner in keys]
 
 
 def _flat(keys: Any) -> Iterable[Any]:
@@ -302,6 +302,7 @@ class _DaskReader(Reader):
 
     def close(self) -> None:
         self._engine.close()
+        self._graph.clear()  # errors of distributed hold the frames of what was cancelled, and so this object
 
     def _keep(self, key: Any, result: Any) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""
