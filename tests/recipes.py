@@ -1,11 +1,11 @@
-"""The recipes of docs/trainers.md."""
+"""The recipes of docs/how-to/trainers.md."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-TEXT = (Path(__file__).parents[1] / "docs/trainers.md").read_text()
+TEXT = (Path(__file__).parents[1] / "docs/how-to/trainers.md").read_text()
 RECIPES = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL))
 
 
@@ -13,5 +13,5 @@ def run(trainer: str, steps: int = 512) -> dict[str, object]:
     """Run a recipe with fewer steps, and return its variables."""
     names: dict[str, object] = {}
     code = re.sub(r"\b\d+_000\b", str(steps), RECIPES[trainer])
-    exec(compile(code, f"docs/trainers.md, {trainer}", "exec"), names)
+    exec(compile(code, f"docs/how-to/trainers.md, {trainer}", "exec"), names)
     return names

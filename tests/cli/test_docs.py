@@ -1,4 +1,4 @@
-"""docs/command.md shows what the command prints."""
+"""docs/reference/command.md shows what the command prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs/command.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/reference/command.md").read_text()
 SHOWN = dict(re.findall(r"```\n\$ arrayferry (.*?)\n(.*?)```", TEXT, re.DOTALL))
 
 

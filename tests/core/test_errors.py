@@ -199,7 +199,7 @@ def test_every_hook_is_documented_and_tested():
     from arrayferry._registry.discovery import HOOKS
 
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    docs = (ROOT / "docs/plugins.md").read_text()
+    docs = (ROOT / "docs/how-to/plugin.md").read_text()
     for hook, part in HOOKS.items():
         assert hook in docs
         assert part.__name__ in docs

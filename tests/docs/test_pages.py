@@ -1,0 +1,109 @@
+"""Every block of code in the pages runs as it stands."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+# Of `make bridges`, which has these packages.
+BRIDGES = {
+    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix",
+    "pgx", "ray", "rsl_rl", "skrl", "tensordict", "tianshou", "xminigrid",
+}  # fmt: skip
+GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_session(self) -> bool:
+        return self.code.lstrip().startswith(">>>")
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(page, text.count("\n", 0, match.start()) + 1, textwrap.dedent(match[3]))
+        for match in FENCE.finditer(text)
+        if match[2] in ("python", "pycon")
+    ]
+
+
+def run(block: Block, names: dict[str, object]) -> None:
+    if GPU.search(block.code) and not _has_gpu():
+        pytest.skip("no GPU that CuPy, PyTorch and JAX can use")
+    try:
+        if block.is_session:
+            _run_session(block, names)
+        else:
+            # As many lines before it as in the page, so that errors name the page's line.
+            source = "\n" * block.line + block.code
+            exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in BRIDGES:
+            raise
+        pytest.skip(f"{error.name} is not installed: `make bridges` runs this block")
+
+
+def _run_session(block: Block, names: dict[str, object]) -> None:
+    test = doctest.DocTestParser().get_doctest(
+        block.code, names, str(block), str(block.page), block.line
+    )
+    test.globs = names
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append, clear_globs=False)
+    assert not said, "".join(said)
+
+
+def _has_gpu() -> bool:
+    import jax
+    import torch
+
+    return torch.cuda.is_available() and any(d.platform == "gpu" for d in jax.devices())
+
+
+def new_names() -> dict[str, object]:
+    return {"__name__": "__main__"}
+
+
+ALONE = [b for page in PAGES if page.parent.name != "tutorial" for b in blocks(page)]
+TUTORIAL = [page for page in PAGES if page.parent.name == "tutorial"]
+
+
+@pytest.mark.parametrize("block", ALONE, ids=str)
+def test_block(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(block, new_names())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
+def test_tutorial(page, tmp_path, monkeypatch):
+    """The blocks of a page of the tutorial go on from each other."""
+    monkeypatch.chdir(tmp_path)
+    names = new_names()
+    for block in blocks(page):
+        run(block, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_short(page):
+    long = [n for n, line in enumerate(page.read_text().splitlines(), 1) if len(line) > 120]
+    assert not long
