@@ -39,7 +39,7 @@ def test_the_recipe(trainer):
 
 
 def test_every_recipe_is_run():
-    assert RECIPES.keys() == PACKAGES.keys()
+    assert RECIPES.keys() - {"A bridge of your own"} == PACKAGES.keys()
 
 
 # rsl_rl: continuous actions only
