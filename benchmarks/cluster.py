@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -262,13 +263,18 @@ def deciding(params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
     return jax.random.categorical(key, observation @ params[-1]), None
 
 
+def pin(core: int) -> None:
+    """Pin this process to a core, with all threads that it has."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
 def functional_row(client: Any, seconds: float) -> Row:
     """Rollouts on two workers, beside those of one worker, each pinned to one core."""
-    import os
-
-    cores = sorted(os.sched_getaffinity(0))
-    for core, name in zip(cores, client.scheduler_info()["workers"], strict=False):
-        client.run(lambda core=core: os.sched_setaffinity(0, {core}), workers=[name])
+    for core, name in zip(
+        sorted(os.sched_getaffinity(0)), client.scheduler_info()["workers"], strict=False
+    ):
+        client.run(pin, core, workers=[name])
     rng = np.random.default_rng(0)
     shapes = [(4, 64), (64, 64), (64, 2)]
     params = [rng.normal(size=shape).astype(np.float32) / 8 for shape in shapes]

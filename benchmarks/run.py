@@ -47,6 +47,7 @@ SECTIONS = {
     "threads": registered.threads_rows,
 }
 RESULTS = Path(__file__).parent / "results"
+PICTURES = Path(__file__).parents[1] / "docs/assets"
 DISTRIBUTIONS = ("arrayferry", "gymnasium", "numpy", "torch", "jax", "array-api-compat")
 
 
@@ -128,8 +129,8 @@ def write(rows: list[Row]) -> None:
         print("no plot: it needs matplotlib (pip install matplotlib)")
         return
     for draw, name in ((picture.draw, "speed.png"), (picture.draw_growth, "growth.png")):
-        draw(rows, RESULTS / name)
-        print(f"drawn: {(RESULTS / name).relative_to(RESULTS.parent.parent)}")
+        draw(rows, PICTURES / name)
+        print(f"drawn: {(PICTURES / name).relative_to(PICTURES.parents[1])}")
 
 
 def _versions() -> dict[str, str]:
