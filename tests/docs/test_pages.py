@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import doctest
 import re
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -55,6 +57,8 @@ def run(block: Block, names: dict[str, object]) -> None:
         else:
             # As many lines before it as in the page, so that errors name the page's line.
             source = "\n" * block.line + block.code
+            with Path(str(names["__file__"])).open("a") as script:
+                script.write(block.code)
             exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
@@ -79,8 +83,14 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available() and any(d.platform == "gpu" for d in jax.devices())
 
 
-def new_names() -> dict[str, object]:
-    return {"__name__": "__main__"}
+@pytest.fixture
+def names(tmp_path, monkeypatch) -> dict[str, object]:
+    """The names of a script: its classes can be pickled, and processes that it starts can import it."""
+    main = ModuleType("__main__")
+    main.__file__ = str(tmp_path / "script.py")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.chdir(tmp_path)
+    return vars(main)
 
 
 ALONE = [b for page in PAGES if page.parent.name != "tutorial" for b in blocks(page)]
@@ -88,17 +98,14 @@ TUTORIAL = [page for page in PAGES if page.parent.name == "tutorial"]
 
 
 @pytest.mark.parametrize("block", ALONE, ids=str)
-def test_block(block, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run(block, new_names())
+def test_block(block, names):
+    run(block, names)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
-def test_tutorial(page, tmp_path, monkeypatch):
+def test_tutorial(page, names):
     """The blocks of a page of the tutorial go on from each other."""
-    monkeypatch.chdir(tmp_path)
-    names = new_names()
     for block in blocks(page):
         run(block, names)
 
