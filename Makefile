@@ -1,9 +1,3 @@
-# make demo    train agents on real environments
-# make test    set up and run the tests; make test-all runs the long ones too
-# make lint    ruff, mypy strict, pyright, and what type checkers know
-# make bench   compare with Gymnasium and with calls by hand; make bench-dask with Dask by hand
-# make fuzz, make mutants, make downstream, make bridges, make matrix, make floor: see below
-
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,10 +15,15 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # The tests start many processes, which load faster what Python has compiled before.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
-.PHONY: demo test test-all downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+
+help:  ## list the targets
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The example plugins, installed as third-party plugins are.
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
+	@echo "Installing the example plugins, with TensorFlow: 1.5 GB on disk"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-*
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
@@ -32,13 +31,15 @@ $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt
-	@echo "Setting up $(VENV) (a minute or two)"
+	@echo "1 of 3: creating $(VENV)"
 	$(PYTHON) -m venv $(VENV)
+	@echo "2 of 3: installing PyTorch, 0.8 GB on disk"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@echo "3 of 3: installing arrayferry, the other libraries and the tools, 2 GB on disk; this takes a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)
+demo: $(READY)  ## train agents on real environments, and draw their learning curves
 	$(BIN)/python examples/demo.py
 
 # XLA compiles in half the time what it optimises less.
@@ -46,12 +47,12 @@ FAST_XLA := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 # The examples and their plugins are for `make test-all`.
-test: $(EXAMPLES)
+test: $(EXAMPLES)  ## set everything up, and run the tests
 	$(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
 
 # The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
 OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_functional_physics.py
-test-all: test
+test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
 
@@ -65,36 +66,40 @@ endef
 
 # gymnax does not say that it needs six.
 $(GYMNAX): $(READY)
+	@echo "Installing gymnax into .venv-gymnax"
 	$(call on_top,.venv-gymnax)
 	.venv-gymnax/bin/python -m pip install --quiet --disable-pip-version-check gymnax==1.0.1 six
 	@touch $@
 
 # Tianshou asks for older versions of pandas and deepdiff, which its Batch does not need.
 $(VALUES): $(READY) tests/downstream/requirements.txt
+	@echo "Installing libraries of containers into .venv-values"
 	$(call on_top,.venv-values)
 	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check -r tests/downstream/requirements.txt
 	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tianshou==2.0.1
 	@touch $@
 
-downstream: $(GYMNAX) $(VALUES)
+downstream: $(GYMNAX) $(VALUES)  ## run the tests of Gymnasium, gymnax and libraries of containers with arrayferry
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # Real environments and trainers of many packages. Their pins conflict, so they are installed without what they ask for.
 $(BRIDGES): $(READY) tests/bridges/requirements.txt
+	@echo "Installing environments and trainers into .venv-bridges"
 	$(call on_top,.venv-bridges)
 	.venv-bridges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/bridges/requirements.txt
 	@touch $@
 
 # Functional environments of other libraries, which need another version of MuJoCo.
 $(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
+	@echo "Installing functional environments into .venv-functional"
 	$(call on_top,.venv-functional)
 	.venv-functional/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r tests/bridges/functional/requirements.txt
 	@touch $@
 
-bridges: $(BRIDGES) $(FUNCTIONAL)
+bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many packages
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py
@@ -103,7 +108,7 @@ bridges: $(BRIDGES) $(FUNCTIONAL)
 
 # The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
-matrix: $(READY)
+matrix: $(READY)  ## test the adapters with each supported version of Gymnasium
 	@for version in $(GYMNASIUMS); do \
 		echo "gymnasium $$version"; \
 		test -d .overlays/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -113,10 +118,11 @@ matrix: $(READY)
 
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest
-floor: $(FLOOR)/.ready
+floor: $(FLOOR)/.ready  ## test with the oldest supported version of each library
 	$(FLOOR)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli
 
 $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
+	@echo "Installing the oldest supported libraries into $(FLOOR); PyTorch brings 5 GB of CUDA libraries"
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
 		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling hypothesis moviepy \
@@ -124,35 +130,35 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
-fuzz: $(READY)
+fuzz: $(READY)  ## convert generated values for half an hour
 	$(BIN)/python -W ignore tests/adversaries/fuzz.py
 	$(BIN)/python -W ignore tests/adversaries/stateful.py --conversions 200000
 
 # Plants faults in the code, and shows which ones the tests do not notice.
 MUTANTS ?= 40
-mutants: $(EXAMPLES)
+mutants: $(EXAMPLES)  ## plant faults in the code, and show which ones the tests miss
 	$(BIN)/python tests/adversaries/mutants.py $(MUTANTS)
 
-bench: $(READY)
+bench: $(READY)  ## compare the speed with Gymnasium's and with calls written by hand
 	$(BIN)/python benchmarks/run.py
 
 # Streams of 4 GiB, and environments on two workers.
-bench-dask: $(READY)
+bench-dask: $(READY)  ## measure streams of 4 GiB, and environments on two workers
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/cluster.py
 
 # Like mypy, pyright takes no types from the array libraries: it looks for packages where none are installed,
 # whichever environment is active. In tests/types both use those of $(VENV).
-lint: $(READY)
+lint: $(READY)  ## check the style and the types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath "$$($(BIN)/python -c 'import sys; print(sys._base_executable)')"
 	$(BIN)/python -m pytest -q tests/types
 
-format: $(READY)
+format: $(READY)  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:
+clean:  ## remove environments, caches and builds
 	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges .venv-functional $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,7 @@
-"""The commands, their arguments and their exit statuses: 0 for success, 1 for a problem, 2 for wrong usage."""
+"""The commands, their arguments and their exit statuses: 0 for success, 1 for a problem, 2 for wrong usage.
+
+Each command imports what it needs, so that completion is fast.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import typer
 
 import arrayferry
 
-from . import _check, _check_env, _doctor, _new_plugin, _routes
-from ._ask import NoAnswerError
+from . import _complete
+from ._errors import NoAnswerError, RefusedError, WrongNameError
 from ._reports import Unanswerable
 from ._screen import OutputError, Screen, writing
 
@@ -60,6 +63,8 @@ def doctor(json: Json = False, timeout: Timeout = 60) -> None:
 
     Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is not installed is not broken.
     """
+    from . import _doctor
+
     screen = Screen()
     with screen.working("") as tell:
         report = _attempt(screen, lambda: _doctor.examine(timeout, tell))
@@ -72,8 +77,13 @@ def doctor(json: Json = False, timeout: Timeout = 60) -> None:
 
 @app.command()
 def routes(
-    source: Annotated[str | None, typer.Argument(help="The name of a library.")] = None,
-    target: Annotated[str | None, typer.Argument(help="The name of another one.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(help="The name of a library.", autocompletion=_complete.sources)
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(help="The name of another one.", autocompletion=_complete.targets),
+    ] = None,
     json: Json = False,
     timeout: Timeout = 60,
 ) -> None:
@@ -81,6 +91,8 @@ def routes(
 
     Without a name between all, with one from and to it, with two step by step.
     """
+    from . import _routes
+
     screen = Screen()
     with screen.working("importing the libraries"):
         report = _attempt(screen, lambda: _routes.find(source, target, timeout))
@@ -95,7 +107,11 @@ def routes(
 @app.command()
 def check(
     package: Annotated[
-        str, typer.Argument(help="The name of a backend, a plugin, a distribution or a module.")
+        str,
+        typer.Argument(
+            help="The name of a backend, a plugin, a distribution or a module.",
+            autocompletion=_complete.plugins,
+        ),
     ],
     json: Json = False,
     timeout: Annotated[
@@ -107,6 +123,8 @@ def check(
 
     The exit status is 1 if a test fails.
     """
+    from . import _check
+
     screen = Screen()
     with screen.working("") as tell:
         report = _attempt(screen, lambda: _check.check(package, timeout, tell))
@@ -128,6 +146,8 @@ def check_env(
 
     The exit status is 1 if something is wrong.
     """
+    from . import _check_env
+
     screen = Screen()
     with screen.working(f"trying {env}"):
         report = _attempt(screen, lambda: _check_env.check(env))
@@ -154,6 +174,8 @@ def new_plugin(
 
     Its tests fail until it is complete, and say what is missing. No file is overwritten.
     """
+    from . import _new_plugin
+
     screen = Screen()
     with screen.working(f"looking at {package or name}"):
         written = _attempt(screen, lambda: _new_plugin.write(name, package, directory, timeout))
@@ -163,7 +185,7 @@ def new_plugin(
 def _attempt(screen: Screen, work: Callable[[], Result]) -> Result:
     try:
         return work()
-    except (_check.WrongNameError, _new_plugin.RefusedError) as error:
+    except (WrongNameError, RefusedError) as error:
         _fail(screen, str(error), 2)
     except NoAnswerError as error:
         _fail(screen, f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)

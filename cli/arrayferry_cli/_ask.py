@@ -17,9 +17,10 @@ from typing import IO, Any, TypeVar
 
 from arrayferry.adapting import printable
 
+from ._errors import NoAnswerError
 from ._messages import END, Failed, from_message
 
-__all__ = ["NoAnswerError", "ask", "in_parallel", "without_paths"]
+__all__ = ["ask", "in_parallel", "without_paths"]
 
 _BOOT = (
     "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['path']; "
@@ -34,10 +35,6 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
-
-
-class NoAnswerError(Exception):
-    """A process ended without an answer, or took too long."""
 
 
 def ask(

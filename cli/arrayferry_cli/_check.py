@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._errors import WrongNameError
 from ._recovery import Question, attempt, survey
 from ._reports import (
     Begun,
@@ -24,15 +25,11 @@ from ._reports import (
 )
 from ._screen import Screen
 
-__all__ = ["WrongNameError", "check", "show"]
+__all__ = ["check", "show"]
 
 SCHEMA = 1
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
 BAD = ("failed", "crashed")
-
-
-class WrongNameError(Exception):
-    """There is no such plugin, or it has nothing that can be checked."""
 
 
 def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckReport:

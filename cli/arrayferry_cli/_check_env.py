@@ -11,7 +11,7 @@ from typing import Any
 
 from arrayferry import BackendUnavailableError
 
-from ._check import WrongNameError
+from ._errors import WrongNameError
 from ._reports import EnvProblem, EnvReport
 from ._screen import Screen
 

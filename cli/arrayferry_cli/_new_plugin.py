@@ -15,18 +15,15 @@ from textwrap import indent
 
 import arrayferry
 
+from ._errors import RefusedError
 from ._recovery import Question, attempt
 from ._reports import Conflict, Outline
 from ._screen import Screen
 
-__all__ = ["RefusedError", "Written", "show", "write"]
+__all__ = ["Written", "show", "write"]
 
 PREFIX = "arrayferry-"
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
-
-
-class RefusedError(Exception):
-    """A plugin with that name, or in that place, cannot be written."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from ._ask import NoAnswerError, ask, in_parallel
+from ._ask import ask, in_parallel
 from ._child.survey import describe_point, how_to_fix
+from ._errors import NoAnswerError
 from ._reports import Survey
 
 __all__ = ["Answers", "Question", "Surveyed", "ask_each", "attempt", "crashing_libraries", "survey"]
