@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Arrays,
         CupyArray,
         DaskArray,
+        Every,
         JaxArray,
         K,
         Keeping,
@@ -38,11 +39,17 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         V,
+        Wrong,
         X,
     )
 
     class Made(Plain, total=False):
         """The same, for what is made once."""
+
+        registry: Registry | Wrong | None
+
+    class EveryMade(Every, total=False):
+        """All options, for what is made once."""
 
         registry: Registry | None
 
@@ -54,17 +61,9 @@ class Convert(Protocol):
     """The function `convert`."""
 
     @overload
-    def __call__(
-        self, value: Unclear, to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
+    def __call__(self, value: Unclear, to: Target, **options: Unpack[Every]) -> Any: ...
     @overload
-    def __call__(
-        self, value: V, to: AnyModule, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-    ) -> Any: ...  # fmt: skip
+    def __call__(self, value: V, to: AnyModule, **options: Unpack[Every]) -> Any: ...
     @overload
     def __call__(self, value: X, to: ToNumpy, **options: Unpack[Plain]) -> NumpyArray: ...
     @overload
@@ -312,14 +311,16 @@ class Convert(Protocol):
     @overload
     def __call__(
         self, value: V, to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+        unsupported: Unsupported | Wrong = "raise", unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "raise",
+        **others: Wrong,
     ) -> Any: ...  # fmt: skip
     @overload
     def __call__(
         self, value: V, to: Target | None = None, *, like: Any, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+        unsupported: Unsupported | Wrong = "raise", unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "raise",
+        **others: Wrong,
     ) -> Any: ...  # fmt: skip
 
 
@@ -327,12 +328,7 @@ class Converter(Protocol):
     """The function `converter`."""
 
     @overload
-    def __call__(
-        self, to: AnyModule, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-        registry: Registry | None = None,
-    ) -> Conversion[Any]: ...  # fmt: skip
+    def __call__(self, to: AnyModule, **options: Unpack[EveryMade]) -> Conversion[Any]: ...
     @overload
     def __call__(self, to: ToNumpy, **options: Unpack[Made]) -> Conversion[NumpyArray]: ...
     @overload
@@ -346,16 +342,16 @@ class Converter(Protocol):
     @overload
     def __call__(
         self, to: Target, *, like: Any = None, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-        registry: Registry | None = None,
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+        unsupported: Unsupported | Wrong = "raise", unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "raise",
+        registry: Registry | Wrong | None = None, **others: Wrong,
     ) -> Conversion[Any]: ...  # fmt: skip
     @overload
     def __call__(
         self, to: Target | None = None, *, like: Any, device: Any = None,
-        copy: bool | None = None, narrowing: Narrowing = "checked", scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise", unknown: Unknown = "keep", sparse: Sparse = "raise",
-        registry: Registry | None = None,
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+        unsupported: Unsupported | Wrong = "raise", unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "raise",
+        registry: Registry | Wrong | None = None, **others: Wrong,
     ) -> Conversion[Any]: ...  # fmt: skip
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import TypeVar  # every checker knows it, installed or not
 
-    from ._options import Narrowing, Scalars, Sparse, Unknown
+    from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor
@@ -44,6 +44,8 @@ __all__ = [
     "Array",
     "Arrays",
     "B",
+    "Common",
+    "Every",
     "K",
     "Keeping",
     "Leaf",
@@ -59,6 +61,7 @@ __all__ = [
     "Unclear",
     "V",
     "W",
+    "Wrong",
     "X",
 ]
 
@@ -167,6 +170,7 @@ if TYPE_CHECKING:
     V = TypeVar("V")
     W = TypeVar("W")
     R = TypeVar("R")
+    T = TypeVar("T", covariant=True)
     X = TypeVar("X", bound="Array")
     X2 = TypeVar("X2", bound="Array")
     X3 = TypeVar("X3", bound="Array")
@@ -174,26 +178,49 @@ if TYPE_CHECKING:
     Text = TypeVar("Text", bound="str | bytes | None")
     Leaf = TypeVar("Leaf", bound="str | bytes | int | None")
 
-    class Plain(TypedDict, total=False):
+    class NoSuchOption(Protocol[T]):
+        """What no value is if it is generic in `Nothing`.
+
+        Where no overload fits, mypy takes one whose types are alike without what they are generic in, and reports what
+        is wrong with a call of that one. With this, the overload for all targets is alike, whatever an option is.
+        Without it, mypy would list all overloads.
+        """
+
+        def __str__(self) -> T: ...  # type: ignore[override]
+
+    Wrong: TypeAlias = NoSuchOption[_Nothing]
+
+    class Common(TypedDict, total=False):
+        """Options that mean the same for all values."""
+
+        device: Any
+        copy: bool | Wrong | None
+        narrowing: Narrowing | Wrong
+        unknown: Unknown | Wrong
+        sparse: Sparse | Wrong
+
+    class Plain(Common, total=False):
         """Options with which every array becomes one of the target."""
 
         like: None
-        device: Any
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
+        scalars: Scalars | Wrong
         unsupported: Literal["raise"]
-        unknown: Unknown
-        sparse: Sparse
 
-    class Keeping(TypedDict, total=False):
+    class Keeping(Common, total=False):
         """Options with which Python numbers are kept."""
+
+        like: Any
+        scalars: Literal["keep"]
+        unsupported: Unsupported | Wrong
+
+    class Every(TypedDict, total=False):
+        """All options."""
 
         like: Any
         device: Any
         copy: bool | None
         narrowing: Narrowing
-        scalars: Literal["keep"]
-        unsupported: Literal["raise", "keep"]
+        scalars: Scalars
+        unsupported: Unsupported
         unknown: Unknown
         sparse: Sparse

@@ -1,6 +1,6 @@
 """What type checkers know of arrayferry. It is checked by `test_types.py`, and never run.
 
-`# wrong` marks a line that must be an error.
+`# wrong` marks a line that must be an error, a short one. Where the target is wrong or missing, it may be long.
 """
 
 from __future__ import annotations
@@ -192,12 +192,19 @@ def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
     return af.convert(value, to, narrowing=narrowing)
 
 
+def options_of_any_type(x: torch.Tensor, anything: Any) -> None:
+    assert_type(af.convert(x, "jax", copy=anything, narrowing=anything), jax.Array)
+    assert_type(af.convert({"x": x}, "jax", scalars=anything), dict[str, jax.Array])
+    assert_type(af.converter("jax", sparse=anything), af.Conversion[jax.Array])
+    assert_type(af.stream(x, "jax", prefetch=anything), af.Stream[jax.Array])
+
+
 def mistakes(x: torch.Tensor, name: str) -> None:
-    af.convert(x)  # wrong
-    af.converter()  # wrong
-    af.stream(x)  # wrong
+    af.convert(x)  # wrong target
+    af.converter()  # wrong target
+    af.stream(x)  # wrong target
     af.convert(x, like=x), af.converter(like=x), af.stream(x, like=x)
-    af.convert({"x": "text"})  # wrong
+    af.convert({"x": "text"})  # wrong target
     af.covert(x, "jax")  # wrong
     arrayferry_gym.NumpyToJax(CartPoleEnv())  # wrong
     vector.NumpyToJax(CartPoleEnv())  # wrong
@@ -206,7 +213,7 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     af.convert(x, "jax", scalars=True)  # wrong
     af.convert(x, "jax", unsupported="drop")  # wrong
     af.convert(x, "jax", copy="yes")  # wrong
-    af.convert(x, 3)  # wrong
+    af.convert(x, 3)  # wrong target
     af.convert(x, "jax").requires_grad_()  # wrong
     af.convert({"x": x}, "jax")["x"].requires_grad_()  # wrong
     af.converter("jax", sparse="desne")  # wrong
@@ -216,6 +223,11 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     af.agnostic("numpy", narrow="allow")  # wrong
     af.Options(unknown="drop")  # wrong
     af.backends()["numpy"] = af.backends()["torch"]  # wrong
+    af.convert(x, "torch", copyy=True)  # wrong
+    af.convert({"x": x}, "torch", narrowing="chekced", copy=True)  # wrong
+    af.convert(x, like=x, sparse="desne")  # wrong
+    af.converter("jax", copyy=True)  # wrong
+    af.stream({"x": x}, "torch", prefetchh=2)  # wrong
     load(x, "jax", narrowing=name)  # wrong
     arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch", narrowing="alow")  # wrong
     arrayferry_gym.NumpyToTorch(CartPoleEnv(), scalars="no")  # wrong

@@ -27,9 +27,24 @@ DERIVED = {
 }
 
 
-def lines_of_mistakes():
+def lines_of_mistakes(marks=("# wrong", "# wrong target")):
     lines = CHECKED.read_text().splitlines()
-    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    return {number for number, line in enumerate(lines, 1) if line.endswith(marks)}
+
+
+def assert_only_mistakes_are_found(told):
+    """Check the lines that are errors, and how long the message of each is.
+
+    Args:
+        told: the number of a line, and the message, for each error.
+    """
+    texts = {}
+    for line, text in told:
+        texts[line] = [*texts.get(line, []), *text.splitlines()]
+    assert {n: text for n, text in texts.items() if n not in lines_of_mistakes()} == {}
+    assert lines_of_mistakes() - set(texts) == set()
+    short = lines_of_mistakes("# wrong")
+    assert {n: text for n, text in texts.items() if n in short and len(text) > 10} == {}
 
 
 def run(*command, **environment):
@@ -56,9 +71,9 @@ def test_pyright(tmp_path):
     found = json.loads(done.stdout)
     assert found["summary"]["filesAnalyzed"] == 1
     errors = [each for each in found["generalDiagnostics"] if each["severity"] == "error"]
-    lines = {each["range"]["start"]["line"] + 1: each["message"] for each in errors}
-    assert {n: text for n, text in lines.items() if n not in lines_of_mistakes()} == {}
-    assert lines_of_mistakes() - set(lines) == set()
+    assert_only_mistakes_are_found(
+        (each["range"]["start"]["line"] + 1, each["message"]) for each in errors
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,6 +113,6 @@ def test_mypy(tmp_path):
     errors = [
         each for each in map(json.loads, done.stdout.splitlines()) if each["severity"] == "error"
     ]
-    lines = {each["line"]: each["message"] for each in errors}
-    assert {n: text for n, text in lines.items() if n not in lines_of_mistakes()} == {}
-    assert lines_of_mistakes() - set(lines) == set()
+    assert_only_mistakes_are_found(
+        (each["line"], f"{each['message']}\n{each['hint'] or ''}") for each in errors
+    )

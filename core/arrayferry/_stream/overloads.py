@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         V,
+        Wrong,
         X,
     )
 
@@ -37,6 +38,26 @@ if TYPE_CHECKING:
         """Options with which every array becomes one of the target."""
 
         like: None
+        device: Any
+        axis: int | Wrong
+        prefetch: int | Wrong
+        block: int | Wrong | None
+        client: Any
+        timeout: float | Wrong | None
+        shuffle: bool | Wrong
+        seed: int | Wrong | None
+        buffer_size: int | Wrong | None
+        batch_size: int | Wrong | None
+        drop_last: bool | Wrong
+        copy: bool | Wrong | None
+        narrowing: Narrowing | Wrong
+        unsupported: Literal["raise"]
+        sparse: Sparse | Wrong
+
+    class EveryStreamed(TypedDict, total=False):
+        """All options."""
+
+        like: Any
         device: Any
         axis: int
         prefetch: int
@@ -50,7 +71,7 @@ if TYPE_CHECKING:
         drop_last: bool
         copy: bool | None
         narrowing: Narrowing
-        unsupported: Literal["raise"]
+        unsupported: Unsupported
         sparse: Sparse
 
 
@@ -62,20 +83,12 @@ class MakeStream(Protocol):
 
     @overload
     def __call__(
-        self, value: Unclear, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
-        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
-        copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
-    ) -> Stream[Any]: ...  # fmt: skip
+        self, value: Unclear, to: Target, **options: Unpack[EveryStreamed]
+    ) -> Stream[Any]: ...
     @overload
     def __call__(
-        self, value: V, to: AnyModule, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
-        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
-        copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
-    ) -> Stream[Any]: ...  # fmt: skip
+        self, value: V, to: AnyModule, **options: Unpack[EveryStreamed]
+    ) -> Stream[Any]: ...
     @overload
     def __call__(
         self, value: X, to: ToNumpy, **options: Unpack[Streamed]
@@ -172,19 +185,21 @@ class MakeStream(Protocol):
     ) -> Stream[list[DaskArray]]: ...
     @overload
     def __call__(
-        self, value: V, to: Target, *, like: Any = None, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
-        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
-        copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
+        self, value: V, to: Target, *, like: Any = None, device: Any = None,
+        axis: int | Wrong = 0, prefetch: int | Wrong = 2, block: int | Wrong | None = None, client: Any = None,
+        timeout: float | Wrong | None = None, shuffle: bool | Wrong = False, seed: int | Wrong | None = None,
+        buffer_size: int | Wrong | None = None, batch_size: int | Wrong | None = None, drop_last: bool | Wrong = False,
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked",
+        unsupported: Unsupported | Wrong = "raise", sparse: Sparse | Wrong = "raise", **others: Wrong,
     ) -> Stream[Any]: ...  # fmt: skip
     @overload
     def __call__(
-        self, value: V, to: Target | None = None, *, like: Any, device: Any = None, axis: int = 0, prefetch: int = 2,
-        block: int | None = None, client: Any = None, timeout: float | None = None, shuffle: bool = False,
-        seed: int | None = None, buffer_size: int | None = None, batch_size: int | None = None, drop_last: bool = False,
-        copy: bool | None = None, narrowing: Narrowing = "checked",
-        unsupported: Unsupported = "raise", sparse: Sparse = "raise",
+        self, value: V, to: Target | None = None, *, like: Any, device: Any = None,
+        axis: int | Wrong = 0, prefetch: int | Wrong = 2, block: int | Wrong | None = None, client: Any = None,
+        timeout: float | Wrong | None = None, shuffle: bool | Wrong = False, seed: int | Wrong | None = None,
+        buffer_size: int | Wrong | None = None, batch_size: int | Wrong | None = None, drop_last: bool | Wrong = False,
+        copy: bool | Wrong | None = None, narrowing: Narrowing | Wrong = "checked",
+        unsupported: Unsupported | Wrong = "raise", sparse: Sparse | Wrong = "raise", **others: Wrong,
     ) -> Stream[Any]: ...  # fmt: skip
 
 
