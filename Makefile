@@ -97,7 +97,7 @@ address = $(shell $(PYTHON) -c "import tomllib; \
 docs: .venv-docs/.ready  ## build the pages into site/, and check them
 	@SITE_URL=$(call address,Documentation) REPO_URL=$(call address,Source) \
 		.venv-docs/bin/zensical build --clean --strict > .venv-docs/log 2>&1; \
-		status=$$?; cat .venv-docs/log; exit $$status
+		status=$$?; sed "s/$$(printf '\033')\[[0-9;]*m//g" .venv-docs/log; exit $$status
 	@! grep --invert-match --extended-regexp '^(Build started|No issues found|Build finished in .*|)$$' .venv-docs/log
 	@$(PYTHON) tools/check_site.py site $(call address,Documentation)
 
