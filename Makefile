@@ -7,8 +7,13 @@ GYMNAX := .venv-gymnax/.ready
 VALUES := .venv-values/.ready
 BRIDGES := .venv-bridges/.ready
 FUNCTIONAL := .venv-functional/.ready
-# Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries.
-TORCH := torch==2.13.0
+# Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries. Where pip does not find a
+# CPU build by itself, TORCH_INDEX is the address of an index that has one.
+TORCH_INDEX ?=
+TORCH := torch==2.13.0 $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+PIP := -m pip install --quiet --disable-pip-version-check
+# pip before 25.1 does not know the groups of pyproject.toml.
+UPGRADE_PIP := $(PIP) --upgrade 'pip>=25.1'
 JOBS ?= 2
 # The tests of a file run in one process, so that their cluster or environment is made once.
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -16,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test test-all pythons docs package workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,10 +38,11 @@ $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-
 $(READY): pyproject.toml constraints.txt
 	@echo "1 of 3: creating $(VENV)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(UPGRADE_PIP)
 	@echo "2 of 3: installing PyTorch, 0.8 GB on disk"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python $(PIP) $(TORCH)
 	@echo "3 of 3: installing arrayferry, the other libraries and the tools, 2 GB on disk; this takes a minute or two"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[all]' --group dev
 	@touch $@
 
 demo: $(READY)  ## train agents on real environments, and draw their learning curves
@@ -55,6 +61,58 @@ OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_f
 test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
+
+# The tests with each supported Python, in an environment for each. `make pythons PYTHONS=3.12` runs them with one.
+# 3.14 is not among them: no registry that is reached from here has it.
+# The names that pyenv puts on the PATH may start nothing, so its versions are tried too.
+PYTHONS ?= 3.11 3.12 3.13
+pythons:  ## test with each supported Python
+	@missing=; \
+	for version in $(PYTHONS); do \
+		for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+			found=$$($$each -c 'import sys; print(sys.executable)' 2>/dev/null) && break; \
+		done; \
+		if test -z "$$found"; then \
+			echo "There is no Python $$version on the PATH or in pyenv."; \
+			missing="$$missing $$version"; \
+			continue; \
+		fi; \
+		echo "Python $$version: $$found"; \
+		$(MAKE) test PYTHON=$$found VENV=.venv-$$version || exit 1; \
+	done; \
+	if test "$$missing"; then echo "Not tested:$$missing. PYTHONS names those to test."; exit 1; fi
+
+# Groups of pyproject.toml in environments of their own.
+.venv-docs/.ready .venv-tools/.ready: .venv-%/.ready: pyproject.toml constraints.txt
+	@echo "Installing the group $* into .venv-$*"
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(UPGRADE_PIP)
+	.venv-$*/bin/python $(PIP) -c constraints.txt --group $*
+	@touch $@
+
+# The pages, in site/. Some faults are no errors for Zensical, also if it is strict. So anything in its log that is not
+# in that of a build without faults is an error, and the pages are checked.
+address = $(shell $(PYTHON) -c "import tomllib; \
+	print(tomllib.load(open('pyproject.toml', 'rb'))['project']['urls']['$(1)'])")
+docs: .venv-docs/.ready  ## build the pages into site/, and check them
+	@SITE_URL=$(call address,Documentation) REPO_URL=$(call address,Source) \
+		.venv-docs/bin/zensical build --clean --strict > .venv-docs/log 2>&1; \
+		status=$$?; sed "s/$$(printf '\033')\[[0-9;]*m//g" .venv-docs/log; exit $$status
+	@! grep --invert-match --extended-regexp '^(Build started|No issues found|Build finished in .*|)$$' .venv-docs/log
+	@$(PYTHON) tools/check_site.py site $(call address,Documentation)
+
+# The sdist and the wheel, in dist/.
+package: .venv-tools/.ready  ## build the package, and try it in an empty environment
+	.venv-tools/bin/python tools/check_package.py
+
+# The workflows and forms in .github, and CITATION.cff.
+SCHEMA := .venv-tools/bin/check-jsonschema --builtin-schema vendor
+workflows: .venv-tools/.ready  ## check the workflows, the forms and the citation
+	$(SCHEMA).github-workflows .github/workflows/*.yml
+	$(SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(SCHEMA).github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(SCHEMA).citation-file-format CITATION.cff
+	.venv-tools/bin/zizmor --offline --pedantic .github/workflows
 
 # Clients that need a separate environment, on top of the main one.
 define on_top
@@ -125,8 +183,8 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	@echo "Installing the oldest supported libraries into $(FLOOR); PyTorch brings 5 GB of CUDA libraries"
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
-		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling hypothesis moviepy \
-		opencv-python-headless optax pygame pytest pytest-xdist
+		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatch-fancy-pypi-readme hatchling \
+		hypothesis moviepy opencv-python-headless optax pygame pytest pytest-xdist
 	@touch $@
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
@@ -161,4 +219,4 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove environments, caches and builds
-	rm -rf $(VENV) .venv-gymnax .venv-values .venv-bridges .venv-functional $(FLOOR) .overlays build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .overlays build dist site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

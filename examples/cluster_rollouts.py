@@ -21,7 +21,7 @@ from arrayferry_gym.distributed import DistributedVectorEnv
 def balance(observations: Any) -> Any:
     """A policy by hand: push the cart to the side that the pole falls to.
 
-    Example:
+    Examples:
         >>> balance(np.array([[0.0, 0.0, 0.1, 0.2], [0.0, 0.0, -0.1, 0.0]]))
         array([1, 0])
     """
@@ -31,7 +31,7 @@ def balance(observations: Any) -> Any:
 def rollouts(envs: gym.vector.VectorEnv, policy: Any, num_steps: int, seed: int) -> dict[str, Any]:
     """Take steps, and return what became of the episodes.
 
-    Example:
+    Examples:
         >>> envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
         >>> found = rollouts(envs, balance, 600, seed=0)
         >>> found["episodes"], found["lost"]

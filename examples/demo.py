@@ -23,7 +23,7 @@ NAMES = {"numpy": "NumPy", "jax": "JAX", "torch": "PyTorch"}
 def pair(library: str, make: type[Any], settings: Settings, add: Add) -> Result:
     """Train an agent step by step on environments of a library.
 
-    Example:
+    Examples:
         >>> settings = Settings(updates=2, num_envs=4, num_steps=8)
         >>> pair("numpy", TorchAgent, settings, lambda name, updates: lambda done, score: None).name
         'PyTorch agent, NumPy environment'

@@ -59,7 +59,7 @@ def quiet(done: Any, score: Any) -> None:
 def numpy_agent(show: Show = quiet) -> list[float]:
     """Learn in NumPy, by random search.
 
-    Example:
+    Examples:
         >>> scores = numpy_agent()
         >>> scores[-1] > 0.1 * scores[0]
         True
@@ -91,7 +91,7 @@ def numpy_agent(show: Show = quiet) -> list[float]:
 def torch_agent(show: Show = quiet) -> list[float]:
     """Learn in PyTorch, by the gradient through the environment.
 
-    Example:
+    Examples:
         >>> scores = torch_agent()
         >>> scores[-1] > 0.1 * scores[0]
         True
@@ -122,7 +122,7 @@ def torch_agent(show: Show = quiet) -> list[float]:
 def jax_agent(show: Show = quiet) -> list[float]:
     """Learn in JAX: environment, gradient and optimiser in one compiled call.
 
-    Example:
+    Examples:
         >>> scores = jax_agent()
         >>> scores[-1] > 0.1 * scores[0]
         True

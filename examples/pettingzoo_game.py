@@ -136,7 +136,7 @@ def play(
 ) -> tuple[dict[str, float], dict[str, list[Move]]]:
     """Play a game. Return the reward of each player, 1 for who wins and -1 for who loses, and the moves of each.
 
-    Example:
+    Examples:
         >>> env = AECConversion(tictactoe(), target_xp="torch")
         >>> rewards, moves = play(env, {agent: RandomPlayer(env.action_space(agent)) for agent in env.possible_agents})
         >>> sum(rewards.values()), len(moves["player_1"]) >= 3

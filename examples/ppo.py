@@ -97,7 +97,7 @@ class PPO:
         settings: how it learns.
         network: "equinox" or "flax".
 
-    Example:
+    Examples:
         >>> agent = PPO(Settings(), "flax")
         >>> learner = agent.init(jax.random.key(0))
         >>> action, log_prob = agent.policy(learner.params, jnp.zeros((16, 4)), jax.random.key(1))

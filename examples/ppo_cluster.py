@@ -32,7 +32,7 @@ def outputs(params: Any, observation: Any, tanh: Any) -> Any:
 def numpy_policy(params: Any, observation: Any, rng: Any) -> tuple[Any, Any]:
     """Draw actions, and return their log-probabilities.
 
-    Example:
+    Examples:
         >>> rng = __import__("arrayferry").registry.backend("numpy").random(0)
         >>> state = TorchAgent(Settings(), 0).net.state_dict()
         >>> params = {name: weights.numpy() for name, weights in state.items()}

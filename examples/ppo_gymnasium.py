@@ -25,7 +25,7 @@ class JaxAgent:
         seed: a whole number.
         network: "equinox" or "flax".
 
-    Example:
+    Examples:
         >>> agent = JaxAgent(Settings(updates=2, num_envs=4, num_steps=8), seed=0)
         >>> result = run("agent", agent, "numpy", 0, lambda name, updates: lambda done, score: None)
         >>> len(result.curves[0]), result.steps

@@ -32,7 +32,7 @@ def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tup
     Returns:
         The parameters of the network, and the score after each update.
 
-    Example:
+    Examples:
         >>> agent = PPO(Settings(updates=2, num_envs=4, num_steps=8))
         >>> params, scores = jax.jit(lambda seed: train(agent, seed))(0)
         >>> scores.shape

@@ -24,7 +24,7 @@ class TorchAgent:
         settings: how it learns.
         seed: a whole number.
 
-    Example:
+    Examples:
         >>> agent = TorchAgent(Settings(updates=2, num_envs=4, num_steps=8), seed=0)
         >>> result = run("agent", agent, "jax", 0, lambda name, updates: lambda done, score: None)
         >>> len(result.curves[0]), result.steps

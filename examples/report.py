@@ -74,7 +74,7 @@ class Line(NamedTuple):
 def bars() -> Iterator[Add]:
     """Show bars.
 
-    Example:
+    Examples:
         >>> with bars() as add:
         ...     show = add("agent", 2)
         ...     show(2, 20.5)
@@ -101,7 +101,7 @@ def bars() -> Iterator[Add]:
 def table(results: Sequence[Result]) -> None:
     """Print what was measured, with the lowest score of several agents.
 
-    Example:
+    Examples:
         >>> table([Result("agent", 1.0, 0.5, 1000, [500.0, 490.0], [])])
         <BLANKLINE>
         ... agent ... 490 ... 1.0 s ... 0.50 s ... 2,000 ...

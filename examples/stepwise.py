@@ -40,7 +40,7 @@ def make_envs(library: str, agent: str, num_envs: int) -> ArrayConversion:
 
     An episode that has ended is reset in the same step, so that each step is a transition.
 
-    Example:
+    Examples:
         >>> envs = make_envs("jax", "torch", 3)
         >>> observation, _ = envs.reset(seed=0)
         >>> envs.env_backend.name, observation.shape

@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 def environment(num_envs: int) -> TransformedEnv:
     """Return CartPole in JAX for TorchRL, with the return of each episode.
 
-    Example:
+    Examples:
         >>> environment(3).rollout(5)["observation"].shape
         torch.Size([3, 5, 4])
     """
@@ -49,7 +49,7 @@ def network(outputs: int) -> torch.nn.Sequential:
 def run(settings: Settings, seed: int, add: Add) -> Result:
     """Train an agent, and play 100 episodes with it.
 
-    Example:
+    Examples:
         >>> settings = Settings(updates=2, num_envs=4, num_steps=8)
         >>> result = run(settings, 0, lambda name, updates: lambda done, score: None)
         >>> len(result.curves[0]), result.steps

@@ -42,7 +42,7 @@ def arrow(start: tuple[float, float], end: tuple[float, float], cost: str = "sha
     leave = min(
         WIDTH / 2 / abs(right) if right else math.inf, HEIGHT / 2 / abs(down) if down else math.inf
     )
-    leave += 6
+    leave += 12  # so that lines beside the middle do not touch the boxes
     x, y, u, v = x + leave * right, y + leave * down, u - leave * right, v - leave * down
     return (
         f'<line x1="{x:.0f}" y1="{y:.0f}" x2="{u:.0f}" y2="{v:.0f}" stroke="currentColor" '

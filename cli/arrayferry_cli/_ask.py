@@ -202,7 +202,7 @@ _PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/
 def without_paths(text: str) -> str:
     """Shorten absolute paths to their last part, so that a text can be shown to others.
 
-    Example:
+    Examples:
         >>> without_paths("cannot open /home/someone/lib/libcuda.so: no such file")
         'cannot open .../libcuda.so: no such file'
         >>> without_paths("see https://example.org/a/b, and 1/2")

@@ -107,7 +107,7 @@ def agnostic(
         UnknownBackendError: there is no such library.
         OptionError: an option is unknown or has an invalid value, or the library has no gradients.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> import torch

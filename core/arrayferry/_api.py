@@ -95,7 +95,7 @@ def convert(
         BackendUnavailableError: the target is not installed, or not usable on this machine.
         ConversionError: an array cannot be converted. The subclasses say why, the attributes where.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> observation = {"position": np.zeros(3, np.float32), "name": "cart"}
@@ -178,7 +178,7 @@ def converter(
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` does.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> to_torch = af.converter("torch", copy=True)
@@ -235,7 +235,7 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     Raises:
         NotAnArrayError: it is not an array of a known library.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import torch
         >>> af.backend_of(torch.ones(2))
@@ -272,7 +272,7 @@ def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
     Raises:
         NotAnArrayError: it is not an array of a known library.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> xp = af.namespace_of(np.ones(2))
@@ -301,7 +301,7 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
     Raises:
         StructureError: the tree is cyclic or too deep.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> af.first_array({"name": "cart", "speed": np.ones(1)})
@@ -337,7 +337,7 @@ def flatten(
     Raises:
         StructureError: the tree contains itself.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> arrays, layout = af.flatten({"speed": np.ones(1), "name": "cart"})
@@ -361,7 +361,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
         A read-only mapping. Each backend has `usable`, whether it can be used here, and `problem()`,
         the reason if not.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> af.backends()["numpy"].usable
         True
@@ -389,7 +389,7 @@ def route(
         UnknownBackendError: there is no such source or target.
         BackendUnavailableError: one of them is not installed, or cannot be used here.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> print(af.route("numpy", "torch"))
         numpy (cpu) -> torch (cpu) shared

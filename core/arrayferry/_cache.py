@@ -16,7 +16,7 @@ class Cache(dict[K, V]):
     Args:
         limit: how many entries it holds at most.
 
-    Example:
+    Examples:
         >>> from arrayferry.adapting import Cache
         >>> cache = Cache(2)
         >>> for number in (1, 2, 3):

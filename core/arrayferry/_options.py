@@ -52,7 +52,7 @@ class Options(_Options):
     Raises:
         OptionError: an option has an invalid value.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> af.Options(device="cpu").copy is None
         True

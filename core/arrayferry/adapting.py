@@ -80,7 +80,7 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
         ConversionError: the function raised it; the place in the tree is added.
         StructureError: the tree is cyclic or too deep, or cannot hold the results.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from arrayferry.adapting import map_arrays
         >>> map_arrays(np.shape, {"image": np.zeros((4, 3)), "name": "cart"})

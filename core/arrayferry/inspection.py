@@ -58,7 +58,7 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
     Raises:
         ArrayFerryError: it cannot be loaded, or a hook returns something wrong. The reason names the line.
 
-    Example:
+    Examples:
         >>> from importlib.metadata import EntryPoint
         >>> from arrayferry.inspection import load_parts
         >>> load_parts(EntryPoint("scipy", "arrayferry_plugins.scipy_", "arrayferry"))
@@ -89,7 +89,7 @@ def route_between(
     Raises:
         DeviceError: the target has no such device.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> from arrayferry.inspection import route_between
         >>> backends = af.backends()

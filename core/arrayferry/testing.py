@@ -70,7 +70,7 @@ class BackendContract(
             built-in ones. Those that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from arrayferry.testing import BackendContract
         >>> class TestNumpy(BackendContract):
@@ -95,7 +95,7 @@ def contract_for(backend: Backend) -> Any:
         short forms of those that others build on, with only a few numbers: `try_to_numpy` for `test_to_numpy`, and
         so on.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> from arrayferry.testing import contract_for
         >>> contract = contract_for(af.backends()["numpy"])
@@ -120,7 +120,7 @@ class SourceContract(BlockTests):
         dtypes: names of the dtypes to try.
         shapes: the shapes to try.
 
-    Example:
+    Examples:
         >>> import io, h5py
         >>> from arrayferry.testing import SourceContract
         >>> class TestH5py(SourceContract):

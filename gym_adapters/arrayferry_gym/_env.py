@@ -89,7 +89,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
             unknown or wrong.
         TypeError: `env` is no such environment.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from arrayferry_gym import ArrayConversion
         >>> env = ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")

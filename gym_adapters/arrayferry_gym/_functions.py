@@ -32,7 +32,7 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
     Raises:
         arrayferry.ArrayFerryError: as `arrayferry.convert` does.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym import array_conversion
         >>> array_conversion({"a": 1.5}, "numpy")
         {'a': array(1.5)}

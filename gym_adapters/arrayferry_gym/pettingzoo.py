@@ -181,7 +181,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
             unknown or wrong, or a dict names an agent that the environment does not have.
         TypeError: `env` is no parallel environment.
 
-    Example:
+    Examples:
         >>> import pettingzoo
         >>> from arrayferry_gym.pettingzoo import ParallelConversion
         >>> game = pettingzoo.make("parallel", "classic/rps-v2")
@@ -243,7 +243,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         arrayferry.ArrayFerryError: as `ParallelConversion` does.
         TypeError: `env` is no AEC environment.
 
-    Example:
+    Examples:
         >>> import pettingzoo
         >>> from arrayferry_gym.pettingzoo import AECConversion
         >>> game = pettingzoo.make("aec", "classic/tictactoe-v3")
@@ -397,7 +397,7 @@ def from_jaxmarl(
         TypeError: `env` is no environment of JaxMARL, its observations are not a dict with those of each agent, or it has a
             space that Gymnasium does not have.
 
-    Example:
+    Examples:
         ```python
         env = from_jaxmarl(jaxmarl.make("MPE_simple_spread_v3"), {"agent_0": "jax", "agent_1": "torch"})
         observations, infos = env.reset(seed=1)

@@ -47,7 +47,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         TypeError: these are no vector environments, or a space is of another kind.
         arrayferry.OptionError: they reset in the next step.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import Pendulum
         >>> from arrayferry_gym.rsl_rl import RslRlVecEnv
         >>> env = RslRlVecEnv(Pendulum().make_vec(4, xp="jax", autoreset_mode="SameStep"))

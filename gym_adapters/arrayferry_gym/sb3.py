@@ -37,7 +37,7 @@ class SB3VecEnv(VecEnv):
         TypeError: these are no vector environments.
         arrayferry.OptionError: they reset in the next step.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole
         >>> from arrayferry_gym.sb3 import SB3VecEnv
         >>> envs = SB3VecEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))

@@ -54,7 +54,7 @@ class Probe(FunctionalEnv):
     steps so far. Action 1 terminates the episode; 0 and 2 do not. The reward is the count after the step plus half the action. An
     episode is truncated after 4 steps.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.testing import Probe
         >>> env = Probe().make()
         >>> observation, info = env.reset(seed=1)
@@ -125,7 +125,7 @@ class BridgeContract:
         exclusive: whether the trainer wants at most one of the two flags. Then an episode that does both has terminated.
         together: whether the rows are agents of one game, which begins and ends for all of them at once.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.testing import BridgeContract, Probe
         >>> class TestServed(BridgeContract):
         ...     def make(self):

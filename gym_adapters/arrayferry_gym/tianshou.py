@@ -36,7 +36,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         TypeError: these are no vector environments, or observations are a Tuple.
         arrayferry.OptionError: they reset in the next step.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole
         >>> from arrayferry_gym.tianshou import TianshouVectorEnv
         >>> envs = TianshouVectorEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))

@@ -63,7 +63,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         TypeError: these are no vector environments, or a space has no fixed shape.
         arrayferry.OptionError: they reset in the next step, or a part of an observation has a name that TorchRL uses.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole
         >>> from arrayferry_gym.torchrl import TorchRLEnv
         >>> env = TorchRLEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))

@@ -96,7 +96,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
             unknown or wrong.
         TypeError: `env` is no such environment.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from arrayferry_gym.vector import ArrayConversion
         >>> envs = ArrayConversion(gym.make_vec("CartPole-v1", num_envs=2), target_xp="torch")

@@ -52,7 +52,9 @@ def test_the_pythons_of_the_classifiers_are_tested():
     assert re.findall(r'"(3\.\d+)"', re.search(r"python: (\[.+\])", workflow)[1]) == versions
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the list of the files under version control")
+@pytest.mark.skipif(
+    not (ROOT / ".git").exists(), reason="needs the list of the files under version control"
+)
 def test_the_address_stands_in_one_file():
     found = subprocess.run(
         ["git", "grep", "--files-with-matches", "--fixed-strings", PLACEHOLDER.partition("://")[2]],
@@ -78,7 +80,12 @@ def test_all_forms_of_links_become_absolute(tmp_path):
     assert sorted(links(long_description(tmp_path))) == sorted(
         [
             *(f"{pictures}/a.png", f"{files}/docs/index.md", f"{files}/LICENSE", "#part"),
-            *("https://example.com/d", f"{files}/docs/a-b.md#c", f"{files}/docs", f"{pictures}/f.svg"),
+            *(
+                "https://example.com/d",
+                f"{files}/docs/a-b.md#c",
+                f"{files}/docs",
+                f"{pictures}/f.svg",
+            ),
         ]
     )
 
@@ -104,4 +111,3 @@ def links(text: str) -> list[str]:
         if token.type in ("html_block", "html_inline"):
             found += re.findall(r'\b(?:href|src|srcset)="([^"]*)"', token.content)
     return found
-

@@ -42,7 +42,7 @@ class Conversion(Generic[A]):
         ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be
             unknown or unusable where the conversion was unpickled.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> to_torch = af.converter("torch")

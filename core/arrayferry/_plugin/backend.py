@@ -66,7 +66,7 @@ class Backend(Origin):
             may be or hold some, such as Dask's `Delayed`. They are computed together with its arrays.
         autodiff: how the library differentiates, None if gradients cannot cross.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> class Lists(af.Backend):
         ...     name = "lists"

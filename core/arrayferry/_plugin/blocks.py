@@ -100,7 +100,7 @@ class Slices(Blocks):
         axis: the axis.
         lengths: for each array, the lengths of its blocks.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> class Files(af.Source):

@@ -18,7 +18,7 @@ class Container(ABC):
         transparent: whether a container without any array is still rebuilt, as a dict is. If not, it is
             returned as the very same object.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> class Pair:
         ...     def __init__(self, left, right):

@@ -54,7 +54,7 @@ class Converter(ABC):
         types: dotted paths of the exact types that it takes, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. Empty for all types of the source.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> class TorchToMine(af.Converter):
         ...     source, target, cost = "torch", "mine", "copy"

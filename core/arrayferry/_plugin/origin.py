@@ -183,7 +183,7 @@ class Source(Origin):
             memory that nothing else uses (False), or it depends (None).
         replaces: names of sources that this one replaces, if both are installed.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> class Tables(af.Source):
         ...     name = "mytables"

@@ -21,7 +21,7 @@ class Random(ABC):
 
     The same seed gives the same numbers in the same library, not in another one.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> rng = af.registry.backend("numpy").random(seed=1)
         >>> rng.uniform((2, 3), -1.0, 1.0).shape

@@ -40,7 +40,7 @@ class Registry:
     Args:
         autoload: whether to look for installed plugins at first use. If not, it starts empty.
 
-    Example:
+    Examples:
         >>> from arrayferry import Registry
         >>> Registry(autoload=False).backends()
         <Backends: none>

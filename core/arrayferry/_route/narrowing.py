@@ -35,7 +35,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         NarrowingError: the values do not fit, or the dtype may not change.
         UnsupportedDtypeError: the target has no dtype of the kind.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype

@@ -82,7 +82,7 @@ def stream(
             reached. While iterating: a block cannot be converted; `BlockError` if it cannot be computed or
             read, which names the block.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import dask.array as da
         >>> x = da.arange(6, chunks=2, dtype="float32")

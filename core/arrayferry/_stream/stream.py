@@ -48,7 +48,7 @@ class Stream(Generic[B]):
         length: the length of the arrays along the axis.
         bounds: for each block, or for each batch if nothing is shuffled, where it begins and ends along the axis.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> stream = af.stream(np.arange(5), "torch", block=2)
@@ -164,7 +164,7 @@ class Stream(Generic[B]):
         Raises:
             OptionError: there is no such reader, or this is a part already.
 
-        Example:
+        Examples:
             >>> import arrayferry as af
             >>> import numpy as np
             >>> stream = af.stream(np.arange(6), "numpy", block=2)

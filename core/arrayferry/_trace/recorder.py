@@ -43,7 +43,7 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     Raises:
         OptionError: an option is wrong.
 
-    Example:
+    Examples:
         >>> import arrayferry as af
         >>> import numpy as np
         >>> x = np.ones((100, 100))

@@ -78,7 +78,7 @@ def exact_key(value: Any) -> Hashable:
 
 
 def difference(one: Hashable, other: Hashable) -> str:
-    """Return where two keys differ first, as Python writes the way to it: ".size", "['a'][0]", "" at the top."""
+    """Return where two keys differ first, as Python writes the way to it: `.size`, `['a'][0]`, or "" at the top."""
     for (label, mine), (its_label, its) in zip(_parts_of(one), _parts_of(other), strict=False):
         if label == its_label and mine != its:
             return str(label) + difference(mine, its)
@@ -104,7 +104,7 @@ class Keys:
         attributes_of_all: whether objects without a comparison of their own, which are equal only to themselves, have
             another key when their attributes change.
 
-    Example:
+    Examples:
         >>> from arrayferry.adapting import Keys, difference
         >>> a, b = Keys().of({"size": [3, 4]}), Keys().of({"size": [3, 4.0]})
         >>> a == b, difference(a, b)

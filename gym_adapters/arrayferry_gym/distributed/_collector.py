@@ -98,7 +98,7 @@ class Collector(Iterator[Trajectories]):
         arrayferry.ArrayFerryError: an option is wrong, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
-    Example:
+    Examples:
         A script needs the second line if it passes no client::
 
             collector = Collector([lambda: gym.make("CartPole-v1")] * 16, policy, params, num_steps=128, seed=1)

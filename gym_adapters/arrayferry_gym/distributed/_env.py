@@ -95,7 +95,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         arrayferry.ArrayFerryError: an option is wrong, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
-    Example:
+    Examples:
         A script needs the second line if it passes no client::
 
             envs = DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 16)

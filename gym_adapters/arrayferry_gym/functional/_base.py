@@ -37,7 +37,7 @@ class FunctionalEnv(Dynamics):
         library: the library that the methods need, None for any. With "jax", for instance, methods get and return
             arrays of JAX, and what agents of another library see is converted.
 
-    Example:
+    Examples:
         >>> from typing import Any, NamedTuple
         >>> import numpy as np
         >>> from gymnasium import spaces

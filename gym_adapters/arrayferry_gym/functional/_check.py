@@ -72,7 +72,7 @@ def check(
         TypeError: `env` is no `FunctionalEnv`.
         arrayferry.ArrayFerryError: there is no such library, or a parameter is wrong.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole, check
         >>> check(CartPole)
         []

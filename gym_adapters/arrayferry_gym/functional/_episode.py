@@ -78,7 +78,7 @@ def episode(
     Raises:
         arrayferry.OptionError: an argument is wrong.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, episode
         >>> def policy(params, observation, key):

@@ -81,7 +81,7 @@ def evaluate(
     Raises:
         arrayferry.OptionError: an argument is wrong.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, evaluate
         >>> def policy(params, observation, key):

@@ -60,7 +60,7 @@ class HostFunctions:
         arrayferry.OptionError: a space has no fixed shape, or the environment computes in JAX.
         TypeError: `env` is not an environment.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> import jax
         >>> from arrayferry_gym.functional import HostFunctions
@@ -284,7 +284,7 @@ class HostFunctions:
         decorated with `@envs.errors()`, the exception itself is raised. At its end, the context waits until
         compiled code has finished. The next call works again.
 
-        Example:
+        Examples:
             >>> import gymnasium as gym
             >>> import jax
             >>> from arrayferry_gym.functional import HostFunctions

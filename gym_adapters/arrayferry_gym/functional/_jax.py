@@ -83,7 +83,7 @@ class Functions:
             that of the environment.
         sharding: as in `rollout`.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, Functions
         >>> functions = Functions(CartPole())

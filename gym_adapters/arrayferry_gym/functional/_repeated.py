@@ -118,7 +118,7 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
     Raises:
         arrayferry.OptionError: the number is no count, or the environment has kernels around it.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole, repeat_action
         >>> envs = repeat_action(CartPole(), 4).make_vec(2)
         >>> _ = envs.reset(seed=1)

@@ -136,7 +136,7 @@ def rollout(
     Raises:
         arrayferry.OptionError: an argument is wrong, or the policy holds an array.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, rollout
         >>> def policy(params, observation, key):

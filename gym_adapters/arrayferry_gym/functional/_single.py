@@ -43,7 +43,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     Raises:
         arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import FunctionalSingleEnv, Pendulum
         >>> env = FunctionalSingleEnv(Pendulum(), xp="torch")
         >>> observation, info = env.reset(seed=1)

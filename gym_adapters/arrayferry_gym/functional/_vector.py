@@ -67,7 +67,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     Raises:
         arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole, FunctionalVectorEnv
         >>> envs = FunctionalVectorEnv(CartPole(), 2, xp="torch")
         >>> observations, infos = envs.reset(seed=1, options={"params": {"gravity": 1.6}})

@@ -47,7 +47,7 @@ def video(
         arrayferry.OptionError: an argument is wrong, or what a video needs is not installed.
         EnvResultError: `render` returned no image.
 
-    Example:
+    Examples:
         >>> import jax, os, tempfile
         >>> from arrayferry_gym.functional import CartPole, rollout, video
         >>> def policy(params, observation, key):

@@ -179,7 +179,7 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
         arrayferry.OptionError: something is no kernel, or its function holds an array, which compiled code would not
             see change.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, rollout, wrap
         >>> from arrayferry_gym.wrappers import kernels
@@ -215,7 +215,7 @@ def freeze(wrapper_state: Any) -> Any:
     Args:
         wrapper_state: the states, such as `carry.running.wrappers`.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from arrayferry_gym.functional import CartPole, Functions, freeze, wrap
         >>> from arrayferry_gym.wrappers import kernels

@@ -32,7 +32,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     Raises:
         arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from arrayferry_gym.functional import CartPole, register
         >>> class Moon(CartPole):

@@ -72,7 +72,7 @@ class NormalizeObservation(HasObsRms, KernelWrapper):
         gymnasium.error.InvalidBound: `epsilon` is not positive.
         ValueError: observations have no shape.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from arrayferry_gym import ArrayConversion
         >>> from arrayferry_gym.wrappers import NormalizeObservation

@@ -79,7 +79,7 @@ class Kernel:
         inside: the spaces of the environment that it is around.
         outside: the spaces that the agent sees.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import Kernel
         >>> class NegateReward(Kernel):

@@ -66,7 +66,7 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from arrayferry_gym.wrappers.vector import NormalizeObservation
         >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
@@ -394,6 +394,9 @@ class DictInfoToList(_DictInfoToList):
     Args:
         env: the vector environment.
     """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take a step in all environments."""

@@ -63,7 +63,7 @@ def to_dask(
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.
         ConversionError: an array cannot be converted, or the chunks do not fit it.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from arrayferry_plugins.dask_ import to_dask
         >>> batch = {"image": np.zeros((6, 4, 4), np.float32), "label": np.arange(6)}

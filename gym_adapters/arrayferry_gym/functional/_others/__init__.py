@@ -44,7 +44,7 @@ def from_env(env: Any, params: Any = None) -> Any:
         TypeError: it is of no library that is known.
         arrayferry.OptionError: its library does not run with the JAX that is installed, or has no parameters.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
         >>> from arrayferry_gym.functional import from_env

@@ -84,7 +84,7 @@ class Acrobot(FunctionalEnv):
     Source: Sutton, Generalization in reinforcement learning: successful examples using sparse coarse coding, 1996, with
     the equations of Sutton and Barto's book.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import Acrobot
         >>> envs = Acrobot().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)

@@ -68,7 +68,7 @@ class CartPole(FunctionalEnv):
     Source: Barto, Sutton and Anderson, Neuronlike adaptive elements that can solve difficult learning control problems,
     1983; the equations are those of Florian, Correct equations for the dynamics of the cart-pole system, 2007.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CartPole
         >>> envs = CartPole().make_vec(8, xp="jax")
         >>> observations, infos = envs.reset(seed=1)

@@ -94,7 +94,7 @@ class MountainCar(_MountainCar):
 
     Source: Moore, Efficient memory-based learning for robot control, 1990.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import MountainCar
         >>> envs = MountainCar().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)
@@ -126,7 +126,7 @@ class MountainCarContinuous(_MountainCar):
     reward is 100 at the goal, less 0.1 of the squared power. An episode terminates at the goal, and is
     truncated after 999 steps.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import MountainCarContinuous
         >>> envs = MountainCarContinuous().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)

@@ -64,7 +64,7 @@ class Pendulum(FunctionalEnv):
     shape (1,): a torque from -2 to 2 N m. The reward is minus the squared angle, with 0.1 of the squared angular
     velocity and 0.001 of the squared torque. No episode terminates; it is truncated after 200 steps.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import Pendulum
         >>> env = Pendulum().make(xp="torch")
         >>> observation, info = env.reset(seed=1)

@@ -89,7 +89,7 @@ class Blackjack(FunctionalEnv):
     Args:
         masks: whether observations are dicts of "observation" and "action_mask".
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import Blackjack
         >>> envs = Blackjack().make_vec(3, xp="torch", params={"sab": False, "natural": True})
         >>> (sums, dealers, aces), infos = envs.reset(seed=1)

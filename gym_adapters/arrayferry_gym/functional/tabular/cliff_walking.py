@@ -30,7 +30,7 @@ class CliffWalking(TabularEnv):
         is_slippery: whether each of the two moves at right angles is as likely as the one that was chosen.
         masks: as for `TabularEnv`.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import CliffWalking
         >>> envs = CliffWalking().make_vec(2)
         >>> envs.reset()[0], envs.step([0, 1])[1]

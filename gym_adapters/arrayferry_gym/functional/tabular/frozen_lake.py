@@ -45,7 +45,7 @@ class FrozenLake(TabularEnv):
     Raises:
         arrayferry.OptionError: an option is wrong.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import FrozenLake
         >>> envs = FrozenLake(["SF", "HG"], is_slippery=False).make_vec(2, xp="jax")
         >>> envs.reset(seed=1)[0].tolist(), envs.step([2, 1])[0].tolist()

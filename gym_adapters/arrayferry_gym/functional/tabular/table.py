@@ -46,7 +46,7 @@ class Transitions(NamedTuple):
                 episode ends.
             starts: the states in which episodes begin, each with the same probability.
 
-        Example:
+        Examples:
             >>> from arrayferry_gym.functional import TabularEnv, Transitions
             >>> stay, leave = [(1.0, 0, 0.0, False)], [(0.5, 0, 0.0, False), (0.5, 1, 1.0, True)]
             >>> table = {0: {0: stay, 1: leave}, 1: {0: stay, 1: stay}}
@@ -106,7 +106,7 @@ class TabularEnv(FunctionalEnv):
     Raises:
         arrayferry.OptionError: the table is no table.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import FrozenLake
         >>> envs = FrozenLake(is_slippery=False).make_vec(2, xp="torch")
         >>> observations, infos = envs.reset(seed=1)

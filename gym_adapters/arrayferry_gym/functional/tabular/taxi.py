@@ -94,7 +94,7 @@ class Taxi(TabularEnv):
     Raises:
         arrayferry.OptionError: an option is wrong.
 
-    Example:
+    Examples:
         >>> from arrayferry_gym.functional import Taxi
         >>> env = Taxi().make()
         >>> observation, info = env.reset(seed=1)

@@ -1,0 +1,102 @@
+"""Build the package, and try it as those do who install it.
+
+`python tools/check_package.py`, with `build` and `twine` installed, writes dist/ anew: an sdist, and the wheel that is
+built from it. It looks at what they hold, and installs the wheel into empty environments, without and with the command.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+DIST = Path("dist")
+PACKAGES = ("arrayferry", "arrayferry_cli", "arrayferry_gym", "arrayferry_plugins")
+
+TRIED = """
+import pickle, warnings
+warnings.simplefilter("error")
+from importlib.metadata import distributions
+import numpy as np
+import arrayferry as af
+
+found = {each.metadata["Name"] for each in distributions()}
+assert found - {"pip", "setuptools"} == {"array-api-compat", "arrayferry", "numpy", "pluggy"}, found
+assert {name for name, backend in af.backends().items() if backend.installed} == {"numpy"}
+value = {"x": np.arange(3.0), "y": [np.float32(1), "km/h"]}
+for to_numpy in (af.converter("numpy"), pickle.loads(pickle.dumps(af.converter("numpy", copy=True)))):
+    for _ in range(3):
+        result = to_numpy(value)
+        assert result["x"].tolist() == [0, 1, 2] and result["y"] == [1, "km/h"], result
+        assert (result["x"] is value["x"]) == (to_numpy.options.copy is None)
+try:
+    af.convert(value, "torch")
+except af.BackendUnavailableError as error:
+    assert "torch" in str(error)
+else:
+    raise AssertionError("there is no PyTorch here")
+print(f"arrayferry {af.__version__} converts")
+"""
+
+
+def build() -> Path:
+    """Write dist/, and return the wheel."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    run("-m", "build", "--quiet")
+    run("-m", "twine", "check", "--strict", *map(str, DIST.iterdir()))
+    (wheel,) = DIST.glob("*.whl")
+    return wheel
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel by their names."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def check_contents(wheel: Path) -> None:
+    """Compare a wheel with one that is built without the sdist, and with the sources."""
+    held = contents(wheel)
+    for package in PACKAGES:
+        assert f"{package}/py.typed" in held, f"{package} has no py.typed"
+    info = wheel.name.rpartition("-py3-")[0] + ".dist-info"
+    strange = [name for name in held if name.split("/")[0] not in (*PACKAGES, info)]
+    assert not strange, f"in the wheel, but not of the package: {strange}"
+    modules = [name for name in held if name.endswith(".py")]
+    tests = [name for name in modules if re.search(r"/(tests/|test_|conftest\.)", name)]
+    assert not tests, f"tests in the wheel: {tests}"
+    assert f"{info}/licenses/LICENSE" in held, "no licence in the wheel"
+    with tempfile.TemporaryDirectory() as folder:
+        run("-m", "build", "--quiet", "--wheel", "--outdir", folder)
+        (direct,) = Path(folder).glob("*.whl")
+        assert contents(direct) == held, "the sdist builds another wheel than the sources"
+
+
+def try_installed(wheel: Path) -> None:
+    """Install the wheel where nothing else is, and convert; then with the command, and call that."""
+    with tempfile.TemporaryDirectory() as folder:
+        run("-m", "venv", folder)
+        python = str(Path(folder) / "bin" / "python")
+        pip = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*pip, str(wheel), python=python)
+        run("-I", "-c", TRIED, python=python, cwd=folder)
+        run(*pip, f"{wheel}[cli]", python=python)
+        run("-I", "-m", "arrayferry", "doctor", python=python, cwd=folder)
+        run("-I", "-m", "arrayferry", "check", "numpy", python=python, cwd=folder)
+
+
+def run(*arguments: str, python: str = sys.executable, cwd: str | None = None) -> None:
+    """Run Python, and end if that fails."""
+    status = subprocess.run([python, *arguments], cwd=cwd).returncode
+    if status:
+        sys.exit(f"{' '.join(arguments)[:100]} failed")
+
+
+if __name__ == "__main__":
+    built = build()
+    check_contents(built)
+    try_installed(built.absolute())
