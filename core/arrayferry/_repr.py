@@ -73,7 +73,20 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def html_view(write: Callable[[Any], str]) -> Callable[[Any], str | None]:
-    """Make a `_repr_html_` whose object is shown as text where this fails."""
+    """Make a `_repr_html_` whose object is shown as text where this fails.
+
+    Args:
+        write: the method.
+
+    Example:
+        >>> from arrayferry.adapting import html_facts, html_view
+        >>> class Reader:
+        ...     @html_view
+        ...     def _repr_html_(self):
+        ...         return html_facts("Reader", {"file": self.file})
+        >>> print(Reader()._repr_html_())  # it has no file
+        None
+    """
 
     @functools.wraps(write)
     def written(self: Any) -> str | None:
@@ -115,6 +128,14 @@ def html_facts(title: str, facts: Mapping[str, str], more: str = "") -> str:
         title: what it is.
         facts: names and values. Those without a value are left out, and long lines are cut.
         more: HTML that follows, such as another table.
+
+    Returns:
+        HTML in the notebook's own colours. The title, the names and the values are escaped.
+
+    Example:
+        >>> from arrayferry.adapting import html_facts
+        >>> html_facts("<b>", {})
+        '<div><strong>&lt;b&gt;</strong></div>'
     """
     rows = [
         (name, "\n".join(map(_cut, value.split("\n")))) for name, value in facts.items() if value
