@@ -162,6 +162,7 @@ bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many pack
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs -k "faq or other-environments or pettingzoo"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 
 # The adapters' tests with each supported version of Gymnasium.

@@ -30,6 +30,7 @@ from arrayferry_gym.functional import CartPole
 
 RESULTS = Path(__file__).parent / "results"
 COUNTS = (1, 4, 16, 64)
+LENGTHS = (0.01, 0.1, 1.0, 5.0)  # milliseconds
 
 
 class Taking(gym.Env):
@@ -251,7 +252,36 @@ def collector_rows(client: Any, seconds: float) -> list[Row]:
             microseconds(times),
         )
     )
+    rows += [length_row(1e-3 * length, client, seconds / 2) for length in LENGTHS]
     return [*rows, functional_row(client, seconds)]
+
+
+def length_row(length: float, client: Any, seconds: float) -> Row:
+    """A step of 16 environments that compute for some time, in each way."""
+    makers = [functools.partial(Taking, length)] * 16
+    sync, envs = SyncVectorEnv(makers), DistributedVectorEnv(makers, client=client)
+    collector = Collector(makers, table, 0.0, num_steps=16, client=client, seed=0)
+    sync.reset(), envs.reset()
+    actions = np.zeros(16, np.int64)
+    each = {"sync": sync, "cluster": envs}
+
+    def steps(envs: Any) -> None:
+        for _ in range(16):
+            envs.step(actions)
+
+    blocks = {
+        name: Block(lambda: None, functools.partial(steps, envs)) for name, envs in each.items()
+    }
+    blocks["Collector"] = Block(lambda: None, lambda: next(collector))
+    times = {name: took / 16 for name, took in fastest_block(blocks, seconds).items()}
+    collector.close(), envs.close()
+    return Row(
+        "Trajectories from a cluster",
+        f"a step of 16 environments that compute for {1e3 * length:g} ms",
+        (),
+        ", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in times.items()),
+        microseconds(times),
+    )
 
 
 def deciding(params: Any, observation: Any, key: Any) -> tuple[Any, Any]:

@@ -19,6 +19,9 @@ __all__ = ["Add", "Line", "Result", "Show", "bars", "draw", "table"]
 GOAL = 450.0
 """The score from which on an agent has learned CartPole. The highest is 500."""
 
+FAR = 5.0
+"""How many times as much an update of one line takes as one of another where the axis is logarithmic."""
+
 Show = Callable[[Any, Any], None]
 """Takes how many updates are done, and the last score."""
 
@@ -121,13 +124,15 @@ def table(results: Sequence[Result]) -> None:
 def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> None:
     """Save a picture of learning curves, those of one name in one colour, and print where it is.
 
+    If an update of one line takes far more of what is counted than one of another, the axis is logarithmic.
+
     Args:
         path: where to save it.
         lines: what to draw.
         xlabel: what is counted.
         mean_of: each point is the mean of so many scores, the last ones.
     """
-    figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
     axes = figure.subplots()
     for number, (name, unit, curves) in enumerate(lines):
         for index, scores in enumerate(curves):
@@ -135,11 +140,18 @@ def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> Non
             x, y = zip(*known, strict=True)
             means = [fmean(y[max(0, end - mean_of) : end]) for end in range(1, len(y) + 1)]
             axes.plot(
-                x, means, ("-", "--")[number % 2], color=f"C{number}", linewidth=1.2,
-                zorder=10 - number, label="" if index else name,
+                x, means, ("-", "--")[number % 2], color=f"C{number}",
+                linewidth=1.4 if len(curves) == 1 else 0.7, zorder=10 - number, label="" if index else name,
             )  # fmt: skip
+    units = [unit for _, unit, _ in lines]
+    if max(units) > FAR * min(units):
+        axes.set_xscale("log")
+        axes.set_xlim(left=min(units) * mean_of)  # before that, few scores are known
+        axes.xaxis.set_major_formatter("{x:g}")
+        xlabel += " (logarithmic)"
     axes.set(xlabel=xlabel, ylabel="score" if mean_of == 1 else f"score, mean of {mean_of} updates")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside upper left", ncols=min(2, len(lines)), frameon=False)
     figure.savefig(path)
     print(f"The learning curves are in {path}.")

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import functools
+import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["MOST", "given", "never_raises", "often", "printable", "shown"]
+__all__ = [
+    "MOST",
+    "given",
+    "html_code",
+    "html_facts",
+    "html_table",
+    "html_view",
+    "never_raises",
+    "often",
+    "printable",
+    "shown",
+]
 
 MOST = 200
-"""The most characters that are written of a tree."""
+"""The most characters that are written of a tree, or of one fact."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -58,3 +70,77 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
             return f"<{type(self).__name__}, incomplete>"
 
     return written
+
+
+def html_view(write: Callable[[Any], str]) -> Callable[[Any], str | None]:
+    """Make a `_repr_html_` whose object is shown as text where this fails."""
+
+    @functools.wraps(write)
+    def written(self: Any) -> str | None:
+        try:
+            return write(self)
+        except Exception:
+            return None
+
+    return written
+
+
+def html_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]], numbers: int = 0
+) -> str:
+    """Write a table for a notebook, in the notebook's own colours.
+
+    Args:
+        heads: the names of the columns.
+        rows: the cells: text of one or several lines, or a text and what is shown where the mouse is over it.
+        numbers: how many of the first columns are aligned to the right.
+    """
+    aligned = [
+        f' style="text-align: {"right" if n < numbers else "left"}"' for n in range(len(heads))
+    ]
+    parts = ['<table style="color: inherit">']
+    if any(heads):
+        named = [f"<th{a}>{_html(head)}</th>" for a, head in zip(aligned, heads, strict=True)]
+        parts += ["<tr>", *named, "</tr>"]
+    for row in rows:
+        cells = [f"<td{a}>{_cell(cell)}</td>" for a, cell in zip(aligned, row, strict=True)]
+        parts += ["<tr>", *cells, "</tr>"]
+    return "".join([*parts, "</table>"])
+
+
+def html_facts(title: str, facts: Mapping[str, str], more: str = "") -> str:
+    """Write what is known of an object for a notebook.
+
+    Args:
+        title: what it is.
+        facts: names and values. Those without a value are left out, and long lines are cut.
+        more: HTML that follows, such as another table.
+    """
+    rows = [
+        (name, "\n".join(map(_cut, value.split("\n")))) for name, value in facts.items() if value
+    ]
+    table = html_table(("", ""), rows) if rows else ""
+    return f"<div><strong>{_html(title)}</strong>{table}{more}</div>"
+
+
+def html_code(title: str, codes: Sequence[str]) -> str:
+    """Write code for a notebook, folded up; nothing if there is none."""
+    if not codes:
+        return ""
+    text = html.escape("\n\n".join(codes))
+    return f"<details><summary>{_html(title)}: {len(codes)}</summary><pre>{text}</pre></details>"
+
+
+def _cell(cell: str | tuple[str, str]) -> str:
+    if isinstance(cell, tuple):
+        text, title = cell
+        return f'<span title="{_html(title)}">{_html(text)}</span>'
+    return "<br>".join(map(_html, cell.split("\n")))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[: MOST - 3]}..."
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text))

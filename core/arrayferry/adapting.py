@@ -4,7 +4,8 @@
 
 - `map_arrays` calls a function with every array of a tree.
 - `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
-- `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
+- `never_raises`, `describe_error` and `printable` write objects, errors and text for people, `html_view` and `html_facts`
+  objects for notebooks.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
 - `refuse_more_than_values` raises for arrays with units or a mask.
@@ -25,7 +26,7 @@ from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
-from ._repr import never_raises, printable
+from ._repr import html_facts, html_view, never_raises, printable
 from ._trace.watch import observed_read
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
@@ -43,6 +44,8 @@ __all__ = [
     "compares",
     "describe_error",
     "difference",
+    "html_facts",
+    "html_view",
     "map_arrays",
     "never_raises",
     "observed_read",

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import never_raises, observed_read, observers
+from arrayferry.adapting import html_facts, html_view, never_raises, observed_read, observers
 
 from ._actions import Fitter, LibraryFitter
 from ._env_options import check_actions_of, check_flag
@@ -134,6 +134,20 @@ class Adapter(RecordConstructorArgs):
     @never_raises
     def __repr__(self) -> str:
         return f"<{type(self).__name__}({self._libraries}){self.env}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        env, facts = self.env, {"environment": str(self.env), "arrays": str(self._libraries)}
+        single = ""
+        if isinstance(env, VectorEnv):
+            single = "single_"
+            mode = env.metadata.get("autoreset_mode")
+            facts["environments"] = str(env.num_envs)
+            facts["autoreset mode"] = str(getattr(mode, "name", mode or ""))
+        facts["observation space"] = str(getattr(env, f"{single}observation_space"))
+        facts["action space"] = str(getattr(env, f"{single}action_space"))
+        facts["check_actions"] = self._check
+        return html_facts(type(self).__name__, facts)
 
     @property
     def env_backend(self) -> af.Backend:

@@ -258,6 +258,8 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
             convert_render=convert_render,
         )
 
+    env: gym.Env[Any, Any]
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
@@ -268,7 +270,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 
-    def step(self, action: Any) -> tuple[ObsT, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
         """Take a step with an action of any library."""
         try:
             observation, reward, terminated, truncated, info = self.env.step(self._act(action))
@@ -286,8 +288,8 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
             libraries.convert_infos(info) if info else info,
         )
 
-    action_space: Any = converted_space_property("action_space")
-    observation_space: Any = converted_space_property("observation_space")
+    action_space: gym.Space[ActT] = converted_space_property("action_space")  # type: ignore[assignment]
+    observation_space: gym.Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
 
 
 class JaxToNumpy(ArrayConversion[ObsT, ActT]):

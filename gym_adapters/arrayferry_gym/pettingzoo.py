@@ -14,7 +14,7 @@ from pettingzoo.utils.env import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 
 import arrayferry as af
-from arrayferry.adapting import never_raises
+from arrayferry.adapting import html_facts, html_view, never_raises
 
 from ._agents import AgentAdapter
 from ._env_options import forwarded_seed
@@ -138,6 +138,13 @@ class _Conversion:
         if len(set(sides.values())) <= 1:
             text = next(iter(sides.values()), self._common.sides)
         return f"<{type(self).__name__}({text})<{self.env}>>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        sides = {agent: adapter.sides for agent, adapter in self._adapters.items()}
+        return html_facts(
+            type(self).__name__, {"game": str(self.env), **{str(a): s for a, s in sides.items()}}
+        )
 
 
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]

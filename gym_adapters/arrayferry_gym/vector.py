@@ -269,6 +269,8 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
         )
         self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
 
+    env: VectorEnv[Any, Any, Any]
+
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
@@ -339,10 +341,10 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
         env: Any = self.env
         env.set_attr(name, values)
 
-    action_space: Any = converted_space_property("action_space")
-    observation_space: Any = converted_space_property("observation_space")
-    single_action_space: Any = converted_space_property("single_action_space")
-    single_observation_space: Any = converted_space_property("single_observation_space")
+    action_space: Space[ActT] = converted_space_property("action_space")  # type: ignore[assignment]
+    observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
+    single_action_space: Space[Any] = converted_space_property("single_action_space")  # type: ignore[assignment]
+    single_observation_space: Space[Any] = converted_space_property("single_observation_space")  # type: ignore[assignment]
 
 
 def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:

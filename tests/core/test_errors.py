@@ -190,7 +190,9 @@ def test_what_a_plugin_raises_is_the_cause():
 
 
 def test_every_public_name_is_in_the_docs():
-    text = "".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    text = "".join(
+        path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    )
     for name in af.__all__:
         assert re.search(rf"\b{name}\b", text), f"{name} is in no document"
 

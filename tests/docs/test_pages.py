@@ -97,6 +97,8 @@ ALONE = [b for page in PAGES if page.parent.name != "tutorial" for b in blocks(p
 TUTORIAL = [page for page in PAGES if page.parent.name == "tutorial"]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
+@pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
 @pytest.mark.parametrize("block", ALONE, ids=str)
 def test_block(block, names):
     run(block, names)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import gymnasium as gym
 import pytest
 
+import arrayferry as af
 import arrayferry_gym
 from arrayferry_gym import vector
 from arrayferry_gym.functional import (
@@ -82,3 +84,43 @@ def test_environments_on_a_cluster():
     assert repr(cls.__new__(cls)) == "<DistributedVectorEnv, incomplete>"
     with pytest.raises(ValueError, match="timeout"):
         cls([lambda: gym.make("CartPole-v1")], timeout=-1)
+
+
+def cells(value):
+    """Return the cells of what a notebook shows."""
+    return re.findall("<td[^>]*>(.*?)</td>", value._repr_html_())
+
+
+def test_in_notebooks():
+    env = arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1").unwrapped, check_actions="strict")
+    shown = dict(zip(cells(env)[::2], cells(env)[1::2], strict=True))
+    assert env._repr_html_().startswith("<div><strong>NumpyToTorch</strong>")
+    assert shown.pop("observation space").startswith("Box(")
+    assert shown == {
+        "environment": "&lt;CartPoleEnv&lt;CartPole-v1&gt;&gt;",
+        "arrays": "numpy -&gt; torch",
+        "action space": "Discrete(2)",
+        "check_actions": "strict",
+    }
+    envs = vector.ArrayConversion(gym.make_vec("CartPole-v1", num_envs=3), target_xp="jax")
+    assert cells(envs)[2:8] == [
+        *("arrays", "numpy -&gt; jax"),
+        *("environments", "3"),
+        *("autoreset mode", "NEXT_STEP"),
+    ]
+    assert cells(envs)[-3] == "Discrete(2)"
+
+
+def test_in_notebooks_an_incomplete_adapter_is_text():
+    for cls in (arrayferry_gym.ArrayConversion, vector.ArrayConversion):
+        assert cls.__new__(cls)._repr_html_() is None
+
+
+def test_errors_in_ipython_end_in_the_adapter():
+    env = arrayferry_gym.ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
+    env.reset()
+    with pytest.raises(af.ArrayFerryError) as caught:
+        env.step("left")
+    lines = [line for line in caught.value._render_traceback_() if line.startswith('  File "')]
+    assert len(lines) == 2
+    assert "in step\n" in lines[1]

@@ -44,7 +44,7 @@ def assert_only_mistakes_are_found(told):
     assert {n: text for n, text in texts.items() if n not in lines_of_mistakes()} == {}
     assert lines_of_mistakes() - set(texts) == set()
     short = lines_of_mistakes("# wrong")
-    assert {n: text for n, text in texts.items() if n in short and len(text) > 10} == {}
+    assert {n: text for n, text in texts.items() if n in short and len(text) > 15} == {}
 
 
 def run(*command, **environment):

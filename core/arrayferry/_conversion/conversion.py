@@ -10,7 +10,7 @@ from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._registry.registry import Registry, default_registry, registries
-from arrayferry._repr import given, never_raises
+from arrayferry._repr import given, html_code, html_facts, html_view, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
@@ -212,6 +212,17 @@ class Conversion(Generic[A]):
             options = options._replace(device=self._device)
         arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
         return f"arrayferry.converter({', '.join(filter(None, arguments))})"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        options, defaults = self.options._asdict(), self.options._field_defaults
+        facts = {name: given({name: value}, defaults) for name, value in options.items()}
+        plans = [] if self._compiled is None else self._compiled.plans
+        return html_facts(
+            f"Conversion to {self._name}",
+            {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
+            html_code("Code for structures that it has converted", [plan.source for plan in plans]),
+        )
 
 
 def _portable_target(target: Target, registry: Registry) -> str | Backend:

@@ -21,6 +21,7 @@ from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
+from arrayferry._repr import html_facts, html_table, html_view
 
 from .devices import device_kind, memory_of, resolve_device
 from .memory import unsafe_to_share
@@ -90,23 +91,40 @@ class Route(NamedTuple):
     def __repr__(self) -> str:
         return str(self)
 
+    @html_view
+    def _repr_html_(self) -> str:
+        title = f"{self.source} to {self.target}"
+        if not self.steps:
+            return html_facts(title, {"steps": "none: arrays are there already"})
+        rows = [
+            (str(step.source), str(step.target), _WORDS[step.cost], _by(step))
+            for step in self.steps
+        ]
+        result = "has memory of its own" if self.copies else "shares the memory of the source"
+        table = html_table(("from", "to", "how", "by"), rows)
+        return html_facts(title, {"result": result}, table)
+
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
-        words = {
-            "share": "shared",
-            "copy": "copied",
-            "transfer": "transferred",
-            "compute": "computed",
-        }
         ways = {"dlpack": " by DLPack"}
         places = [self.source, *(step.target for step in self.steps)]
         several = len({place.device for place in places if place.device != "cpu"}) > 1
         names = [str(p if several else Place(p.backend, device_kind(p.device))) for p in places]
         text = names[0]
         for step, name in zip(self.steps, names[1:], strict=True):
-            text += f" -> {name} {words[step.cost]}{ways.get(step.via, '')}"
+            text += f" -> {name} {_WORDS[step.cost]}{ways.get(step.via, '')}"
         return text
+
+
+_WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
+
+
+def _by(step: Step) -> str:
+    """Say what makes a step."""
+    if step.converter is not None:
+        return type(step.converter).__name__
+    return {"dlpack": "DLPack", "device": step.source.backend}.get(step.via, "its plugin")
 
 
 HOST = Place("numpy", "cpu")

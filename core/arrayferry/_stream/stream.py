@@ -14,7 +14,7 @@ from arrayferry._errors import (
     OptionError,
     describe_error,
 )
-from arrayferry._repr import never_raises
+from arrayferry._repr import html_facts, html_table, html_view, never_raises
 from arrayferry._types import B
 
 from .arrays import common_length, cut, grouped, take_apart
@@ -358,6 +358,28 @@ class Stream(Generic[B]):
             rows = order.windows[-1][3] if order.windows else 0
         part = "" if shard == (0, 1) else f", part {shard[0]} of {shard[1]}"
         return f"<Stream of {len(self)} {what}, {rows} of {self.length}{part}, to {self._conversion._name}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        heads = ("array", "type", "shape", "dtype", "read as")
+        rows = [
+            (
+                leaf.path or "the whole value",
+                f"{type(leaf.x).__module__.partition('.')[0]}.{type(leaf.x).__name__}",
+                str(tuple(leaf.x.shape)),
+                str(leaf.x.dtype),
+                "part of every block"
+                if leaf.axis is None
+                else "rows in memory"
+                if leaf.group is None
+                else "blocks",
+            )
+            for leaf in self._leaves
+        ]
+        facts = {"prefetched": str(self._prefetch)}
+        if self._ordering.shuffle:
+            facts["seed"] = str(self._ordering.seed)
+        return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))
 
 
 def _restored(

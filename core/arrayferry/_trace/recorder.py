@@ -208,7 +208,7 @@ class Trace:
         state = "running" if self in observers else "stopped"
         return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         return self.table()._repr_html_()
 
     def __reduce__(self) -> Any:

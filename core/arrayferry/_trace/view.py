@@ -10,7 +10,7 @@ import textwrap
 from typing import Any
 
 from arrayferry._errors import BackendUnavailableError
-from arrayferry._repr import often, printable
+from arrayferry._repr import html_table, html_view, often
 
 __all__ = ["Table", "draw", "short_file"]
 
@@ -18,7 +18,6 @@ LEAST_PLACE = 10
 """The fewest characters that are left for a line of code and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
 HOW_TO_BEGIN = "A trace counts inside a block: with arrayferry.trace() as t: ..."
-_ALIGNED = (' style="text-align: left"', ' style="text-align: right"')
 COLOURS = {
     "shared": "#2a9d8f",
     "copied": "#e9c46a",
@@ -104,20 +103,14 @@ class Table:
             text += f"; {unread} value{'s' * (unread != 1)} could not be examined"
         return ["", text] if self._rows else [text]
 
+    @html_view
     def _repr_html_(self) -> str:
-        heads = [*HEADS[:6], "route", "place", "remarks"]
-        aligned = [_ALIGNED[n < 4] for n in range(len(heads))]
-        named = [f"<th{a}>{html.escape(head)}</th>" for a, head in zip(aligned, heads, strict=True)]
-        parts = ["<table>", "<tr>", *named, "</tr>"]
+        rows: list[list[str | tuple[str, str]]] = []
         for row in self._rows:
-            cells = self._cells(row, [])
-            where = printable(f"{row['file']}:{row['line']}") if row["file"] else ""
-            place = f'<span title="{html.escape(where)}">{html.escape(row["place"])}</span>'
-            remarks = "<br>".join(map(html.escape, _remarks(row)))
-            inside = [*map(html.escape, cells[:6]), html.escape(row["route"]), place, remarks]
-            named = [f"<td{a}>{cell}</td>" for a, cell in zip(aligned, inside, strict=True)]
-            parts += ["<tr>", *named, "</tr>"]
-        parts.append("</table>")
+            where = f"{row['file']}:{row['line']}" if row["file"] else ""
+            remarks = "\n".join(_remarks(row))
+            rows.append([*self._cells(row, [])[:6], row["route"], (row["place"], where), remarks])
+        parts = [html_table([*HEADS[:6], "route", "place", "remarks"], rows, numbers=4)]
         parts += [f"<p>{html.escape(line)}</p>" for line in self._summary() if line]
         findings = [_capital(finding["text"]) for finding in self._trace["findings"]]
         if findings:
