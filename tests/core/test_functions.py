@@ -732,6 +732,7 @@ def test_nothing_outlives_its_use():
     others = layouts()
     for index in range(300):
         function(torch.ones(1, requires_grad=True), {"name": f"n{index}"})
+    gc.collect()
     assert layouts() - others < 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import copy
 import dataclasses
@@ -211,6 +212,7 @@ def test_what_differs_besides_leaves_has_another_key(where):
         ({"x": X, "y": 0.0}, {"x": X, "y": -0.0}),
         ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
         ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
+        ({"x": X, "y": jax.tree.structure([1])}, {"x": X, "y": jax.tree.structure((1,))}),
         ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
@@ -532,6 +534,11 @@ def test_what_has_a_shape_but_no_values_is_not_taken_for_an_array():
     assert layout(2)[1] == layout(2)[1]
     assert layout(2)[1] != layout(3)[1]
     assert layout(2)[0] != layout(3)[0]
+
+
+def test_what_c_hides_is_not_taken_for_nothing():
+    assert exact_key(array.array("i", [1])) != exact_key(array.array("i", [2]))
+    assert exact_key(Config(1)) == exact_key(Config(1))
 
 
 @pytest.mark.parametrize(

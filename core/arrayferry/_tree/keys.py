@@ -7,6 +7,7 @@ closes over.
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections import deque
 from collections.abc import Container, Hashable, Iterable, Iterator
@@ -36,6 +37,8 @@ SMALL = 4_096
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType)
 _BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
 _NUMBERS = (int, float, complex, str, bytes)
+HEAP_TYPE, IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of a class
+POINTER = struct.calcsize("P")
 
 Parts = Iterable[tuple[str, Any]]
 """What a value is made of: labels, as Python writes the way to a part, and the parts."""
@@ -298,8 +301,17 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_of_c(base: type) -> bool:
-    """Tell whether a class is not written in Python, so that its members are read in other ways."""
-    return not base.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    """Tell whether a class is not written in Python, so that objects hold more than their attributes.
+
+    Classes of C can be heap types, as those of Python are. Then they are immutable, as those of the standard library
+    from Python 3.12 on, or objects have room for more than `__dict__`, `__weakref__` and slots, as those of nanobind.
+    """
+    if not base.__flags__ & HEAP_TYPE or base.__flags__ & IMMUTABLE_TYPE:
+        return True
+    own = base.__dict__
+    room = base.__basicsize__ - (base.__base__ or object).__basicsize__
+    room -= POINTER * (("__dict__" in own) + ("__weakref__" in own))
+    return room > 0 and room > POINTER * sum(type(x) is MemberDescriptorType for x in own.values())
 
 
 _WAYS_OUT = ("__array__", "__dlpack__", "__array_namespace__", "__array_interface__")
