@@ -162,9 +162,9 @@ bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many pack
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
-	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs -k "faq or pettingzoo"
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
-	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs -k other-environments
+	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
 
 # The adapters' tests with each supported version of Gymnasium.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
