@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 LEFT = re.compile(r"::: |Could not collect")
+INCLUDE = re.compile(r"--8 *< *--")  # not taken for what it is, also in code
 
 
 class Page(HTMLParser):
@@ -64,7 +65,7 @@ def faults(site: Path, address: str) -> list[str]:
     found = []
     for path, page in pages.items():
         own = path.relative_to(site).as_posix()
-        left = LEFT.search(page.text)
+        left = LEFT.search(page.text) or INCLUDE.search(path.read_text())
         if left:
             found.append(f"{own}: {left[0].strip()!r} is left")
         for target in sorted(page.targets):

@@ -172,7 +172,7 @@ def new_plugin(
 ) -> None:
     """Write a new plugin, to be completed.
 
-    Its tests fail until it is complete, and say what is missing. No file is overwritten.
+    Where it is not complete, its tests fail and say what is missing. No file is overwritten.
     """
     from . import _new_plugin
 

@@ -187,7 +187,13 @@ class BackendTests(Tested):
 
     def write(self, array: Any, value: float) -> None:
         """Write a value to every element of an array, in place. Needed if arrays are writable."""
-        array[...] = value
+        try:
+            array[...] = value
+        except TypeError as error:
+            raise AssertionError(
+                f"arrays cannot be written to by array[...] = value ({error}). Define write(array, value) in the class "
+                "of the tests, or set memory = 'immutable' if they never change"
+            ) from error
 
     def unportable(self) -> list[tuple[Any, str]]:
         """Return arrays that hold more than values, each with a word that the error must contain."""
