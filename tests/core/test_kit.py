@@ -817,3 +817,8 @@ def test_what_make_of_the_test_does_not_know_is_no_fault(limit):
             getattr(Test(), name)()
     finally:
         af.registry.unregister(part)
+
+
+def test_arrays_that_cannot_be_written_to_by_index_need_write():
+    with pytest.raises(AssertionError, match=r"Define write\(array, value\)"):
+        BackendContract().write((0.0,), 1.0)
