@@ -424,3 +424,17 @@ def test_code_for_arrays_searches_arrays_of_objects(wrap, to):
                     assert found is texts
                 else:
                     assert af.backend_of(found).name == to
+
+
+def test_code_holds_nothing_of_the_value():
+    """As SECURITY.md says: names of classes at most, and only if they are plain identifiers."""
+    odd = type("Odd, print('run')\n", (str,), {})("text of a class")
+    strange = collections.namedtuple("Strange", ["field"])(X)
+    strange.__class__.__name__ = "strange): print('run')\nif (v0"
+    value = {"a key'); print('run')": X, 12345: [X, "a text", 6789.5, odd], "inside": strange}
+    conversion = af.converter("torch")
+    convert_often(conversion, value)
+    code = conversion.explain()
+    assert "def convert_dict_to_torch(" in code
+    for part in ("print", "key", "12345", "text", "6789", "inside", "field", "strange", "Odd"):
+        assert part not in code
