@@ -1,13 +1,9 @@
-"""Gymnasium's own wrappers inside and outside an adapter, as the table in the docs says.
-
-Run as a script, this writes the table.
-"""
+"""Gymnasium's own wrappers inside and outside an adapter, as a page of the docs says."""
 
 from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -19,7 +15,7 @@ from gymnasium import wrappers
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
 
-DOCS = Path(__file__).parents[2] / "docs" / "gymnasium.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/gymnasium-wrappers-outside.md"
 OURS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
@@ -121,18 +117,21 @@ LIBRARIES = {"PyTorch": "torch", "JAX": "jax", "NumPy": "numpy"}
 CASES = [("single", name) for name in SINGLE] + [("vector", name) for name in VECTOR]
 
 
-def read_table():
-    """Read what the docs say, as {(kind, wrapper, library): what happens outside an adapter}."""
+def read_page():
+    """Read what the page says, as {(kind, wrapper, library): what happens outside an adapter}."""
     cells = {}
-    for line in DOCS.read_text().splitlines():
-        found = re.fullmatch(r"\| (single|vector) \| `(\w+)` \| (.*) \|", line)
-        if found:
-            for library, what in zip(LIBRARIES, found[3].split(" | "), strict=True):
-                cells[found[1], found[2], library] = what
+    _, single, several = re.split(r"^## .*$", PAGE.read_text(), flags=re.MULTILINE)
+    for kind, text in (("single", single), ("vector", several)):
+        rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+        others = re.search(r"^All others work.*?\.$", text, re.MULTILINE | re.DOTALL)
+        rows += [(name, "works | works | works") for name in re.findall(r"`(\w+)`", others[0])]
+        for name, row in rows:
+            for library, what in zip(LIBRARIES, row.split(" | "), strict=True):
+                cells[kind, name, library] = what
     return cells
 
 
-TABLE = read_table()
+SAID = read_page()
 
 
 def outcome(env, vectorised, library):
@@ -190,8 +189,8 @@ def inside_and_outside(kind, name, library, folder):
     )
 
 
-def test_the_table_names_every_wrapper():
-    assert {(kind, name) for kind, name, _ in TABLE} == set(CASES)
+def test_the_page_names_every_wrapper():
+    assert {(kind, name) for kind, name, _ in SAID} == set(CASES)
     for kind, module in (("single", wrappers), ("vector", wrappers.vector)):
         listed = {name for of, name in CASES if of == kind}
         assert set(module.__all__) - OURS - {"vector"} <= listed
@@ -219,24 +218,4 @@ def test_inside_and_outside(kind, name, library, tmp_path):
         pytest.skip("in this Gymnasium it fails with RecordEpisodeStatistics on its own")
     inside, outside = inside_and_outside(kind, name, LIBRARIES[library], tmp_path)
     assert inside == "works"
-    assert outside.partition(":")[0] == TABLE[kind, name, library], outside
-
-
-def write_table():
-    """Write the table into the docs, as the wrappers behave now."""
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, name in CASES:
-            found = [inside_and_outside(kind, name, lib, folder)[1] for lib in LIBRARIES.values()]
-            print(kind, name, *found)
-            cells = " | ".join(what.partition(":")[0] for what in found)
-            lines.append(f"| {kind} | `{name}` | {cells} |\n")
-    text = DOCS.read_text()
-    start = text.index("| environments | wrapper |")
-    start = text.index("\n", text.index("\n", start) + 1) + 1
-    end = start + re.match(r"(\|.*\n)*", text[start:]).end()
-    DOCS.write_text(text[:start] + "".join(lines) + text[end:])
-
-
-if __name__ == "__main__":
-    write_table()
+    assert outside.partition(":")[0] == SAID[kind, name, library], outside
