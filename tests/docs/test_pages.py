@@ -57,8 +57,8 @@ def run(block: Block, names: dict[str, object]) -> None:
         else:
             # As many lines before it as in the page, so that errors name the page's line.
             source = "\n" * block.line + block.code
-            with Path(str(names["__file__"])).open("a") as script:
-                script.write(block.code)
+            if "__file__" in names:
+                Path(str(names["__file__"])).write_text(block.code)
             exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
@@ -107,7 +107,8 @@ def test_block(block, names):
 @pytest.mark.long
 @pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
 def test_tutorial(page, names):
-    """The blocks of a page of the tutorial go on from each other."""
+    """The blocks of a page of the tutorial go on from each other, in one session."""
+    del names["__file__"]  # an interactive session has none
     for block in blocks(page):
         run(block, names)
 
