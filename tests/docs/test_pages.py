@@ -57,8 +57,7 @@ def run(block: Block, names: dict[str, object]) -> None:
         else:
             # As many lines before it as in the page, so that errors name the page's line.
             source = "\n" * block.line + block.code
-            if "__file__" in names:
-                Path(str(names["__file__"])).write_text(block.code)
+            Path(str(names["__file__"])).write_text(block.code)
             exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
@@ -93,24 +92,25 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
     return vars(main)
 
 
-ALONE = [b for page in PAGES if page.parent.name != "tutorial" for b in blocks(page)]
-TUTORIAL = [page for page in PAGES if page.parent.name == "tutorial"]
+# Agents learn in these.
+LONG = {"docs/tutorial/agent.md", "docs/tutorial/compiled.md"}
+BLOCKS = [
+    pytest.param(
+        block,
+        id=str(block),
+        marks=[pytest.mark.long] if page.relative_to(ROOT).as_posix() in LONG else [],
+    )
+    for page in PAGES
+    for block in blocks(page)
+]
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
 @pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
-@pytest.mark.parametrize("block", ALONE, ids=str)
-def test_block(block, names):
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block(block, names, capfd):
     run(block, names)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
-def test_tutorial(page, names):
-    """The blocks of a page of the tutorial go on from each other, in one session."""
-    del names["__file__"]  # an interactive session has none
-    for block in blocks(page):
-        run(block, names)
+    assert "Traceback" not in capfd.readouterr().err  # of threads, and of processes that it started
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

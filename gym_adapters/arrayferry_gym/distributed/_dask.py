@@ -24,6 +24,9 @@ from ._lazy import assembled
 
 __all__ = ["DaskEngine"]
 
+_STOP_PATIENCE = 1.0
+"""Seconds that an actor has to answer that it stops."""
+
 
 @dataclass(eq=False)
 class _ActorHandle:
@@ -104,6 +107,7 @@ class DaskEngine(Engine):
         self._hosts: set[_ActorHandle] = set()
         self._checked: set[str] = set()
         self._dead: dict[str, float] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
 
     @property
     def client(self) -> Any:
@@ -370,23 +374,32 @@ class DaskEngine(Engine):
         host.discards = True
         asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
 
-        async def stop() -> None:
-            try:
-                if asked:
-                    rpc = self._client.rpc(host.address)
-                    claims = _claims(host)
-                    ask = rpc.actor_execute(actor=host.future.key, function="stop", args=claims)
-                    await asyncio.wait_for(ask, 1.0)
-            except Exception:  # it is gone
-                pass
-            finally:
-                if host.occupying is not None:
-                    host.occupying.release()
-                host.future.release()
-                if host.comm is not None:
-                    host.comm.abort()
+        self._client.loop.add_callback(self._start_stopping, host, asked)
 
-        self._client.loop.add_callback(stop)
+    def _start_stopping(self, host: _ActorHandle, asked: bool) -> None:
+        task = asyncio.ensure_future(self._stop(host, asked))
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, host: _ActorHandle, asked: bool) -> None:
+        try:
+            if asked:
+                rpc = self._client.rpc(host.address)
+                claims = _claims(host)
+                ask = rpc.actor_execute(actor=host.future.key, function="stop", args=claims)
+                await asyncio.wait_for(ask, _STOP_PATIENCE)
+        except Exception:  # it is gone
+            pass
+        finally:
+            if host.occupying is not None:
+                host.occupying.release()
+            host.future.release()
+            if host.comm is not None:
+                host.comm.abort()
+
+    async def _await_stops(self) -> None:
+        if self._stopping:
+            await asyncio.wait(self._stopping, timeout=_STOP_PATIENCE)
 
     def discard(self) -> None:
         """With the next call, let hosts drop what they have kept, unless it was assembled."""
@@ -408,6 +421,8 @@ class DaskEngine(Engine):
             return
         for host in list(self._hosts):
             self.release(host)
+        if self._client.status == "running":  # who closes it next would take the actors away before they have stopped
+            self._client.sync(self._await_stops)
         owned, self._owned = self._owned, []
         for part in owned:
             try:
