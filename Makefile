@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pythons docs package workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test test-all pythons newest docs package workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,9 +63,9 @@ test-all: test  ## run the long tests too
 	$(PYTEST) -m long $(OPTIMISED)
 
 # The tests with each supported Python, in an environment for each. `make pythons PYTHONS=3.12` runs them with one.
-# 3.14 is not among them: no registry that is reached from here has it.
+# For 3.14, TensorFlow has a release candidate only: see constraints.txt.
 # The names that pyenv puts on the PATH may start nothing, so its versions are tried too.
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 pythons:  ## test with each supported Python
 	@missing=; \
 	for version in $(PYTHONS); do \
@@ -81,6 +81,22 @@ pythons:  ## test with each supported Python
 		$(MAKE) test PYTHON=$$found VENV=.venv-$$version || exit 1; \
 	done; \
 	if test "$$missing"; then echo "Not tested:$$missing. PYTHONS names those to test."; exit 1; fi
+
+# The tests with the newest version of each library that this Python can have: some have given up 3.11.
+# XLA ends the process if it does not know a flag, so those of FAST_XLA are left out.
+NEWEST := .venv-newest
+newest: $(NEWEST)/.ready  ## test with the newest version of each library
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(NEWEST)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
+		--ignore-glob='examples/arrayferry-*'
+
+$(NEWEST)/.ready: pyproject.toml
+	@echo "Installing the newest libraries into $(NEWEST)"
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python $(UPGRADE_PIP)
+	$(NEWEST)/bin/python $(PIP) torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(NEWEST)/bin/python $(PIP) -e '.[all]' --group dev
+	$(NEWEST)/bin/python $(PIP) ./examples/arrayferry-sparse ./examples/arrayferry-mlx
+	@touch $@
 
 # Groups of pyproject.toml in environments of their own.
 .venv-docs/.ready .venv-tools/.ready: .venv-%/.ready: pyproject.toml constraints.txt

@@ -1,6 +1,6 @@
 """Compare ours with Gymnasium's and with calls by hand: measure, print and plot.
 
-    python benchmarks/run.py              # all, in less than five minutes
+    python benchmarks/run.py              # all, in about ten minutes
     python benchmarks/run.py tree ragged  # some sections, printed but not saved
 
 Times are the shortest of many interleaved repeats. They differ between machines;
@@ -18,6 +18,7 @@ import platform
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import functional
 import functions
@@ -47,6 +48,7 @@ SECTIONS = {
     "threads": registered.threads_rows,
 }
 RESULTS = Path(__file__).parent / "results"
+LATEST = RESULTS / "latest.md"
 PICTURES = Path(__file__).parents[1] / "docs/assets"
 DISTRIBUTIONS = ("arrayferry", "gymnasium", "numpy", "torch", "jax", "array-api-compat")
 
@@ -122,7 +124,8 @@ def write(rows: list[Row]) -> None:
         "rows": [row.as_json() for row in rows],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"\nwritten: {path.relative_to(RESULTS.parent.parent)}")
+    LATEST.write_text(as_markdown(content))
+    print(f"\nwritten: {path.relative_to(RESULTS.parent.parent)}, {LATEST.name}")
     try:
         import picture
     except ImportError:
@@ -131,6 +134,26 @@ def write(rows: list[Row]) -> None:
     for draw, name in ((picture.draw, "speed.png"), (picture.draw_growth, "growth.png")):
         draw(rows, PICTURES / name)
         print(f"drawn: {(PICTURES / name).relative_to(PICTURES.parents[1])}")
+
+
+def as_markdown(content: dict[str, Any]) -> str:
+    """The tables of the page on benchmarks.
+
+    Args:
+        content: what the JSON of a run holds.
+    """
+    machine = "{cpus} cores ({processor})".format(**content["machine"])
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    lines = [f"Measured on {content['date']}, on {machine}:", f"{versions}."]
+    section = ""
+    for row in content["rows"]:
+        if row["section"] != section:
+            section = row["section"]
+            lines += ["", f"### {section[0].upper()}{section[1:]}", ""]
+            lines += ["| what | figure | limit |", "|---|---|---|"]
+        missed = " (missed)" if row["verdict"] == "falls short" else ""
+        lines.append(f"| {row['what']} | {row['figure']} | {row['goal']}{missed} |")
+    return "\n".join(lines) + "\n"
 
 
 def _versions() -> dict[str, str]:

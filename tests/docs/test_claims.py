@@ -1,0 +1,73 @@
+"""What README.md says of Gymnasium's wrappers is so, and what it says of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dask.array as da
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import NumpyToTorch
+from gymnasium.wrappers.array_conversion import array_conversion
+
+import arrayferry as af
+import arrayferry_gym
+
+FLIPPED = """
+import numpy as np
+import torch
+from {module} import {function}
+print({function}(np.zeros((2, 2), np.uint8)[::-1], xp=torch).shape)
+"""
+
+
+class Speaking(gym.Env):
+    """Has a text among its infos."""
+
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.int64(0), {"mission": "go to the door"}
+
+
+def convert_flipped(module: str) -> subprocess.CompletedProcess[str]:
+    code = FLIPPED.format(module=module, function="array_conversion")
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_a_flipped_image():
+    assert convert_flipped("gymnasium.wrappers.array_conversion").returncode < 0  # by a signal
+    assert convert_flipped("arrayferry_gym").stdout == "torch.Size([2, 2])\n"
+
+
+def test_a_large_number():
+    assert array_conversion(np.array(2**40), xp=jnp) == 0
+    with pytest.raises(af.NarrowingError, match=r"\['step'\]"):
+        af.convert({"step": np.array(2**40)}, "jax")
+
+
+def test_a_text_in_an_info():
+    assert "<generator object" in NumpyToTorch(Speaking()).reset()[1]["mission"]
+    assert arrayferry_gym.NumpyToTorch(Speaking()).reset()[1]["mission"] == "go to the door"
+
+
+def test_a_buffer_that_is_written_to_again():
+    memory = np.zeros(80, np.float32)
+    first = -memory.ctypes.data % 64 // 4
+    aligned = memory[first : first + 64]
+    theirs, ours = array_conversion(aligned, xp=jnp), af.convert(aligned, "jax")
+    aligned[0] = 1.0
+    assert theirs[0] == 1.0
+    assert ours[0] == 0.0
+
+
+def test_a_dask_array():
+    with pytest.raises(Exception, match=r"."):
+        array_conversion(da.ones(3), xp=torch)
+    assert af.convert(da.ones(3), "torch").tolist() == [1, 1, 1]
