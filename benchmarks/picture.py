@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -12,10 +12,23 @@ from pairs import ADAPTERS, ONE, TREE
 from row import Row
 from scaling import COUNTS, KINDS, SECTION
 
-__all__ = ["draw", "draw_growth"]
+__all__ = ["DARK", "LIGHT", "draw", "draw_growth"]
 
-INK, QUIET, RULE = "#1f2933", "#6b7680", "#dfe3e7"
-OURS, PEER = "#0b6e99", "#c2571a"
+
+class Colours(NamedTuple):
+    """The colours of a picture, for light or for dark pages."""
+
+    paper: str
+    ink: str
+    quiet: str
+    rule: str
+    ours: str
+    peer: str
+    other: str
+
+
+LIGHT = Colours("#ffffff", "#1f2933", "#6b7680", "#dfe3e7", "#0b6e99", "#c2571a", "#7a4fa3")
+DARK = Colours("#0a0c10", "#e4e7eb", "#98a2ad", "#2b323a", "#4cb3e0", "#f0894a", "#b48ee0")
 TITLES = {
     TREE: "A tree of five arrays and a string",
     ONE: "One small array",
@@ -23,17 +36,25 @@ TITLES = {
 }
 
 
-def draw(rows: list[Row], path: Path) -> None:
+def draw(rows: list[Row], path: Path, colours: Colours) -> None:
     """Draw the rows that compare the three ways.
 
     Args:
         rows: all rows; other sections are left out.
         path: where to write the plot, as PNG.
+        colours: `LIGHT` or `DARK`.
     """
-    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "text.color": INK})
+    matplotlib.rcParams.update(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": 9,
+            "text.color": colours.ink,
+            "axes.facecolor": colours.paper,
+        }
+    )
     groups = {section: [row for row in rows if row.section == section] for section in TITLES}
     heights = [len(group) + 0.9 for group in groups.values()]
-    figure = Figure(figsize=(8, 0.34 * sum(heights) + 1.25), dpi=160, facecolor="white")
+    figure = Figure(figsize=(8, 0.34 * sum(heights) + 1.25), dpi=160, facecolor=colours.paper)
     panels = figure.subplots(
         len(groups), 1, sharex=True, gridspec_kw={"height_ratios": heights, "hspace": 0.32}
     )
@@ -45,34 +66,34 @@ def draw(rows: list[Row], path: Path) -> None:
     ]
     most, least = max(ratios), min(1.0, *ratios)
     for panel, (section, group) in zip(panels, groups.items(), strict=True):
-        _panel(panel, TITLES[section], group)
+        _panel(panel, TITLES[section], group, colours)
     last = panels[-1]
     last.set_xscale("log")
     last.set_xlim(least * 0.68, most * 1.3)
     ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 50) if tick < most * 1.4]
     last.set_xticks(ticks, [f"{tick} x" for tick in ticks])
     last.minorticks_off()
-    last.set_xlabel("time, in multiples of calls written by hand (log scale)", color=QUIET)
+    last.set_xlabel("time, in multiples of calls written by hand (log scale)", color=colours.quiet)
     figure.subplots_adjust(
         left=0.27, right=0.97, top=1 - 0.75 / figure.get_figheight(), bottom=0.085
     )
-    _heading(figure)
+    _heading(figure, colours)
     figure.savefig(path, metadata={"Software": None})
 
 
-def _heading(figure: Figure) -> None:
+def _heading(figure: Figure, colours: Colours) -> None:
     height = figure.get_figheight()
     top = 1 - 0.24 / height
     for x, text, color in (
-        (0.27, "| calls by hand", INK),
-        (0.44, "\u25cf arrayferry", OURS),
-        (0.58, "\u25c6 Gymnasium", PEER),
+        (0.27, "| calls by hand", colours.ink),
+        (0.44, "\u25cf arrayferry", colours.ours),
+        (0.58, "\u25c6 Gymnasium", colours.peer),
     ):
         figure.text(x, top, text, color=color, fontsize=10, fontweight="bold", va="center")
-    figure.text(0.735, top, "further left is faster", color=QUIET, va="center")
+    figure.text(0.735, top, "further left is faster", color=colours.quiet, va="center")
 
 
-def _panel(panel: Axes, title: str, group: list[Row]) -> None:
+def _panel(panel: Axes, title: str, group: list[Row], colours: Colours) -> None:
     panel.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=6)
     for place, row in enumerate(group):
         hand = row.numbers["hand"]
@@ -84,19 +105,19 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
             textcoords="offset points",
             ha="right",
             va="center",
-            color=INK,
+            color=colours.ink,
             fontsize=8,
         )
-        panel.plot([1, peer], [place, place], color=RULE, linewidth=3, zorder=1)
-        panel.plot([peer], [place], "D", color=PEER, markersize=6, zorder=3)
-        panel.plot([ours], [place], "o", color=OURS, markersize=7.5, zorder=4)
+        panel.plot([1, peer], [place, place], color=colours.rule, linewidth=3, zorder=1)
+        panel.plot([peer], [place], "D", color=colours.peer, markersize=6, zorder=3)
+        panel.plot([ours], [place], "o", color=colours.ours, markersize=7.5, zorder=4)
         panel.annotate(
             _time(row.numbers["peer"]),
             (peer, place),
             (7, 0),
             textcoords="offset points",
             va="center",
-            color=PEER,
+            color=colours.peer,
             fontsize=8,
         )
         panel.annotate(
@@ -105,17 +126,17 @@ def _panel(panel: Axes, title: str, group: list[Row]) -> None:
             (8, 0),
             textcoords="offset points",
             va="center",
-            color=OURS,
+            color=colours.ours,
             fontsize=8,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+            bbox={"facecolor": colours.paper, "edgecolor": "none", "pad": 0.6},
             zorder=2,
         )
-    panel.axvline(1, color=INK, linewidth=1.2, zorder=2)
+    panel.axvline(1, color=colours.ink, linewidth=1.2, zorder=2)
     panel.set_yticks(range(len(group)), [row.what for row in group])
     panel.set_ylim(len(group) - 0.4, -0.6)
-    panel.tick_params(length=0, colors=INK)
-    panel.tick_params(axis="x", colors=QUIET)
-    panel.grid(axis="x", color=RULE, linewidth=0.6, zorder=0)
+    panel.tick_params(length=0, colors=colours.ink)
+    panel.tick_params(axis="x", colors=colours.quiet)
+    panel.grid(axis="x", color=colours.rule, linewidth=0.6, zorder=0)
     for side in panel.spines.values():
         side.set_visible(False)
 
@@ -126,32 +147,40 @@ def _time(microseconds: float) -> str:
 
 
 SERIES = {
-    "rollout": ("rollout in JAX", OURS, "-", "o"),
-    "jax": ("steps in JAX", OURS, "--", "s"),
-    "torch": ("steps in PyTorch", OURS, ":", "^"),
-    "numpy": ("steps in NumPy", OURS, "-.", "v"),
-    "gymnax": ("gymnax, rollout", "#7a4fa3", "-", "D"),
-    "gymnasium": ("Gymnasium, steps", PEER, "-", "D"),
+    "rollout": ("rollout in JAX", "ours", "-", "o"),
+    "jax": ("steps in JAX", "ours", "--", "s"),
+    "torch": ("steps in PyTorch", "ours", ":", "^"),
+    "numpy": ("steps in NumPy", "ours", "-.", "v"),
+    "gymnax": ("gymnax, rollout", "other", "-", "D"),
+    "gymnasium": ("Gymnasium, steps", "peer", "-", "D"),
 }
 
 
-def draw_growth(rows: list[Row], path: Path) -> None:
+def draw_growth(rows: list[Row], path: Path, colours: Colours) -> None:
     """Draw how many environment steps are taken a second, by the number of environments.
 
     Args:
         rows: all rows; other sections are left out.
         path: where to write the plot, as PNG.
+        colours: `LIGHT` or `DARK`.
     """
     known = {row.what: row.numbers for row in rows if row.section == SECTION}
-    matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "text.color": INK})
-    figure = Figure(figsize=(10, 6.4), dpi=160, facecolor="white")
+    matplotlib.rcParams.update(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": 9,
+            "text.color": colours.ink,
+            "axes.facecolor": colours.paper,
+        }
+    )
+    figure = Figure(figsize=(10, 6.4), dpi=160, facecolor=colours.paper)
     panels = figure.subplots(
         2, 3, sharex=True, sharey=True, gridspec_kw={"hspace": 0.25, "wspace": 0.08}
     )
     lines: dict[str, Any] = {}
     for panel, kind in zip(panels.flat, KINDS, strict=True):
         panel.set_title(kind, loc="left", fontsize=10, fontweight="bold")
-        for way, (label, color, style, marker) in SERIES.items():
+        for way, (label, colour, style, marker) in SERIES.items():
             points = [
                 (count, known[f"{count:,} of {kind}"][f"{way} a second"])
                 for count in COUNTS
@@ -160,20 +189,26 @@ def draw_growth(rows: list[Row], path: Path) -> None:
             if points:
                 x, y = zip(*points, strict=True)
                 (lines[label],) = panel.plot(
-                    x, y, style, color=color, marker=marker, markersize=4.5, linewidth=1.4
+                    x,
+                    y,
+                    style,
+                    color=getattr(colours, colour),
+                    marker=marker,
+                    markersize=4.5,
+                    linewidth=1.4,
                 )
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.set_xticks(COUNTS, [f"{count:,}" for count in COUNTS])
         panel.minorticks_off()
-        panel.grid(color=RULE, linewidth=0.6)
-        panel.tick_params(length=0, colors=QUIET)
+        panel.grid(color=colours.rule, linewidth=0.6)
+        panel.tick_params(length=0, colors=colours.quiet)
         for side in panel.spines.values():
             side.set_visible(False)
     for panel in panels[-1]:
-        panel.set_xlabel("environments at once", color=QUIET)
+        panel.set_xlabel("environments at once", color=colours.quiet)
     for panel in panels[:, 0]:
-        panel.set_ylabel("environment steps a second", color=QUIET)
+        panel.set_ylabel("environment steps a second", color=colours.quiet)
     figure.legend(
         lines.values(),
         lines.keys(),

@@ -131,9 +131,11 @@ def write(rows: list[Row]) -> None:
     except ImportError:
         print("no plot: it needs matplotlib (pip install matplotlib)")
         return
-    for draw, name in ((picture.draw, "speed.png"), (picture.draw_growth, "growth.png")):
-        draw(rows, PICTURES / name)
-        print(f"drawn: {(PICTURES / name).relative_to(PICTURES.parents[1])}")
+    for draw, name in ((picture.draw, "speed"), (picture.draw_growth, "growth")):
+        for suffix, colours in (("", picture.LIGHT), ("-dark", picture.DARK)):
+            path = PICTURES / f"{name}{suffix}.png"
+            draw(rows, path, colours)
+            print(f"drawn: {path.relative_to(PICTURES.parents[1])}")
 
 
 def as_markdown(content: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ value are written with them:
 - `Array`: any array that is converted as a whole.
 - `Unclear`: structures whose types do not say which arrays they hold.
 - `Nothing`: a type that no value has. Only a value of type `Any` fits an argument of it.
+- `Wrong`: what is wrong as an option. The last overload takes it for each option, and for all other names, so that
+  mypy reports a wrong option alone, and not all overloads.
 
 Example:
     >>> import arrayferry as af
@@ -48,9 +50,10 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
+        Wrong,
     )
 else:
-    Array = Nothing = Unclear = Any
+    Array = Nothing = Unclear = Wrong = Any
     NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
     ToNumpy = ToTorch = ToJax = ToCupy = ToDask = Any
 
@@ -77,6 +80,7 @@ __all__ = [
     "Unclear",
     "Unknown",
     "Unsupported",
+    "Wrong",
 ]
 
 

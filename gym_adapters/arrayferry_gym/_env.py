@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         Unknown,
+        Wrong,
     )
 
     from ._types import (
@@ -206,16 +207,15 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
         ) -> None: ...
         @overload
         def __init__(
-            self: ArrayConversion[Any],
-            env: gym.Env[V, W],
-            env_xp: Target | None = None,
-            target_xp: Target | None = None,
-            env_device: Any = None,
-            target_device: Any = None,
-            *,
-            like: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
+            self: ArrayConversion[Any], env: gym.Env[V, W] | Wrong,
+            env_xp: Target | None = None, target_xp: Target | None = None,
+            env_device: Any = None, target_device: Any = None, *, like: Any = None,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
@@ -322,10 +322,16 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT]):
         ) -> None: ...
         @overload
         def __init__(
-            self: JaxToNumpy[Any], env: gym.Env[V, W], **options: Unpack[Common]
-        ) -> None: ...
+            self: JaxToNumpy[Any], env: gym.Env[V, W] | Wrong,
+            *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:
+    def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
         self._record(**options)
@@ -348,24 +354,35 @@ class JaxToTorch(ArrayConversion[ObsT, ActT]):
         def __init__(
             self: JaxToTorch[Any],
             env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            device: Any = None,
             **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
-            self: JaxToTorch[TorchArray], env: gym.Env[X, W], **options: Unpack[Common]
+            self: JaxToTorch[TorchArray],
+            env: gym.Env[X, W],
+            device: Any = None,
+            **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
             self: JaxToTorch[dict[K, TorchArray]],
             env: gym.Env[dict[K, X], W],
+            device: Any = None,
             **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
-            self: JaxToTorch[Any], env: gym.Env[V, W], **options: Unpack[Common]
-        ) -> None: ...
+            self: JaxToTorch[Any], env: gym.Env[V, W] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
+    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
         self._record(device=device, **options)
@@ -388,24 +405,35 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT]):
         def __init__(
             self: NumpyToTorch[Any],
             env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            device: Any = None,
             **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
-            self: NumpyToTorch[TorchArray], env: gym.Env[X, W], **options: Unpack[Common]
+            self: NumpyToTorch[TorchArray],
+            env: gym.Env[X, W],
+            device: Any = None,
+            **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
             self: NumpyToTorch[dict[K, TorchArray]],
             env: gym.Env[dict[K, X], W],
+            device: Any = None,
             **options: Unpack[Common],
         ) -> None: ...
         @overload
         def __init__(
-            self: NumpyToTorch[Any], env: gym.Env[V, W], **options: Unpack[Common]
-        ) -> None: ...
+            self: NumpyToTorch[Any], env: gym.Env[V, W] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:
+    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(NumpyToTorch, options)
         super().__init__(env, "numpy", "torch", target_device=device, **options)
         self._record(device=device, **options)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ToTorch,
         Unclear,
         Unknown,
+        Wrong,
     )
 
     from ._types import (
@@ -212,16 +213,16 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
         ) -> None: ...
         @overload
         def __init__(
-            self: ArrayConversion[Any, Any, Any],
-            env: VectorEnv[V, W, R],
-            env_xp: Target | None = None,
-            target_xp: Target | None = None,
-            env_device: Any = None,
-            target_device: Any = None,
-            *,
-            like: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
+            self: ArrayConversion[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
+            env_xp: Target | None = None, target_xp: Target | None = None,
+            env_device: Any = None, target_device: Any = None, *, like: Any = None,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            stack_final: bool | Wrong = False, reward_dtype: Any = None,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,
@@ -392,12 +393,17 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):
         ) -> None: ...
         @overload
         def __init__(
-            self: JaxToNumpy[Any, Any, Any],
-            env: VectorEnv[V, W, R],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
+            self: JaxToNumpy[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
+            *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            stack_final: bool | Wrong = False, reward_dtype: Any = None,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(JaxToNumpy, options)
         super().__init__(env, "jax", "numpy", **options)
         self._record(**options)
@@ -420,28 +426,36 @@ class JaxToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         def __init__(
             self: JaxToTorch[Any, Any, Any],
             env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
             self: JaxToTorch[TorchArray, Any, TorchArray],
             env: VectorEnv[X, W, X2],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
             self: JaxToTorch[dict[K, TorchArray], Any, TorchArray],
             env: VectorEnv[dict[K, X], W, X2],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
-            self: JaxToTorch[Any, Any, Any],
-            env: VectorEnv[V, W, R],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
+            self: JaxToTorch[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            stack_final: bool | Wrong = False, reward_dtype: Any = None,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(JaxToTorch, options)
         super().__init__(env, "jax", "torch", target_device=device, **options)
         self._record(device=device, **options)
@@ -464,28 +478,36 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         def __init__(
             self: NumpyToTorch[Any, Any, Any],
             env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
             self: NumpyToTorch[TorchArray, Any, TorchArray],
             env: VectorEnv[X, W, X2],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
             self: NumpyToTorch[dict[K, TorchArray], Any, TorchArray],
             env: VectorEnv[dict[K, X], W, X2],
+            device: Any = None,
             **options: Unpack[VectorCommon],
         ) -> None: ...
         @overload
         def __init__(
-            self: NumpyToTorch[Any, Any, Any],
-            env: VectorEnv[V, W, R],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
+            self: NumpyToTorch[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            stack_final: bool | Wrong = False, reward_dtype: Any = None,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         refuse_contradictions(NumpyToTorch, options)
         super().__init__(env, "numpy", "torch", target_device=device, **options)
         self._record(device=device, **options)

@@ -239,4 +239,14 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     load(x, "jax", narrowing=name)  # wrong
     arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch", narrowing="alow")  # wrong
     arrayferry_gym.NumpyToTorch(CartPoleEnv(), scalars="no")  # wrong
+    arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1"), check_actions="stric")  # wrong
+    arrayferry_gym.NumpyToTorch("CartPole-v1")  # wrong
+    arrayferry_gym.JaxToNumpy(CartPoleEnv(), device="cpu")  # wrong
+    arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch", coppy=True)  # wrong
+    vector.ArrayConversion(gym.make_vec("CartPole-v1"), stack_final="yes")  # wrong
+    vector.NumpyToTorch(gym.make_vec("CartPole-v1"), stack_finl=True)  # wrong
+    DistributedVectorEnv([CartPoleEnv], to="torch", timeout="long")  # wrong
+    DistributedVectorEnv([CartPoleEnv], to="torch", groop=2)  # wrong
+    CartPole().make_vec(2, xp="jax", check_actions="stric")  # wrong
+    CartPole().make(xp="jax", autoreset_mode="SameStep")  # wrong
     FunctionalVectorEnv(CartPole(), 2, xp="torch", validat=True)  # wrong

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
         Unclear,
+        Wrong,
     )  # fmt: skip
     from arrayferry_gym._types import CheckActions, Distributed, K, V, W, X
 
@@ -208,12 +209,14 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         ) -> None: ...
         @overload
         def __init__(
-            self: DistributedVectorEnv[Any, Any, Any],
-            env_fns: Sequence[Callable[[], Env[V, W]]],
-            *,
-            to: Target = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
+            self: DistributedVectorEnv[Any, Any, Any], env_fns: Sequence[Callable[[], Env[V, W]]] | Wrong, *,
+            to: Target = "numpy", client: Any = None, groups: int | Wrong | None = None, timeout: float | Wrong = 60.0,
+            device: Any = None, autoreset_mode: AutoresetMode | str | Wrong = "NextStep",
+            observation_mode: str | tuple[Space[Any], Space[Any]] | Wrong = "same",
+            engine: Engine | Wrong | None = None, workers: Sequence[str] | Wrong | None = None,
+            min_workers: int | Wrong = 1, resources: Mapping[str, float] | Wrong | None = None,
+            check_actions: CheckActions | Wrong = "fit", **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from arrayferry_gym._libraries import Target
 
 from ._dynamics import Dynamics
 from ._single import FunctionalSingleEnv
 from ._vector import FunctionalVectorEnv
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry_gym._types import Served, VectorServed
 
 __all__ = ["FunctionalEnv"]
 
@@ -59,10 +66,14 @@ class FunctionalEnv(Dynamics):
         torch.Size([3, 1])
     """
 
-    def make_vec(self, num_envs: int = 1, **options: Any) -> FunctionalVectorEnv:
+    def make_vec(
+        self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
+    ) -> FunctionalVectorEnv:
         """Serve it as a vector environment. The options are those of `FunctionalVectorEnv`."""
-        return FunctionalVectorEnv(self, num_envs, **options)
+        every: dict[str, Any] = {**options}
+        return FunctionalVectorEnv(self, num_envs, xp=xp, **every)
 
-    def make(self, **options: Any) -> FunctionalSingleEnv:
+    def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> FunctionalSingleEnv:
         """Serve it as a single environment. The options are those of `FunctionalSingleEnv`."""
-        return FunctionalSingleEnv(self, **options)
+        every: dict[str, Any] = {**options}
+        return FunctionalSingleEnv(self, xp=xp, **every)

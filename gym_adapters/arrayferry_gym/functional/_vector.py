@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ToNumpy,
         TorchArray,
         ToTorch,
+        Wrong,
     )
     from arrayferry_gym._types import CheckActions, VectorServed
 
@@ -133,13 +134,12 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         ) -> None: ...
         @overload
         def __init__(
-            self: FunctionalVectorEnv[Any, Any, Any],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: Target,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
+            self: FunctionalVectorEnv[Any, Any, Any], env: Dynamics | type[Dynamics] | Wrong,
+            num_envs: int | Wrong = 1, *, xp: Target, device: Any = None,
+            autoreset_mode: AutoresetMode | str | Wrong = "NextStep", max_episode_steps: int | Wrong | None = None,
+            params: Any = None, render_mode: str | Wrong | None = None, validate: bool | Wrong = False,
+            check_actions: CheckActions | Wrong = "fit", differentiable: bool | Wrong = False, **others: Wrong,
+        ) -> None: ...  # fmt: skip
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
@@ -15,6 +15,12 @@ from arrayferry_gym.wrappers._vector import KernelVectorWrapper
 from ._base import FunctionalEnv
 from ._dynamics import Dynamics, checked_dynamics
 from ._errors import EnvResultError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry_gym._libraries import Target
+    from arrayferry_gym._types import Served, VectorServed
 
 __all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
 
@@ -56,16 +62,18 @@ class WrappedEnv(FunctionalEnv):
         """Return the kernels around the spaces of the environment, whose episodes have a limit of steps."""
         return Chain(self.kernels, _inside(self.env, limit))
 
-    def make_vec(self, num_envs: int = 1, **options: Any) -> Any:
+    def make_vec(
+        self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
+    ) -> Any:
         """Serve the environment, and put each kernel around it. The options are those of `FunctionalVectorEnv`."""
-        env: Any = self.env.make_vec(num_envs, **options)  # type: ignore[attr-defined]
+        env: Any = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
         for kernel in self.kernels:
             env = KernelVectorWrapper(env, kernel)
         return env
 
-    def make(self, **options: Any) -> Any:
+    def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
         """Serve the environment, and put each kernel around it. The options are those of `FunctionalSingleEnv`."""
-        env: Any = self.env.make(**options)  # type: ignore[attr-defined]
+        env: Any = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
         for kernel in self.kernels:
             env = KernelWrapper(env, kernel)
         return env
