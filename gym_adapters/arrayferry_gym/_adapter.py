@@ -19,6 +19,7 @@ from ._libraries import Libraries, Target, device_text, dtype_name
 from ._misfits import Misfits
 from ._quick import NOT_QUICK, Quick, find_quick, item
 from ._spaces import converted_space
+from ._views import env_facts
 
 __all__ = ["Adapter", "converted_space_property", "gymnasium_class"]
 
@@ -137,16 +138,8 @@ class Adapter(RecordConstructorArgs):
 
     @html_view
     def _repr_html_(self) -> str:
-        env, facts = self.env, {"environment": str(self.env), "arrays": str(self._libraries)}
-        single = ""
-        if isinstance(env, VectorEnv):
-            single = "single_"
-            mode = env.metadata.get("autoreset_mode")
-            facts["environments"] = str(env.num_envs)
-            facts["autoreset mode"] = str(getattr(mode, "name", mode or ""))
-        facts["observation space"] = str(getattr(env, f"{single}observation_space"))
-        facts["action space"] = str(getattr(env, f"{single}action_space"))
-        facts["check_actions"] = self._check
+        facts = {"environment": str(self.env), "arrays": str(self._libraries)}
+        facts |= env_facts(self.env) | {"check_actions": self._check}
         return html_facts(type(self).__name__, facts)
 
     @property

@@ -68,6 +68,18 @@ def test_a_route():
     assert html_of(af.route("torch", "torch")).cells == ["steps", "none: arrays are there already"]
 
 
+def test_backends():
+    shown = html_of(af.backends()).cells
+    assert shown[:4] == ["name", "plugin", "installed", "memory"]
+    first = shown.index("jax")
+    assert shown[first : first + 4] == [
+        "jax",
+        "arrayferry_plugins.jax_.backend",
+        "yes",
+        "immutable",
+    ]
+
+
 def test_a_stream():
     def fail(block):
         raise AssertionError("a block was computed")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import importlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -282,6 +284,18 @@ def test_observations_stay_on_the_workers(client, make):
     eventually(
         lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
     )
+
+
+def test_in_notebooks(client):
+    with contextlib.closing(
+        DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 3, client=client)
+    ) as envs:
+        shown = re.findall("<td[^>]*>(.*?)</td>", envs._repr_html_())
+        shown = dict(zip(shown[::2], shown[1::2], strict=True))
+        addresses = list(client.scheduler_info()["workers"])
+        assert shown["environments"] == "3"
+        assert all(f"{address}: " in shown["workers"] for address in addresses)
+        assert shown["closed"] == "no"
 
 
 def test_two_on_one_client_and_closing_leaves_nothing(client, tmp_path):

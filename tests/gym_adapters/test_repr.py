@@ -17,6 +17,7 @@ from arrayferry_gym.functional import (
     FunctionalVectorEnv,
     Functions,
     HostFunctions,
+    Pendulum,
 )
 
 
@@ -111,8 +112,33 @@ def test_in_notebooks():
     assert cells(envs)[-3] == "Discrete(2)"
 
 
-def test_in_notebooks_an_incomplete_adapter_is_text():
-    for cls in (arrayferry_gym.ArrayConversion, vector.ArrayConversion):
+def test_in_notebooks_a_functional_environment():
+    envs = CartPole().make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=None)
+    assert envs._repr_html_().startswith("<div><strong>FunctionalVectorEnv</strong>")
+    shown = dict(zip(cells(envs)[::2], cells(envs)[1::2], strict=True))
+    assert shown.pop("observation space").startswith("Box(")
+    assert shown.pop("parameters").startswith("CartPoleParams(gravity=9.8, ")
+    assert shown == {
+        "environment": "&lt;CartPole&gt;",
+        "arrays": "jax",
+        "environments": "3",
+        "autoreset mode": "SAME_STEP",
+        "action space": "Discrete(2)",
+        "limit of an episode": "none",
+    }
+    shown = dict(zip(*[iter(cells(Pendulum().make()))] * 2, strict=True))
+    assert shown["limit of an episode"] == "200 steps"
+    assert "environments" not in shown
+
+
+def test_in_notebooks_an_incomplete_environment_is_text():
+    distributed = pytest.importorskip("arrayferry_gym.distributed")
+    for cls in (
+        arrayferry_gym.ArrayConversion,
+        vector.ArrayConversion,
+        FunctionalVectorEnv,
+        distributed.DistributedVectorEnv,
+    ):
         assert cls.__new__(cls)._repr_html_() is None
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from arrayferry._plugin.backend import Backend
-from arrayferry._repr import never_raises
+from arrayferry._repr import html_table, html_view, never_raises
 
 __all__ = ["Backends"]
 
@@ -51,6 +51,14 @@ class Backends(Mapping[str, Backend]):
             name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
         ]
         return f"<Backends: {', '.join(known) or 'none'}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, type(each).__module__, "yes" if _installed(each) else "no", each.memory)
+            for name, each in self.items()
+        ]
+        return html_table(("name", "plugin", "installed", "memory"), rows)
 
 
 def _installed(backend: Backend) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
@@ -12,11 +13,12 @@ from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import never_raises
+from arrayferry.adapting import html_facts, html_view, never_raises
 from arrayferry_gym._env_options import autoreset_mode_of, check_actions_of
 from arrayferry_gym._libraries import Target
 from arrayferry_gym._misfits import Misfits
 from arrayferry_gym._types import ActT, ArrT, ObsT
+from arrayferry_gym._views import env_facts
 
 from ._checks import (
     check_engine,
@@ -455,6 +457,13 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     def __repr__(self) -> str:
         ended = ", closed" if self.closed else ""
         return f"<DistributedVectorEnv of {self.num_envs} environments{ended}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        workers = Counter(str(env.host.worker) for env in self._envs if env.host is not None)
+        facts = env_facts(self) | {"closed": "yes" if self.closed else "no"}
+        facts["workers"] = "\n".join(f"{name}: {count}" for name, count in workers.items())
+        return html_facts(type(self).__name__, facts)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

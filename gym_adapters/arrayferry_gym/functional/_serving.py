@@ -10,6 +10,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry.adapting import html_facts, html_view, printable
 from arrayferry_gym._env_options import (
     check_actions_of,
     check_flag,
@@ -22,6 +23,7 @@ from arrayferry_gym._env_options import (
 from arrayferry_gym._libraries import Libraries, Target
 from arrayferry_gym._misfits import Misfits
 from arrayferry_gym._spaces import converted_space
+from arrayferry_gym._views import env_facts
 from arrayferry_gym._xp import portable
 
 from ._actions import Actions
@@ -214,6 +216,13 @@ class Served:
         self._begun = False
         if "_simulator" in self.__dict__:  # otherwise its constructor failed
             self._simulator.running = None
+
+    @html_view
+    def _repr_html_(self) -> str:
+        limit = "none" if self._limit is None else f"{self._limit:,} steps"
+        facts = {"environment": repr(self.functional), "arrays": self.xp} | env_facts(self)
+        facts |= {"limit of an episode": limit, "parameters": printable(repr(self.params))}
+        return html_facts(type(self).__name__, facts)
 
     @property
     def xp(self) -> str:
