@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges`, which has these packages.
 BRIDGES = {
@@ -30,6 +31,7 @@ class Block:
     page: Path
     line: int
     code: str
+    output: str | None  # of a block of text right after it
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -41,11 +43,13 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
-    return [
-        Block(page, text.count("\n", 0, match.start()) + 1, textwrap.dedent(match[3]))
-        for match in FENCE.finditer(text)
-        if match[2] in ("python", "pycon")
-    ]
+    found = []
+    for match in FENCE.finditer(text):
+        if match[2] in ("python", "pycon"):
+            output = OUTPUT.match(text, match.end())
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(page, line, textwrap.dedent(match[3]), output and output[1]))
+    return found
 
 
 def run(block: Block, names: dict[str, object]) -> None:
@@ -110,7 +114,10 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block, names, capfd):
     run(block, names)
-    assert "Traceback" not in capfd.readouterr().err  # of threads, and of processes that it started
+    printed = capfd.readouterr()
+    assert "Traceback" not in printed.err  # of threads, and of processes that it started
+    if block.output is not None:
+        assert doctest.OutputChecker().check_output(block.output, printed.out, OPTIONS), printed.out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -191,7 +191,7 @@ class JaxBackend(Backend):
 
     def dtype_hint(self, dtype: str) -> str:
         return (
-            'Or call jax.config.update("jax_enable_x64", True) at the start.'
+            'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
             if dtype in WIDE
             else ""
         )
