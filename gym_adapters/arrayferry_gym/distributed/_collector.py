@@ -56,9 +56,10 @@ class Collector(Iterator[Trajectories]):
         envs: functions that make one environment each, as for `DistributedVectorEnv`; or a `FunctionalEnv`, of which each
             group runs a compiled `rollout`.
         policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
-            observations. With `policy_state` it is `policy(policy_params, observation, key, policy_state) ->
-            (action, extras, policy_state)`. The key is a JAX key, or an `arrayferry.Random` in any other library. Or
-            a PyTorch module, which is called with the observations and returns actions.
+            observations. With `policy_state` it is
+            `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called
+            with the observations and returns actions.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
             `state_dict`, None for the weights that it has.
         num_steps: the number of steps of a segment, in each environment.

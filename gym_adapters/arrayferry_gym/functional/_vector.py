@@ -47,9 +47,9 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         env: the environment, or its class.
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice. With JAX also `NamedSharding(mesh,
-            PartitionSpec("envs"))`, which spreads the environments over several devices. `num_envs` must be
-            divisible by the number of devices.
+        device: their device, None for the library's own choice. With JAX also
+            `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
+            `num_envs` must be divisible by the number of devices.
         autoreset_mode: when finished episodes are reset.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
