@@ -98,7 +98,7 @@ class UnknownBackendError(ArrayFerryError, LookupError):
     """No backend has that name.
 
     Attributes:
-        name: the name that was asked for.
+        name: the requested name.
         nearest: similar names that are known, the best match first.
     """
 
@@ -218,7 +218,7 @@ class DeviceError(ConversionError, LookupError):
     """The target has no such device on this machine.
 
     Attributes:
-        device: the name of the device that was asked for.
+        device: the name of the requested device.
     """
 
     def __init__(self, reason: str, *, remedy: str = "", device: str = "", **place: str) -> None:

@@ -57,7 +57,7 @@ class Registry:
 
     @property
     def catalog(self) -> Catalog:
-        """What is registered now."""
+        """The current registrations."""
         catalog = self._catalog
         if catalog is None:
             with self._lock:

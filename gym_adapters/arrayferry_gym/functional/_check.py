@@ -70,7 +70,7 @@ def check(
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
-        arrayferry.ArrayFerryError: there is no such library, or a parameter is wrong.
+        arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, check

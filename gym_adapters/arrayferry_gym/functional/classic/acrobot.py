@@ -32,7 +32,7 @@ class AcrobotParams(NamedTuple):
         time_step: the time between two observations.
         max_angular_velocity_1: the highest angular velocity of the first joint.
         max_angular_velocity_2: that of the second.
-        start: each of the four state variables begins between minus this and this.
+        start: the initial values of all four state variables are between minus this and this.
     """
 
     gravity: Any = 9.8

@@ -27,7 +27,7 @@ class CartPoleParams(NamedTuple):
         time_step: the time between two observations.
         angle_limit: how far the pole may lean, either way.
         position_limit: how far the cart may move, either way.
-        start: each of the four state variables begins between minus this and this.
+        start: the initial values of all four state variables are between minus this and this.
     """
 
     gravity: Any = 9.8

@@ -31,8 +31,8 @@ class PendulumParams(NamedTuple):
         time_step: the time between two observations.
         max_torque: the largest torque, in N m. Larger actions count as this.
         max_angular_velocity: the highest angular velocity.
-        start_angle: angles begin between minus this and this, where 0 is upright.
-        start_angular_velocity: angular velocities begin between minus this and this.
+        start_angle: initial angles are between minus this and this, where 0 is upright.
+        start_angular_velocity: initial angular velocities are between minus this and this.
     """
 
     gravity: Any = 10.0
