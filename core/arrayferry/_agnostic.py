@@ -34,10 +34,10 @@ R = TypeVar("R")
 
 
 class Agnostic(Protocol[P, R]):
-    """What `agnostic` makes of a function, for type checkers.
+    """The type of a function decorated with `agnostic`, for type checkers.
 
-    It takes arrays of any library, which no type can derive from the parameters of the function. So its arguments are
-    not checked, and its result is `Any`. Editors show the function's own parameters.
+    It takes arrays of any library, and such a type cannot be derived from the function's parameters. So its
+    arguments are not checked, and its result is `Any`. Editors show the function's own parameters.
     """
 
     __name__: str
@@ -85,27 +85,27 @@ def agnostic(
     result_like: Any = None,
     **options: Unpack[_Options],
 ) -> _Decorator:
-    """Make a function that is written for one library work for callers of any library.
+    """Make a function written for one library accept arrays of any library.
 
-    All arrays among the arguments are converted to the library of the function, and all arrays in its
-    result to the library and device of the first array among the arguments. A call without an array
-    returns arrays of the function's own library.
+    All arrays in the arguments are converted to the function's library, and all arrays in its result to the library
+    and device of the first array in the arguments. A call without an array returns arrays of the function's own
+    library.
 
     With `differentiable=True`, gradients cross too: PyTorch differentiates through a function in JAX, and JAX
-    through one in PyTorch, by all arrays of floating-point or complex dtype among the arguments. The caller
-    is then the first other library among the arguments that has gradients.
+    through one in PyTorch, with respect to all arguments of floating-point or complex dtype. The caller is then the
+    first other library in the arguments that supports gradients.
 
     Args:
         to: the library that the function is written for, as `convert` takes it.
-        differentiable: whether gradients cross.
-        result_like: what the function returns, for calls from traced code such as `jax.jit`, where that must be
-            known before it runs: an example, a tree of `jax.ShapeDtypeStruct`, or a function that makes one
-            of the arguments. Python numbers stand for 0-d arrays.
+        differentiable: whether gradients cross between the libraries.
+        result_like: the form of the result, for calls from traced code such as `jax.jit`, where it must be known
+            before the function runs: an example, a tree of `jax.ShapeDtypeStruct`, or a function that makes either
+            from the arguments. Python numbers stand for 0-d arrays.
         **options: those of `convert`, for the arguments.
 
     Raises:
         UnknownBackendError: there is no such library.
-        OptionError: an option is unknown or has an invalid value, or the library has no gradients.
+        OptionError: an option is unknown or has an invalid value, or the library does not support gradients.
 
     Examples:
         >>> import arrayferry as af

@@ -64,36 +64,36 @@ def convert(
     """Convert every array in a value to another library.
 
     Args:
-        value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and
-            so on, nested in any way), or anything else. It is never altered.
+        value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and so on, nested in
+            any way), or anything else. It is never modified.
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`: the result has its library
             and device.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
             target's own choice. None keeps the device of each array, if the target has it.
-        copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares
-            memory where that is possible and safe: an array that never changes cannot be written to.
+        copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares memory where this is
+            possible and safe: an array that never changes cannot be written to.
         narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
             kind, and raises `NarrowingError` if a number does not fit; "forbid" always raises; "allow"
             converts anyway.
-        scalars: "keep" leaves Python numbers and bools unchanged, "convert" makes 0-d arrays of them.
+        scalars: "keep" leaves Python numbers and bools unchanged, "convert" turns them into 0-d arrays.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"
             `UnsupportedDtypeError`, or "keep" them unchanged.
-        unknown: for objects in a tree that are not arrays of a known library but could become arrays, as
-            columns of tables and whatever has `__array__` or `__dlpack__`: "keep" them unchanged, "raise"
-            `NotAnArrayError`, or "convert" them. If such an object is the whole value, a column or a dataset of
-            a known library is converted, and anything else is an error unless this is "convert". With "raise", so is
-            any other whole value that is neither an array, a structure, nor data of Python such as text.
+        unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
+            columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
+            or "convert" them. If such an object is the whole value, a column or a dataset of a known library is
+            converted, and anything else is an error unless this is "convert". With "raise", so is any other whole
+            value that is not an array, a structure or plain Python data such as text.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
 
     Returns:
-        A value of the same structure. Shapes are kept, dtypes wherever the target has them. Dicts and lists are
-        new ones. Everything else that neither is nor holds an array is the very same object.
+        A value of the same structure. Shapes are kept, and dtypes where the target has them. Dicts and lists are new
+        objects. Anything else that neither is nor holds an array is returned as the same object.
 
     Raises:
         UnknownBackendError: there is no such target.
         BackendUnavailableError: the target is not installed, or not usable on this machine.
-        ConversionError: an array cannot be converted. The subclasses say why, the attributes where.
+        ConversionError: an array cannot be converted. The subclass says why, its attributes say where.
 
     Examples:
         >>> import arrayferry as af
@@ -167,13 +167,13 @@ def converter(
     sparse: Sparse = "raise",
     registry: Registry | None = None,
 ) -> Conversion:
-    """Make a conversion once, to call it often. The arguments are those of `convert`, and a registry.
+    """Create a reusable conversion. It takes the arguments of `convert`, and a registry.
 
-    Backends are looked up in `registry`, None for `arrayferry.registry`. A conversion with another one cannot be
-    pickled.
+    Backends are looked up in `registry`; None means `arrayferry.registry`. A conversion with any other registry
+    cannot be pickled.
 
     Returns:
-        A callable that takes a value. It can be pickled and shared among threads.
+        A callable that takes a value. It can be pickled and shared between threads.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` does.
@@ -289,14 +289,14 @@ def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
 
 
 def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
-    """Find the first array in a tree, and its backend.
+    """Find the first array in a tree and its backend.
 
     Args:
         value: an array, a tree, or anything.
         registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
-        The array and its backend; a number of NumPy's if there is no array; None and None if there is neither.
+        The array and its backend. A NumPy scalar if there is no array; None and None if there is neither.
 
     Raises:
         StructureError: the tree is cyclic or too deep.
@@ -325,14 +325,14 @@ def flatten(
 
     Args:
         value: an array, a tree, or anything.
-        everything: whether what is neither array nor container counts as a leaf too. If not, it belongs to
-            the layout.
-        prefix: what the paths of the layout begin with.
+        everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
+            layout.
+        prefix: the start of each path in the layout.
         registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
-        The arrays in order, and the layout, which puts others in their places. Layouts can be compared
-        and hashed. Values that are yet to be computed, such as Dask's `Delayed`, are among the arrays.
+        The arrays in order, and the layout, which rebuilds the tree from other leaves. Layouts can be compared and
+        hashed. Values that are not computed yet, such as Dask's `Delayed`, count as arrays.
 
     Raises:
         StructureError: the tree contains itself.
@@ -358,8 +358,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
         registry: where they are registered, None for `arrayferry.registry`.
 
     Returns:
-        A read-only mapping. Each backend has `usable`, whether it can be used here, and `problem()`,
-        the reason if not.
+        A read-only mapping. A backend's `usable` says whether it can be used here, and its `problem()` says why not.
 
     Examples:
         >>> import arrayferry as af
@@ -375,15 +374,15 @@ def route(
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
-        source: a backend (a name, a namespace or a `Backend`), meant on its default device; the name of a
-            source ("pandas"); or an array, or an object that one is read from.
+        source: a backend (a name, a namespace or a `Backend`), on its default device; the name of a source
+            ("pandas"); or an array, or an object that arrays are read from.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
         registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
-        The route. It prints as a line that says for each step whether memory is shared, copied,
-        transferred to or from a device, or computed.
+        The route. It prints as one line that says for each step whether data is shared, copied, transferred to or
+        from a device, or computed.
 
     Raises:
         UnknownBackendError: there is no such source or target.

@@ -14,7 +14,7 @@ class Cache(dict[K, V]):
     """A dict that is cleared when an entry is added while it is full.
 
     Args:
-        limit: how many entries it holds at most.
+        limit: the maximum number of entries.
 
     Examples:
         >>> from arrayferry.adapting import Cache

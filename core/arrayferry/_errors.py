@@ -55,7 +55,7 @@ class ArrayFerryError(Exception):
 
     Args:
         reason: what went wrong, as a clause without a full stop.
-        remedy: what to do about it, as one or more sentences.
+        remedy: how to fix it, as one or more sentences.
 
     Attributes:
         reason: as given.
@@ -98,7 +98,7 @@ class UnknownBackendError(ArrayFerryError, LookupError):
     """No backend has that name.
 
     Attributes:
-        name: the name that was asked for.
+        name: the requested name.
         nearest: similar names that are known, the best match first.
     """
 
@@ -123,7 +123,7 @@ class BackendUnavailableError(ArrayFerryError, ImportError):
 
 
 class PluginError(ArrayFerryError, TypeError):
-    """A plugin is wrong: it cannot be registered, or it broke its contract in a conversion (`ContractError`)."""
+    """A plugin is faulty: it cannot be registered, or it broke its contract in a conversion (`ContractError`)."""
 
 
 class ConversionError(ArrayFerryError, ValueError):
@@ -169,7 +169,7 @@ class ContractError(ConversionError, PluginError):
 
     Attributes:
         duty: as given.
-        method: the name of the method, as far as it is known.
+        method: the name of the method, if it is known.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class BlockError(ConversionError, RuntimeError):
     """A block of a stream cannot be read or computed.
 
     Attributes:
-        block: its number.
+        block: the number of the block.
         start: where it begins along the axis of the stream.
         stop: where it ends.
     """
@@ -218,7 +218,7 @@ class DeviceError(ConversionError, LookupError):
     """The target has no such device on this machine.
 
     Attributes:
-        device: the name of the device that was asked for.
+        device: the name of the requested device.
     """
 
     def __init__(self, reason: str, *, remedy: str = "", device: str = "", **place: str) -> None:
@@ -227,11 +227,11 @@ class DeviceError(ConversionError, LookupError):
 
 
 class NarrowingError(ConversionError, OverflowError):
-    """The target lacks the dtype, and the numbers do not fit the one that it has.
+    """The target lacks the dtype, and the numbers do not fit the dtype that it has instead.
 
     Attributes:
         dtype: the name of the source's dtype.
-        narrowed: the name of the dtype that the target has instead.
+        narrowed: the name of that other dtype.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class TracedValueError(ConversionError, TypeError):
 
 
 class UnsupportedDtypeError(ConversionError, TypeError):
-    """The target has no dtype of the array's kind.
+    """The target has no dtype of the same kind as the array's.
 
     Attributes:
         dtype: the name of the source's dtype.
@@ -271,7 +271,7 @@ class PluginWarning(UserWarning):
 
 
 class TraceWarning(UserWarning):
-    """A trace found arrays that go and come back, or copies in a loop that can be avoided."""
+    """A trace found round trips of arrays, or avoidable copies in a loop."""
 
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:
@@ -280,7 +280,7 @@ for _public in [value for value in globals().values() if isinstance(value, type)
 
 
 def describe_error(error: BaseException) -> str:
-    """Write an error as `Type: text`, also where its text cannot be made."""
+    """Format an error as `Type: text`, even if its text cannot be made."""
     try:
         text = str(error)
     except Exception:

@@ -63,7 +63,7 @@ class Observer(Protocol):
 
 
 observers: list[Observer] = []
-"""The current observers. The list is changed in place, so that it can be imported by name."""
+"""The current observers. The list is modified in place, so it can be imported by name."""
 
 
 class OpenConversion:

@@ -36,17 +36,16 @@ class _Options(NamedTuple):
 
 
 class Options(_Options):
-    """The options of a conversion, besides the target: a named tuple that is checked when it is made.
+    """The options of a conversion, besides the target: a named tuple that is validated when created.
 
     Attributes:
         device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice;
             None keeps the source's.
-        copy: True for memory of its own, False to share or raise, None to share where that is
-            possible and safe.
-        narrowing: what to do where the target lacks the dtype.
+        copy: True to always copy, False to share or raise, None to share where this is possible and safe.
+        narrowing: what to do if the target lacks the dtype.
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: what to do with an array whose dtype the target does not support.
-        unknown: what to do in trees with an object of no known library that could become an array.
+        unknown: what to do with an object in a tree that is of no known library but could become an array.
         sparse: what to do with sparse arrays where the library changes.
 
     Raises:

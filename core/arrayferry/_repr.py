@@ -41,7 +41,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Replace characters that would break a line, control a terminal or cannot be written."""
+    """Replace characters that would break a line, control a terminal or cannot be encoded."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -60,7 +60,7 @@ def given(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
 
 
 def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Make a `__repr__` that also works for an object whose constructor failed, or whose parts do."""
+    """Make a `__repr__` that also works if the object's constructor failed, or the `__repr__` of a part does."""
 
     @functools.wraps(write)
     def written(self: Any) -> str:
@@ -73,7 +73,7 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def html_view(write: Callable[[Any], str]) -> Callable[[Any], str | None]:
-    """Make a `_repr_html_` whose object is shown as text where this fails.
+    """Make a `_repr_html_` that falls back to the object's text if it fails.
 
     Args:
         write: the method.
@@ -122,10 +122,10 @@ def html_table(
 
 
 def html_facts(title: str, facts: Mapping[str, str], more: str = "") -> str:
-    """Write what is known of an object for a notebook.
+    """Describe an object in HTML for a notebook.
 
     Args:
-        title: what it is.
+        title: what the object is.
         facts: names and values. Those without a value are left out, and long lines are cut.
         more: HTML that follows, such as another table.
 

@@ -137,7 +137,7 @@ if TYPE_CHECKING:
         np.ndarray[Any, np.dtype[np.number[Any] | np.bool]] | np.number[Any] | np.bool
         | _Torch | _Jax | _Dask
     )  # fmt: skip
-    """An array that is converted as a whole, or a scalar of NumPy. Not one of text or objects."""
+    """An array that is converted as a whole, or a NumPy scalar. Not an array of text or objects."""
 
     @final
     class _Nothing:
@@ -163,7 +163,7 @@ if TYPE_CHECKING:
         | tuple[object, _Nothing, object]
         | tuple[object, object, _Nothing]
     )
-    """Structures whose types do not say what is inside, or whose results keep their class."""
+    """Structures whose types do not say what they hold, or whose results keep their class."""
 
     K = TypeVar("K")
     K2 = TypeVar("K2")

@@ -70,14 +70,14 @@ if TYPE_CHECKING:
 
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
-    """Call a function with every array in a tree, and return the tree of what it returns.
+    """Call a function with every array in a tree, and return the tree of its results.
 
     Args:
         function: takes an array.
-        value: an array, a tree, or anything. It is never altered.
+        value: an array, a tree, or anything. It is never modified.
 
     Raises:
-        ConversionError: the function raised it; the place in the tree is added.
+        ConversionError: the function raised it. The place in the tree is added.
         StructureError: the tree is cyclic or too deep, or cannot hold the results.
 
     Examples:

@@ -47,16 +47,16 @@ ENTRY_POINT_GROUP = GROUP
 
 
 def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
-    """Load a plugin and return what it brings, without registering it.
+    """Load a plugin and return its parts, without registering it.
 
     Args:
         point: its entry point.
 
     Returns:
-        Its backends, converters, containers and sources, by these words. Words of which it has none are left out.
+        Lists of its backends, converters, containers and sources, under these keys. Empty lists are left out.
 
     Raises:
-        ArrayFerryError: it cannot be loaded, or a hook returns something wrong. The reason names the line.
+        ArrayFerryError: the plugin cannot be loaded, or a hook returns something wrong. The reason names the line.
 
     Examples:
         >>> from importlib.metadata import EntryPoint
@@ -84,7 +84,7 @@ def route_between(
         source: a backend or a source that can be used here.
         target: a backend that can be used here.
         source_device: the name of the device that the arrays are on.
-        device: where they go, None to let the target choose.
+        device: the device to convert to, None to let the target choose.
 
     Raises:
         DeviceError: the target has no such device.

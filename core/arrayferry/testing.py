@@ -61,13 +61,13 @@ class BackendContract(
 ):
     """The tests that every backend must pass. Name your subclass `Test...`.
 
-    Only the built-in plugins and the one under test are loaded while the tests run, so that no other plugin that is
-    installed can make them fail. The tests that others rely on come first, so that the first message names the cause.
+    Only the built-in plugins and the one under test are loaded while the tests run, so that no other installed
+    plugin can make them fail. The tests that others rely on come first, so that the first message names the cause.
 
     Attributes:
-        backend: the backend under test, by name, or an instance, which is registered for the tests.
-        others: names of the backends to convert to and from, an empty tuple for none; None for the
-            built-in ones. Those that cannot be used here are left out.
+        backend: the backend under test: its name, or an instance, which is registered for the tests.
+        others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
+            Those that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
 
     Examples:
@@ -82,16 +82,16 @@ class BackendContract(
 
 
 def contract_for(backend: Backend) -> Any:
-    """Return the contract of a backend whose author is not there to say how arrays are made.
+    """Return the contract of a backend without its author's `make`.
 
-    Arrays are made by the library itself where NumPy sees that this works, and by the plugin elsewhere. `arrayferry
-    check` runs it.
+    Arrays are made by the library itself where NumPy can confirm the result, and otherwise by the plugin.
+    `arrayferry check` runs it.
 
     Args:
-        backend: it can be used here.
+        backend: a backend that can be used here.
 
     Returns:
-        The contract. Its attribute `ways` says how arrays were made, and for which dtypes. Besides its tests it has
+        The contract. Its attribute `ways` says how arrays were made, and for which dtypes. Besides the tests, it has
         short forms of those that others build on, with only a few numbers: `try_to_numpy` for `test_to_numpy`, and
         so on.
 
@@ -116,7 +116,7 @@ class SourceContract(BlockTests):
     """The tests that every `Source` must pass. Name your subclass `Test...`.
 
     Attributes:
-        source: the source under test, by name, or an instance, which is registered for the tests.
+        source: the source under test: its name, or an instance, which is registered for the tests.
         dtypes: names of the dtypes to try.
         shapes: the shapes to try.
 
@@ -136,7 +136,7 @@ class SourceContract(BlockTests):
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an object from which these values are read, without the plugin. Required."""
+        """Make an object from which these values can be read, without the plugin. Required."""
         raise NotImplementedError(
             f"{type(self).__name__} must say how an object is made. Write make(self, values): return an object of the "
             "library from which the values, the shape and the dtype of a NumPy array are read"

@@ -41,7 +41,7 @@ class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
 
     libraries_in_name: bool = False
-    """Whether the libraries are in the name of the class, so that they are not options."""
+    """Whether the class name fixes the libraries, so that they are not options."""
 
     env: Any
     metadata: dict[str, Any]
@@ -144,12 +144,12 @@ class Adapter(RecordConstructorArgs):
 
     @property
     def env_backend(self) -> af.Backend:
-        """The library of the environment, as far as it is known now."""
+        """The library of the environment, as far as it is known so far."""
         return self._libraries.env_backend
 
     @property
     def target_backend(self) -> af.Backend | None:
-        """The library of the agent, None as long as it is not known."""
+        """The library of the agent, None until it is known."""
         return self._libraries.target_backend
 
     def _space(self, name: str) -> Any:

@@ -57,38 +57,39 @@ else:
 class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
-    Observations and infos are converted to the agent's library, actions to the form that the action
-    space of the environment asks for. The reward is a `float`, terminated and truncated are `bool`; if they
-    have dimensions, as with several objectives, they are arrays of the agent's library. The result of
-    `render` is not changed, unless `convert_render` is set. The spaces sample and contain arrays of the agent's library.
+    Observations and infos are converted to the agent's library, actions to the form that the environment's action
+    space requires. The reward is a `float`, terminated and truncated are `bool`. If they have dimensions, as with
+    several objectives, they are arrays of the agent's library. The result of `render` is unchanged, unless
+    `convert_render` is set. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the environment.
-        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from
-            what the environment returns.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
+            environment's results.
         target_xp: the library of the agent. None detects it from its actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
         target_device: the device of observations and infos, None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, None for that of the agent.
+        info_xp: the library that infos are converted to, None for the agent's.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
             observations, numbers become arrays.
-        unknown: as in `arrayferry.convert`: "convert" also reads columns of tables and the like in trees.
-        sparse: as in `arrayferry.convert`, but "dense" by default: who asks for a library gets its arrays.
-        check_actions: "fit" refuses what would silently be wrong, mends shapes that differ in axes of length 1
-            only, and passes on what the environment may know to take, the last two with a warning; "strict"
-            makes these errors, and also NaN and numbers out of the bounds of a Box; "off" checks and mends
-            nothing. True is "strict", False "fit".
+        unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
+        sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
+            library.
+        check_actions: "fit" refuses actions that would silently be wrong, corrects shapes that differ only in axes
+            of length 1, and passes on actions that the environment may know how to handle, the last two with a
+            warning; "strict" makes these errors, and also NaN and numbers outside the bounds of a Box; "off" checks
+            and corrects nothing. True is "strict", False "fit".
         convert_render: whether the result of `render` is converted too.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
-            unknown or wrong.
-        TypeError: `env` is no such environment.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
+            invalid.
+        TypeError: `env` is not such an environment.
 
     Examples:
         >>> import gymnasium as gym

@@ -23,7 +23,7 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
     """Convert every array and every number in a value to a library.
 
     Args:
-        value: an array or number of any library, a tree of them, or anything.
+        value: an array or number of any library, a tree of them, or anything else.
         xp: the library, as a namespace or by name.
         device: the device of the results.
         **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in

@@ -148,26 +148,27 @@ class _Conversion:
 
 
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]
-    """Use a parallel environment of PettingZoo with agents of other array libraries.
+    """Use a PettingZoo parallel environment with agents of other array libraries.
 
-    Each agent gets observations and infos, with the masks of actions in them, as arrays of its library. Its actions may be of any
-    library; they are converted to the form that its action space asks for. Rewards are `float`, terminations and
-    truncations `bool`; rewards that have dimensions are arrays of the agent's library. Spaces sample and contain arrays of
-    the agent's library. The result of `render` is not changed.
+    Each agent receives observations and infos, including action masks, as arrays of its library. Its actions may be
+    of any library, and are converted to the form that its action space requires. Rewards are `float`, terminations
+    and truncations `bool`; rewards that have dimensions are arrays of the agent's library. Spaces sample and contain
+    arrays of the agent's library. The result of `render` is unchanged.
 
     If an action is refused, the environment has not been stepped.
 
     Args:
         env: the environment.
-        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from
-            what the environment returns.
-        target_xp: the library of the agents, or a dict with that of each. None, or an agent missing in the dict, detects
-            it from the actions of the agent.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
+            environment's results.
+        target_xp: the library of the agents, or a dict with one for each agent. If it is None, or an agent is
+            missing from the dict, the library is detected from the agent's actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of observations and infos, or a dict with that of each agent. None keeps their device.
+        target_device: the device of observations and infos, or a dict with one for each agent. None keeps their
+            device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an Equinox model, or a dict with
             one for each agent.
-        info_xp: the library that infos are converted to, None for that of the agent.
+        info_xp: the library that infos are converted to, None for the agent's.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
@@ -177,9 +178,9 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         check_actions: as in `arrayferry_gym.ArrayConversion`.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, an option is
-            unknown or wrong, or a dict names an agent that the environment does not have.
-        TypeError: `env` is no parallel environment.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, an option is unknown or
+            invalid, or a dict names an agent that the environment does not have.
+        TypeError: `env` is not a parallel environment.
 
     Examples:
         >>> import pettingzoo
@@ -211,7 +212,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         """Take a step with the action of each agent, of any library.
 
         Raises:
-            TypeError: `actions` is no dict.
+            TypeError: `actions` is not a dict.
             arrayferry.ConversionError: an action is refused. The error names its agent.
         """
         if not isinstance(actions, Mapping):
@@ -235,13 +236,13 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
 
 
 class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[misc]
-    """Use an AEC environment of PettingZoo, in which agents take turns, with agents of other array libraries.
+    """Use a PettingZoo AEC environment, in which agents take turns, with agents of other array libraries.
 
-    It takes the arguments of `ParallelConversion`, and converts the same.
+    It takes the arguments of `ParallelConversion`, and converts in the same way.
 
     Raises:
         arrayferry.ArrayFerryError: as `ParallelConversion` does.
-        TypeError: `env` is no AEC environment.
+        TypeError: `env` is not an AEC environment.
 
     Examples:
         >>> import pettingzoo
@@ -280,7 +281,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         self._started()
 
     def step(self, action: Any) -> None:
-        """Take a step with the action of the agent whose turn it is, of any library. One that is dead takes None.
+        """Take a step with an action of any library for the agent whose turn it is. A dead agent takes None.
 
         Raises:
             arrayferry.ConversionError: the action is refused. The error names the agent.
@@ -374,16 +375,17 @@ def _check(cls: type, env: Any) -> None:
 def from_jaxmarl(
     env: Any, target_xp: Any = None, target_device: Any = None, *, like: Any = None, **options: Any
 ) -> ParallelConversion:
-    """Make a parallel environment of PettingZoo of an environment of JaxMARL.
+    """Turn a JaxMARL environment into a PettingZoo parallel environment.
 
-    Its reset and its step (`step_env`, which does not begin other episodes) are compiled. An agent leaves the game when it is done, and
-    all do when `dones["__all__"]` is true. It is truncated if the same step at the beginning of an episode (with the fields `step` of the
-    state set back) would not have ended it, and has terminated otherwise, never both.
+    Its reset and its step (`step_env`, which does not start new episodes) are compiled. An agent leaves the game
+    when it is done, and all leave when `dones["__all__"]` is true. It is truncated if the same step at the start of
+    an episode (with the `step` fields of the state reset) would not have ended it. Otherwise it has terminated,
+    never both.
 
-    Observation spaces have JaxMARL's bounds, with the shape and dtype of the observations. Masks of actions are
-    `infos[agent]["action_mask"]`, int8 of shape (n,). What infos have under the names of the agents is split; the
-    rest is given to all. `state()` is the observation "world_state", where there is one. `unwrapped.env` is the
-    environment of JaxMARL, and `unwrapped.env_state` its state.
+    Observation spaces have JaxMARL's bounds, with the shape and dtype of the observations. Action masks are
+    `infos[agent]["action_mask"]`, int8 of shape (n,). Infos under the agents' names are split; all others are given
+    to every agent. `state()` is the observation "world_state", if there is one. `unwrapped.env` is the JaxMARL
+    environment, and `unwrapped.env_state` its state.
 
     Args:
         env: the environment, as `jaxmarl.make` returns it.
@@ -394,8 +396,8 @@ def from_jaxmarl(
 
     Raises:
         arrayferry.ArrayFerryError: as `ParallelConversion` does.
-        TypeError: `env` is no environment of JaxMARL, its observations are not a dict with those of each agent, or it has a
-            space that Gymnasium does not have.
+        TypeError: `env` is not a JaxMARL environment, its observations are not a dict with one for each agent, or it
+            has a space that Gymnasium does not have.
 
     Examples:
         ```python

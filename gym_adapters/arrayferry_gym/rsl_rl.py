@@ -23,13 +23,14 @@ __all__ = ["RslRlVecEnv"]
 class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     """A vector environment of any library as a `VecEnv` of rsl_rl.
 
-    rsl_rl learns from each step, so that an environment must reset in the same step (SAME_STEP) or leave resets to others
-    (DISABLED). With the latter, this resets those that have ended.
+    rsl_rl learns from every step, so an environment must reset in the same step (SAME_STEP) or leave resets to its
+    caller (DISABLED). In the latter mode, this class resets finished environments.
 
-    Observations are float32, in a TensorDict: of the group "policy", or of one group for each key of a Dict. Actions are float32
-    (num_envs, num_actions), since the policies of rsl_rl are continuous. `extras["time_outs"]` is true where an episode was
-    truncated and has not terminated. rsl_rl does not look at the observation before the reset, and estimates its value by that
-    of the observation before the step; it is in `extras["final_observations"]` for algorithms that do.
+    Observations are float32, in a TensorDict: one group "policy", or one group for each key of a Dict. Actions are
+    float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
+    episode was truncated and has not terminated. rsl_rl does not use the observation before the reset, and
+    approximates its value by that of the observation before the step. `extras["final_observations"]` has it for
+    algorithms that use it.
 
     Args:
         envs: the environments.
@@ -37,15 +38,16 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     Attributes:
         envs: the environments in PyTorch.
-        num_envs: how many.
-        num_actions: how many numbers an action has.
-        max_episode_length: after how many steps an episode is truncated, as the `spec` of the environments says.
+        num_envs: the number of environments.
+        num_actions: the number of components of an action.
+        max_episode_length: the number of steps after which an episode is truncated, from the `spec` of the
+            environments.
         device: as given.
         cfg: empty; rsl_rl saves it with its logs.
 
     Raises:
-        TypeError: these are no vector environments, or a space is of another kind.
-        arrayferry.OptionError: they reset in the next step.
+        TypeError: `envs` is not a vector environment, or a space is of another kind.
+        arrayferry.OptionError: it resets in the next step.
 
     Examples:
         >>> from arrayferry_gym.functional import Pendulum
@@ -110,7 +112,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         return self.reset() if self._observations is None else self._observations
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Take a step, and reset what has ended.
+        """Take a step, and reset finished environments.
 
         Args:
             actions: (num_envs, num_actions).

@@ -18,14 +18,14 @@ __all__ = ["SB3VecEnv"]
 
 
 class SB3VecEnv(VecEnv):
-    """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which knows NumPy only.
+    """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which supports only NumPy.
 
-    Stable-Baselines3 learns from each step, so that an environment must reset in the same step (SAME_STEP) or leave resets
-    to others (DISABLED). With the latter, this resets those that have ended.
+    Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
+    resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
 
     Infos of an episode's last step have "terminal_observation", the observation before the reset, and
-    "TimeLimit.truncated", true where it was truncated and has not terminated. What `RecordEpisodeStatistics`
-    around the environments adds ("episode") is what Stable-Baselines3 logs.
+    "TimeLimit.truncated", true if it was truncated and has not terminated. Stable-Baselines3 logs the "episode"
+    infos that `RecordEpisodeStatistics` around the environments adds.
 
     Args:
         envs: the environments.
@@ -34,8 +34,8 @@ class SB3VecEnv(VecEnv):
         envs: the environments in NumPy.
 
     Raises:
-        TypeError: these are no vector environments.
-        arrayferry.OptionError: they reset in the next step.
+        TypeError: `envs` is not a vector environment.
+        arrayferry.OptionError: it resets in the next step.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -57,7 +57,7 @@ class SB3VecEnv(VecEnv):
         )
 
     def reset(self) -> Any:
-        """Reset all environments, with the seeds and options that were set, and return observations."""
+        """Reset all environments with the seeds and options set before, and return observations."""
         options = self._options[0]
         if any(other != options for other in self._options):
             raise af.OptionError(
@@ -72,7 +72,7 @@ class SB3VecEnv(VecEnv):
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Keep actions for `step_wait`."""
+        """Store actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
@@ -112,18 +112,18 @@ class SB3VecEnv(VecEnv):
         return self.envs.unwrapped
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute of environments. Those that are a batch share theirs."""
+        """Return an attribute of environments. Environments of one batch share it."""
         values = self._bridged.get(attr_name)
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Set an attribute of environments. That of a batch can be set for all only."""
+        """Set an attribute of environments. Within one batch, it can only be set for all."""
         self._bridged.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of environments, and return what each returns."""
+        """Call a method of environments, and return the results."""
         chosen = list(self._get_indices(indices))
         own = getattr(self._inner, "envs", None)
         if own is not None:

@@ -37,7 +37,7 @@ from .functional import FunctionalEnv
 __all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe"]
 
 LIMIT = 4
-"""After how many steps an episode of the probe is truncated."""
+"""The number of steps after which an episode of the probe is truncated."""
 
 
 class ProbeState(NamedTuple):
@@ -48,7 +48,7 @@ class ProbeState(NamedTuple):
 
 
 class Probe(FunctionalEnv):
-    """An environment whose observations tell which episode and which step they are of.
+    """An environment whose observations identify their episode and step.
 
     Observations are float32 of shape (2,): a number from 0 to 1 that is drawn for each episode, and the count of its
     steps so far. Action 1 terminates the episode; 0 and 2 do not. The reward is the count after the step plus half the action. An
@@ -87,7 +87,7 @@ class Probe(FunctionalEnv):
 
 
 class BridgeStep(NamedTuple):
-    """What a trainer sees of a step, as arrays of any library or lists.
+    """What a trainer receives from a step, as arrays of any library or lists.
 
     Attributes:
         observation: (n, 2). Where an episode has ended, the first observation of the next.
@@ -118,11 +118,12 @@ class _Seen(NamedTuple):
 class BridgeContract:
     """The tests that every bridge must pass. Name your subclass `Test...`.
 
-    What is not overridden is right for a vector environment of Gymnasium that resets in the same step.
+    The default methods are right for a Gymnasium vector environment that resets in the same step.
 
     Attributes:
-        num_envs: how many rows there are: environments, or the agents of one game.
-        exclusive: whether the trainer wants at most one of the two flags. Then an episode that does both has terminated.
+        num_envs: the number of rows: environments, or the agents of one game.
+        exclusive: whether the trainer wants at most one of the two flags. If so, an episode that does both has
+            terminated.
         together: whether the rows are agents of one game, which begins and ends for all of them at once.
 
     Examples:
@@ -147,8 +148,8 @@ class BridgeContract:
         """Reset all rows, and return the observations (n, 2).
 
         Args:
-            bridge: what `make` returned.
-            seed: the seed, None to draw on.
+            bridge: the result of `make`.
+            seed: the seed, None to continue the random sequence.
         """
         return bridge.reset(seed=seed)[0]
 
@@ -156,14 +157,14 @@ class BridgeContract:
         """Take a step, and reset the rows that have ended if the bridge leaves that to the trainer.
 
         Args:
-            bridge: what `make` returned.
+            bridge: the result of `make`.
             actions: int64 (n,).
         """
         observation, reward, terminated, truncated, infos = bridge.step(actions)
         return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
 
     def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
-        """Return the spaces of observations and actions of one row, None for one that the trainer does not have."""
+        """Return the observation and action space of one row, None for one that the trainer does not have."""
         return bridge.single_observation_space, bridge.single_action_space
 
     def close(self, bridge: Any) -> None:
@@ -234,7 +235,7 @@ class BridgeContract:
                 )
 
     def test_each_action_reaches_its_environment(self) -> None:
-        """Rewards are those of the step and of the action of the row."""
+        """Rewards match the step and the row's action."""
         with self._playing() as game:
             for number in range(3):
                 actions = [2 * (row % 3 == number) for row in range(self.num_envs)]
@@ -260,7 +261,7 @@ class BridgeContract:
             game.check(game.step(self._row(1)))
 
     def test_final_observations_are_of_the_last_state(self) -> None:
-        """Where an episode has ended, the final observation is that after its last step."""
+        """Where an episode has ended, the final observation is the one after its last step."""
         with self._playing() as game:
             for actions in (
                 [0] * self.num_envs,
@@ -271,7 +272,7 @@ class BridgeContract:
                 game.check(game.step(actions))
 
     def test_each_episode_is_new(self) -> None:
-        """After an end, the observation is the first of an episode that was not there before."""
+        """After an episode ends, the observation is the first of a new episode."""
         with self._playing() as game:
             for _ in range(2 * LIMIT):
                 game.check(game.step(self._row(1)))
@@ -284,7 +285,7 @@ class BridgeContract:
                 game.check(game.step([0] * self.num_envs))
 
     def test_a_reset_begins_anew(self) -> None:
-        """A reset in the middle of episodes begins other ones, and counts from 0."""
+        """A reset in the middle of episodes begins new ones, and counts from 0."""
         with self._playing() as game:
             before = game.first
             game.check(game.step([0] * self.num_envs))
@@ -296,7 +297,7 @@ class BridgeContract:
                 game.check(game.step([0] * self.num_envs))
 
     def test_seeds_repeat(self) -> None:
-        """The same seed gives the same episodes, also later ones; another seed gives others."""
+        """The same seed gives the same episodes, including later ones; another seed gives others."""
         runs = []
         for seed in (5, 5, 6):
             with self._playing(seed) as game:
@@ -309,7 +310,7 @@ class BridgeContract:
         assert (runs[0][0, :, 0] != runs[2][0, :, 0]).all(), "another seed gave the same episodes"
 
     def test_results_are_not_overwritten(self) -> None:
-        """What a step returned is the same after later steps."""
+        """The results of a step are unchanged by later steps."""
         with self._playing() as game:
             kept: list[tuple[Any, Any, Any]] = [(game.first_given, None, game.first.copy())]
             for _ in range(LIMIT + 2):
@@ -326,7 +327,7 @@ class BridgeContract:
             )
 
     def test_a_long_game(self) -> None:
-        """Two hundred steps of random actions are those of the probe."""
+        """Two hundred steps of random actions match the probe."""
         actions = np.random.default_rng(0).choice(3, (200, self.num_envs), p=[0.6, 0.2, 0.2])
         with self._playing() as game:
             for row in actions.tolist():

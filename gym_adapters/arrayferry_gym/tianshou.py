@@ -17,14 +17,14 @@ __all__ = ["TianshouVectorEnv"]
 
 
 class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
-    """A vector environment of any library as a vector environment of Tianshou, which knows NumPy only.
+    """A vector environment of any library as a vector environment of Tianshou, which supports only NumPy.
 
-    Tianshou resets environments itself, so that they must reset in the same step (SAME_STEP) or leave resets to others
-    (DISABLED). With both, a step returns the observation after it, also at the end of an episode, and a reset the first
-    one of the next episode.
+    Tianshou resets environments itself, so they must reset in the same step (SAME_STEP) or leave resets to their
+    caller (DISABLED). In both modes, a step returns the observation after it, even at the end of an episode, and a
+    reset returns the first observation of the next episode.
 
-    A vector environment steps as a whole: where Tianshou asks for some environments, the others step, too, and must be
-    reset before they are asked for. Its collectors do that.
+    A vector environment steps as a whole: when Tianshou steps only some environments, the others step too, and must
+    be reset before they are used again. Its collectors do that.
 
     Args:
         envs: the environments.
@@ -33,8 +33,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         envs: the environments in NumPy.
 
     Raises:
-        TypeError: these are no vector environments, or observations are a Tuple.
-        arrayferry.OptionError: they reset in the next step.
+        TypeError: `envs` is not a vector environment, or observations are a Tuple.
+        arrayferry.OptionError: it resets in the next step.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -64,10 +64,10 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self._firsts: list[dict[str, Any]] = [{}] * self.env_num
 
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Any, Any]:
-        """Reset all environments, or those of some indices.
+        """Reset all environments, or those with the given indices.
 
         Args:
-            env_id: an index, or several of them; None for all.
+            env_id: an index, or several; None for all.
             **kwargs: `seed` and `options`, as for `reset` of vector environments.
 
         Returns:
@@ -79,11 +79,11 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return self._observations(observations, ids), _array([dict(firsts[index]) for index in ids])
 
     def step(self, action: Any, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
-        """Take a step in all environments, or in those of some indices.
+        """Take a step in all environments, or in those with the given indices.
 
         Args:
             action: one action for each of these.
-            id: an index, or several of them; None for all.
+            id: an index, or several; None for all.
 
         Returns:
             Observations, rewards, terminated, truncated and infos of these environments.
@@ -136,7 +136,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return _array([build(self._space, (part[index] for part in parts)) for index in ids])
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
-        """Return an attribute of environments. Those that are a batch share theirs."""
+        """Return an attribute of environments. Environments of one batch share it."""
         if key in ("action_space", "observation_space"):
             values = [getattr(self.envs, f"single_{key}")] * self.env_num
         else:
@@ -144,7 +144,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return [values[index] for index in self._ids(id)]
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002
-        """Set an attribute of environments. That of a batch can be set for all only."""
+        """Set an attribute of environments. Within one batch, it can only be set for all."""
         self._bridged.set(key, value, self._ids(id))
 
     def render(self, **kwargs: Any) -> list[Any]:

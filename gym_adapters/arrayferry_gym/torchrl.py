@@ -37,10 +37,10 @@ TAKEN = ("action", "done", "next", "reward", "terminated", "truncated")
 class TorchRLEnv(EnvBase):  # type: ignore[misc]
     """A vector environment of any library as an `EnvBase` of TorchRL, of batch size (num_envs,).
 
-    Arrays go to PyTorch and back without a detour. Environments must reset in the same step (SAME_STEP) or leave resets to
-    TorchRL (DISABLED). With both, `("next", "observation")` is the observation after the step, also at the end of an episode,
-    and the observation after a reset begins the next one. TorchRL may also reset environments whose episode has not
-    ended, as the transform `StepCounter` does.
+    Arrays go directly to PyTorch and back. Environments must reset in the same step (SAME_STEP) or leave resets to
+    TorchRL (DISABLED). In both modes, `("next", "observation")` is the observation after the step, even at the end
+    of an episode, and the observation after a reset begins the next one. TorchRL may also reset environments whose
+    episode has not ended, as the transform `StepCounter` does.
 
     | | |
     |---|---|
@@ -48,20 +48,20 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     | action | `"action"`; that of a Dict or Tuple is nested in it |
     | reward, done, terminated, truncated | (num_envs, 1), float32 and bool |
 
-    Observations are of the dtype of their space, and whole numbers of Discrete and MultiDiscrete begin at 0. A part `"action_mask"` of a
-    Dict observation is bool, as the transform `ActionMask` needs it. Infos are left out.
+    Observations have the dtype of their space, and integers of Discrete and MultiDiscrete start at 0. A part
+    `"action_mask"` of a Dict observation is bool, as the transform `ActionMask` requires. Infos are left out.
 
     Args:
         envs: the environments.
         device: the device of all tensors.
-        categorical_actions: whether actions of Discrete and MultiDiscrete are numbers, or else one-hot.
+        categorical_actions: whether actions of Discrete and MultiDiscrete are numbers. If not, they are one-hot.
 
     Attributes:
         envs: the environments in PyTorch.
 
     Raises:
-        TypeError: these are no vector environments, or a space has no fixed shape.
-        arrayferry.OptionError: they reset in the next step, or a part of an observation has a name that TorchRL uses.
+        TypeError: `envs` is not a vector environment, or a space has no fixed shape.
+        arrayferry.OptionError: it resets in the next step, or a part of an observation has a name that TorchRL uses.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole

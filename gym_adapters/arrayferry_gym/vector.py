@@ -64,38 +64,38 @@ else:
 class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 
-    Observations, rewards, terminations, truncations and infos are converted to the agent's library,
-    actions to the form that the action space of the environment asks for. The spaces sample and contain
-    arrays of the agent's library.
+    Observations, rewards, terminations, truncations and infos are converted to the agent's library, actions to the
+    form that the environment's action space requires. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the vector environment.
-        env_xp: its library, as a name ("jax") or namespace. None detects it from what it returns.
+        env_xp: its library, as a name ("jax") or namespace. None detects it from the environment's results.
         target_xp: the library of the agent. None detects it from its actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
         target_device: the device of results, None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, None for that of the agent.
+        info_xp: the library that infos are converted to, None for the agent's.
         convert_info: False to leave infos unchanged.
-        stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch of the structure of
-            observations, with zeros where its mask `_final_obs` is False, instead of an object array.
+        stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch with the structure of observations,
+            with zeros where its mask `_final_obs` is False, instead of an object array.
         reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
             library (`torch.float32`), None to keep it.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
-        unknown: as in `arrayferry.convert`: "convert" also reads columns of tables and the like in trees.
-        sparse: as in `arrayferry.convert`, but "dense" by default: who asks for a library gets its arrays.
-        check_actions: "fit" refuses what would silently be wrong, mends later axes of length 1, and passes on
-            further keys, the last two with a warning; "strict" makes these errors, and also NaN and numbers
-            out of the bounds of a Box; "off" checks and mends nothing. True is "strict", False "fit".
+        unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
+        sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
+            library.
+        check_actions: "fit" refuses actions that would silently be wrong, corrects later axes of length 1, and
+            passes on further keys, the last two with a warning; "strict" makes these errors, and also NaN and
+            numbers outside the bounds of a Box; "off" checks and corrects nothing. True is "strict", False "fit".
         convert_render: whether the result of `render` is converted too.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is
-            unknown or wrong.
-        TypeError: `env` is no such environment.
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
+            invalid.
+        TypeError: `env` is not such an environment.
 
     Examples:
         >>> import gymnasium as gym
@@ -323,22 +323,22 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
 
     @property
     def autoreset_mode(self) -> Any:
-        """How the environment resets episodes that have ended, None if it does not say."""
+        """The environment's autoreset mode, None if it does not declare one."""
         mode = getattr(self.env, "autoreset_mode", None)
         return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each environment, where the vector environment has `call`. Nothing is converted."""
+        """Call a method of each environment, if the vector environment has `call`. Nothing is converted."""
         env: Any = self.env
         return env.call(name, *args, **kwargs)
 
     def get_attr(self, name: str) -> Any:
-        """Get an attribute of each environment, where the vector environment has `get_attr`."""
+        """Get an attribute of each environment, if the vector environment has `get_attr`."""
         env: Any = self.env
         return env.get_attr(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment, where the vector environment has `set_attr`."""
+        """Set an attribute of each environment, if the vector environment has `set_attr`."""
         env: Any = self.env
         env.set_attr(name, values)
 

@@ -196,11 +196,11 @@ class BackendTests(Tested):
             ) from error
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Return arrays that hold more than values, each with a word that the error must contain."""
+        """Return arrays that hold more than values, each with a word that its error must contain."""
         return []
 
     def deferred(self, values: np.ndarray[Any, Any]) -> list[Any]:
-        """Return values of each of `deferred_types` that are computed to an array with these values.
+        """Return a value of each of `deferred_types` whose result is an array with these values.
 
         Needed if there are `deferred_types`.
         """

@@ -14,7 +14,7 @@ _SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "_
 
 
 def array_classes(module: ModuleType) -> list[str]:
-    """Return the dotted paths of at most 4 public classes of a library that look like array classes."""
+    """Return the dotted paths of up to 4 public classes of a library that look like array classes."""
     paths = []
     top = module.__name__.partition(".")[0]
     for name, value in list(vars(module).items()):

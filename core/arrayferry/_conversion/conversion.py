@@ -23,14 +23,14 @@ __all__ = ["Conversion", "make_conversion", "notice_observers"]
 
 
 class Conversion(Generic[A]):
-    """A conversion to one target. `arrayferry.converter` makes it.
+    """A conversion to one target, as returned by `arrayferry.converter`.
 
-    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed,
-    and shared among threads. What it learns about the structures that it converts is dropped when the
-    registry changes, and is not pickled.
+    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed, and
+    shared between threads. What it caches about the structures that it converts is dropped when the registry
+    changes, and is not pickled.
 
     Args:
-        target: a name, a namespace module or a backend. It is looked up at the first call.
+        target: a name, a namespace module or a backend. It is looked up on the first call.
         options: the options.
         registry: where backends are looked up. A conversion can be pickled only if this is `arrayferry.registry`.
 
@@ -39,8 +39,8 @@ class Conversion(Generic[A]):
         registry: as given.
 
     Raises:
-        ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be
-            unknown or unusable where the conversion was unpickled.
+        ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be unknown or
+            unusable in the process that unpickled the conversion.
 
     Examples:
         >>> import arrayferry as af
@@ -99,7 +99,7 @@ class Conversion(Generic[A]):
         """Convert a value.
 
         Args:
-            value: an array, a tree of arrays, or anything else. It is never altered.
+            value: an array, a tree of arrays, or anything else. It is never modified.
 
         Returns:
             A value of the same structure, as `arrayferry.convert` returns it.
@@ -131,7 +131,7 @@ class Conversion(Generic[A]):
                 return compiled
 
     def registry_changed(self) -> None:
-        """Drop what was learnt from the registry."""
+        """Drop everything cached from the registry."""
         self._compiled = None
 
     @property
@@ -147,7 +147,7 @@ class Conversion(Generic[A]):
         return compiled.fallback(value)
 
     def explain(self) -> str:
-        """Return the code that was written for structures so far, as text."""
+        """Return the code generated for structures so far, as text."""
         plans = [] if self._compiled is None else self._compiled.plans
         return "\n\n".join(plan.source for plan in plans) or (
             "no structure has been converted twice yet, so there is no plan"

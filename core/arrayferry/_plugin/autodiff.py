@@ -22,7 +22,7 @@ class Flat(NamedTuple):
 
     Attributes:
         arrays: the arrays, in order.
-        layout: what puts them in their places, None where there is just the list. It can be hashed.
+        layout: the layout that rebuilds the structure around them, None for a plain list. It can be hashed.
     """
 
     arrays: list[Any]
@@ -39,12 +39,12 @@ FlatFunction = Callable[[list[Any]], Flat]
 class Differentiable(ABC):
     """A function of one library, ready to be differentiated. A plugin subclasses it.
 
-    Arrays are numbered in their order. Only arrays of floating-point or complex dtype have tangents and
-    cotangents; lists of these leave out all others.
+    Arrays are numbered in order. Only arrays of floating-point or complex dtype have tangents and cotangents; lists
+    of these omit all others.
 
     Attributes:
-        takes_numpy: whether it takes NumPy arrays in place of its library's, of dtypes that the library has,
-            in memory that nothing else uses, and that is cheaper than converting them.
+        takes_numpy: whether it takes NumPy arrays in place of its library's arrays, and this is cheaper than
+            converting them. They have dtypes that the library has, and memory that nothing else uses.
     """
 
     takes_numpy: bool = False
@@ -61,24 +61,24 @@ class Differentiable(ABC):
 
         Args:
             arrays: the arguments.
-            wanted: the numbers of the arguments to differentiate by.
+            wanted: the indices of the arguments to differentiate with respect to.
 
         Returns:
-            The results, and a function from the cotangents of the results to those of the arguments wanted.
-            It may be called several times.
+            The results, and a function from the cotangents of the results to those of the wanted arguments. It may
+            be called several times.
         """
 
     def transposed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
         """Return the function from `count` arguments and cotangents of the results to cotangents.
 
-        With it, there are second and higher derivatives. It returns those of the arguments wanted.
+        It makes second and higher derivatives possible. It returns the cotangents of the wanted arguments.
         """
         raise NotImplementedError("second derivatives")
 
     def pushed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
-        """Return the function from `count` arguments and tangents of those wanted to tangents of the results.
+        """Return the function from `count` arguments and tangents of the wanted ones to tangents of the results.
 
-        With it, there is forward mode.
+        It makes forward mode possible.
         """
         raise NotImplementedError("forward mode")
 
@@ -96,10 +96,10 @@ class Differentiable(ABC):
 
 
 class Crossing(Protocol):
-    """One call of a function of another library. All arrays are those of the caller's library.
+    """One call of a function of another library. All arrays are the caller's library's.
 
     Attributes:
-        name: what errors call the function.
+        name: the name of the function in errors.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Crossing(Protocol):
         ...
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with values. What it returns has no gradient."""
+        """Call the function with values. Its result has no gradient."""
         ...
 
     def vjp(
@@ -128,9 +128,9 @@ class Crossing(Protocol):
         """Return the call from `count` arguments and cotangents to cotangents.
 
         Args:
-            count: how many arguments there are.
+            count: the number of arguments.
             wanted: as for `vjp`.
-            pullback: what `vjp` returned for the same arguments, so that nothing is computed again.
+            pullback: the result of `vjp` for the same arguments, so that nothing is recomputed.
         """
         ...
 
@@ -143,7 +143,7 @@ class Crossing(Protocol):
         ...
 
     def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
-        """Return the shapes and dtypes of the results, where the arguments are traced.
+        """Return the shapes and dtypes of the results if the arguments are traced.
 
         Raises:
             TracedValueError: they are not known.
@@ -159,16 +159,16 @@ class Autodiff(ABC):
     """How a library differentiates. A backend holds one as `autodiff`."""
 
     def compiles(self, function: Callable[..., Any]) -> bool:
-        """Tell whether a function of the user is compiled, so that its gradient may be compiled too."""
+        """Return whether a user's function is compiled, so that its gradient may be compiled too."""
         return False
 
     @abstractmethod
     def function(self, function: FlatFunction, *, compiled: bool) -> Differentiable:
-        """Make a function of this library ready to be differentiated for callers of others.
+        """Prepare a function of this library for differentiation by callers of other libraries.
 
         Args:
-            function: the function of a list of arrays of this library.
-            compiled: whether it may be compiled. Then it is kept for further calls.
+            function: a function of a list of arrays of this library.
+            compiled: whether it may be compiled. It is then kept for further calls.
         """
 
     @abstractmethod

@@ -52,18 +52,18 @@ class Backend(Origin):
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
         install: the argument of `pip install`, if that is not `name`.
-        memory: what the library promises about its arrays. "writable": they may change in place.
-            "immutable": their values never change. "lazy": their values are computed on demand and
-            never change. "unknown": nothing is promised, and nothing is shared unless asked for.
-        to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), memory
-            that nothing else uses (False), or it depends (None, which is treated as the worse case).
+        memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
+            their values never change. "lazy": their values are computed on demand and never change. "unknown":
+            nothing is guaranteed, and nothing is shared unless requested.
+        to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), returns memory that
+            nothing else uses (False), or it depends (None, treated as the worse case).
         from_numpy_shares: the same for `from_numpy`: whether its result uses its argument's memory.
         dlpack_devices: kinds of device ("cpu", "cuda") on which arrays can be exchanged by DLPack.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends and sources that this one replaces, if both are installed.
-        deferred_types: dotted paths of types of values that are not arrays, but are computed to something that
-            may be or hold some, such as Dask's `Delayed`. They are computed together with its arrays.
+        deferred_types: dotted paths of types of values that are not arrays, but whose results may be or contain
+            arrays, such as Dask's `Delayed`. They are computed together with the library's arrays.
         autodiff: how the library differentiates, None if gradients cannot cross.
 
     Examples:
@@ -99,8 +99,8 @@ class Backend(Origin):
         Args:
             x: a plain `numpy.ndarray`: native byte order, aligned, no negative strides, of a dtype
                 that `dtypes` names. If it is read-only, its memory must not become writable through the result.
-            device: where to put it, as `devices` names it or as the library's own object. None
-                leaves the choice to the library.
+            device: where to put it: a name from `devices`, or the library's own object. None leaves the choice to
+                the library.
         """
 
     # Optional: lazy arrays and deferred values.
@@ -108,53 +108,53 @@ class Backend(Origin):
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         """Compute lazy arrays, and values of `deferred_types`, in one call.
 
-        It is called instead of `to_numpy_many` where a backend with `memory = "lazy"` overrides it.
+        It is called instead of `to_numpy_many` if a backend with `memory = "lazy"` overrides it.
 
         Args:
             xs: arrays and deferred values.
 
         Returns:
-            For each lazy array, an array with its values, of NumPy in memory that nothing else uses, or of
-            another library. For each deferred value, whatever it is computed to. A `ConversionError` in
-            the place of one that failed is raised with its place in the tree.
+            For each lazy array, an array with its values: a NumPy array in memory that nothing else uses, or an
+            array of another library. For each deferred value, its result. A `ConversionError` in the place of a
+            failed one is raised with its place in the tree.
         """
         return self.to_numpy_many(xs)
 
     # Optional: devices.
 
     def devices(self) -> Sequence[str]:
-        """Return the names of the devices that can be used now, the default first: `("cpu", "cuda:0")`."""
+        """Return the names of the devices that are usable now, the default first: `("cpu", "cuda:0")`."""
         return ("cpu",)
 
     def default_device(self) -> str:
-        """Return the name of the device of new arrays, if none is named for them: the first of `devices`.
+        """Return the name of the default device of new arrays: the first of `devices`.
 
-        Override it where that is known without a question to a driver.
+        Override it if it is known without querying a driver.
         """
         return self.devices()[0]
 
     def device_name(self, device: Any) -> str:
         """Return the name of a device object of this library, as `devices` spells it.
 
-        An object that stands for several devices has their names with commas in between: `"cuda:0,cuda:1"`.
+        An object that stands for several devices has their names joined by commas: `"cuda:0,cuda:1"`.
         """
         return str(device)
 
     def is_named(self, device: Any) -> bool:
-        """Tell whether the name of a device object says all about it. That of a sharding of JAX does not."""
+        """Return whether a device object is fully described by its name. A JAX sharding is not."""
         return True
 
     def place_of(self, x: Any) -> Any:
-        """Return what to pass as a device to put another array where `x` is, for `like`.
+        """Return the device to pass to put another array where `x` is, for `like`.
 
-        It is the name of its device, unless a name does not say enough, as for an array in shards. It is
-        "default" for an array that is where the library puts arrays by itself, if that tells them from those that
-        were put there by name.
+        It is the name of its device, unless a name is not enough, as for a sharded array. It is "default" for an
+        array that the library placed by itself, if the library distinguishes such arrays from those that were placed
+        by name.
         """
         return self.device_of(x)
 
     def is_on(self, x: Any, device: Any) -> bool:
-        """Tell whether an array is where a device object of this library would put it, so that it need not move."""
+        """Return whether an array is already where a device object of this library would put it."""
         return self.device_of(x) == self.device_name(device)
 
     def to_device(self, x: Any, device: Any) -> Any:
@@ -162,16 +162,16 @@ class Backend(Origin):
         return self.from_numpy(_native(self.to_numpy(x)), device)
 
     def fence(self, x: Any) -> Callable[[], bool] | None:
-        """Return a function that tells whether the work that was queued for an array up to now is done.
+        """Return a function that tells whether the work queued for an array so far is done.
 
-        A library that queues its work on streams of a device returns one. arrayferry keeps the source of a copy
-        until the copy is done: if not, the memory of a source that is dropped would be used again too early.
+        A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
+        until the copy is done. Otherwise the memory of a dropped source would be reused too early.
 
         Args:
-            x: an array of this library, the result of a copy or a move on the current stream of its device.
+            x: an array of this library, the result of a copy or move on the current stream of its device.
 
         Returns:
-            The function, or None if nothing is queued: memory that is freed is then used in the order of the work.
+            The function, or None if nothing is queued. Freed memory is then reused in the order of the work.
         """
         return None
 
@@ -191,7 +191,7 @@ class Backend(Origin):
     # Optional: sharing and copying without the host.
 
     def copy(self, x: Any) -> Any:
-        """Return an array of equal values in memory that nothing else uses, on the same device."""
+        """Return an array with equal values in memory that nothing else uses, on the same device."""
         import numpy
 
         return self.from_numpy(_native(numpy.array(self.to_numpy(x))), self.device_of(x))
@@ -201,11 +201,11 @@ class Backend(Origin):
 
         Args:
             x: the object. Its strides are not negative.
-            device: the device that it is on already, if the user asked for one.
+            device: the device that it is already on, if the user requested one.
 
         Raises:
-            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It gets a compact
-                copy on the same device then, and after that the values from host memory.
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It is then given a
+                compact copy on the same device, and failing that the values from host memory.
         """
         raise NotImplementedError(f"{self.name} has no DLPack")
 
@@ -220,16 +220,16 @@ class Backend(Origin):
         return {"bool": "bool", "int": "int64", "float": "float64"}.get(kind, "complex128")
 
     def random(self, seed: Seed = None, device: Any = None) -> Random:
-        """Return random numbers of this library. The default draws in host memory and converts.
+        """Return a random number generator for this library. The default draws in host memory and converts.
 
         Args:
-            seed: a whole number from 0 on, several of them, or None for one of the operating system.
+            seed: an integer of at least 0, several of them, or None for a seed from the operating system.
             device: the device of the numbers, None for the library's own choice.
         """
         return HostRandom(self, seed, device)
 
     def use_device(self, device: Any) -> AbstractContextManager[Any]:
-        """Return a context in which new arrays are made on a device, if none is named for them.
+        """Return a context in which new arrays are made on a device unless another one is named.
 
         Args:
             device: a device, as `devices` names it.
@@ -237,7 +237,7 @@ class Backend(Origin):
         return nullcontext()
 
     def has_item(self, cls: type) -> bool:
-        """Tell whether `item()` of an array of exactly this type returns its number. See `item_types`."""
+        """Return whether `item()` of an array of exactly this type returns its number. See `item_types`."""
         return cls in resolve_types(self.item_types)
 
     def callback(
@@ -249,25 +249,25 @@ class Backend(Origin):
         name: str,
         ordered: bool = False,
     ) -> list[Any]:
-        """Call a Python function from a traced one, with the values that there are when it runs.
+        """Call a Python function from a traced one, with the values at run time.
 
         Args:
             function: takes NumPy arrays, and returns NumPy arrays as `results` says.
             arrays: arrays of this library, some of them traced.
             results: the shape and the dtype of each result.
-            name: what errors call the function.
-            ordered: whether it has effects: then it is called once for each call, in order.
+            name: the name of the function in errors.
+            ordered: whether it has side effects, so that it must run exactly once per call, in order.
 
         Returns:
             Arrays of this library.
 
         Raises:
-            NotImplementedError: the library has no such calls.
+            NotImplementedError: the library has no such callbacks.
         """
         raise NotImplementedError(f"{self.name} has no calls from traced functions")
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that a compiler of the library does not look into, but calls as it is."""
+        """Return a function that the library's compiler calls as it is, without tracing it."""
         return function
 
 
@@ -280,4 +280,4 @@ def _native(x: Any) -> Any:
 
 
 Target = str | ModuleType | Backend
-"""What users write for a library: a name, a namespace module, or a backend."""
+"""How users name a library: by a name, a namespace module, or a backend."""

@@ -20,11 +20,11 @@ Step = Sequence[tuple[int, int]]
 
 
 class Blocks(ABC):
-    """The blocks of some arrays along one axis. `Origin.blocks` returns it.
+    """The blocks of some arrays along one axis, as returned by `Origin.blocks`.
 
     Attributes:
         lengths: for each array, the lengths of its blocks along the axis, in order.
-        uses_client: whether a cluster computes the blocks, so that `stream(client=...)` means something.
+        uses_client: whether a cluster computes the blocks, so that `stream(client=...)` has an effect.
     """
 
     lengths: Sequence[Sequence[int]]
@@ -35,28 +35,28 @@ class Blocks(ABC):
         """Return one block, in memory that nothing else writes to. Several threads call this at once.
 
         Args:
-            array: the number of the array.
-            block: the number of the block among those of the array.
+            array: the index of the array.
+            block: the index of the block within the array.
 
         Returns:
-            An array of any known library, of the length that `lengths` says along the axis.
+            An array of any known library, with the length along the axis that `lengths` gives.
         """
 
     def portable_client(self) -> Any:
         """Return the client with which another process can read the same blocks in the same place, if possible.
 
-        A stream that is pickled takes it along. None leaves the choice to the other process.
+        It is pickled with the stream. None leaves the choice to the other process.
 
         Raises:
-            TypeError: the arrays cannot be pickled; it says why, and what to do.
+            TypeError: the arrays cannot be pickled. The text says why, and what to do.
         """
         return None
 
     def open(self, steps: Sequence[Step]) -> Reader:
-        """Begin to read blocks.
+        """Start reading blocks.
 
         Args:
-            steps: what is read together, in order. No block is in two steps.
+            steps: the blocks to read together, in order. No block is in two steps.
         """
         return Reader(self, steps)
 
@@ -69,8 +69,8 @@ class Reader:
     """Reads blocks, step by step.
 
     Args:
-        blocks: how each is read.
-        steps: what is read together.
+        blocks: how each block is read.
+        steps: the blocks to read together.
     """
 
     def __init__(self, blocks: Blocks, steps: Sequence[Step]) -> None:
@@ -82,10 +82,10 @@ class Reader:
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def abandon(self) -> None:
-        """Let the process end without waiting for what is running, since a step hangs. `close` follows."""
+        """Let the process end without waiting for running reads, since a step hangs. `close` follows."""
 
     def close(self) -> None:
-        """Stop what is running. Nothing more is read. It does not wait, and may be called while steps are read."""
+        """Stop running reads without waiting for them. Nothing more is read. May be called while steps are read."""
 
     @never_raises
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Reader:
 
 
 class Slices(Blocks):
-    """Blocks of arrays that read a part from a file when they are indexed.
+    """Blocks of arrays that read part of a file when indexed.
 
     Args:
         xs: the arrays.
@@ -133,14 +133,14 @@ class Slices(Blocks):
 def even_lengths(
     shape: Sequence[int], itemsize: int, axis: int, *, multiple: int = 1, wanted: int | None = None
 ) -> list[int]:
-    """Return lengths of blocks along an axis: all equal but the last, none of much more than 64 MiB.
+    """Return block lengths along an axis: all equal except the last, none of much more than 64 MiB.
 
     Args:
         shape: the shape of the array.
-        itemsize: bytes of an element.
+        itemsize: the size of an element in bytes.
         axis: the axis.
-        multiple: what the length is a multiple of, such as the length of a chunk in a file.
-        wanted: the length that the user asked for.
+        multiple: the lengths are multiples of this, such as the length of a chunk in a file.
+        wanted: the length that the user requested.
     """
     length = shape[axis]
     if not length:

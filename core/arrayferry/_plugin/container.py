@@ -15,8 +15,8 @@ class Container(ABC):
     Attributes:
         types: the classes that it handles, or their dotted paths, which are looked up only after their
             package has been imported. Subclasses are handled too.
-        transparent: whether a container without any array is still rebuilt, as a dict is. If not, it is
-            returned as the very same object.
+        transparent: whether a container without any array is still rebuilt, as a dict is. If not, the same object is
+            returned.
 
     Examples:
         >>> import arrayferry as af
@@ -37,10 +37,10 @@ class Container(ABC):
     transparent: bool = False
 
     def takes(self, cls: type) -> bool:
-        """Tell whether it also handles a class that is not derived from any of `types`.
+        """Return whether it also handles a class that is not derived from any of `types`.
 
-        It is asked once for each class that is neither an array nor a registered container, so it must be quick, and
-        must not rely on its package being imported.
+        It is called once for each class that is neither an array nor a registered container, so it must be quick,
+        and must not rely on its package being imported.
         """
         return False
 
@@ -57,10 +57,10 @@ class Container(ABC):
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
     def streamed(self, value: Any) -> Any:
-        """Return what `stream` takes in place of a container that cannot be made of blocks: a tree of arrays.
+        """Return a tree of arrays for `stream` to use in place of a container that cannot be made of blocks.
 
         Returns:
-            Such a tree; or the value itself, whose children are then cut and which is rebuilt for each block. Nothing
+            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. Nothing
             is read.
         """
         return value
@@ -68,9 +68,9 @@ class Container(ABC):
     def static(self, value: Any) -> Any:
         """Return what `rebuild` keeps of a value besides its children: keys, sizes, settings.
 
-        Code that was compiled for one value is used for another only if these are the same, types included. By
-        default the attributes of what `rebuild` returns are compared, in which placeholders stand for the
-        children. Override this where `rebuild` does not take placeholders, or where other attributes should not count.
+        Code compiled for one value is reused for another only if these are the same, types included. By default the
+        attributes of the result of `rebuild` are compared, with placeholders in place of the children. Override this
+        if `rebuild` does not accept placeholders, or if some attributes should not count.
         """
         return NotImplemented
 

@@ -23,8 +23,8 @@ class Inline(NamedTuple):
     """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
 
     Attributes:
-        test: a condition for `result` to be right, "" if there is none.
-        result: an expression for the array of the target.
+        test: the condition under which `result` is correct, "" if there is none.
+        result: an expression for the target's array.
         names: the objects that the expressions refer to, by name.
     """
 
@@ -39,9 +39,9 @@ class Inline(NamedTuple):
 class Converter(ABC):
     """Converts arrays of one backend to another directly. Subclass it.
 
-    A converter handles ordinary arrays. It may leave any other to the general path by returning
-    `NotImplemented` or raising, so it does not have to handle rare cases. What it does return must
-    follow the same rules as the general path: equal values, the same shape and dtype, and the `copy` rule.
+    A converter handles ordinary arrays. It may leave any other array to the general path by returning
+    `NotImplemented` or raising, so it does not have to handle rare cases. Its results must follow the rules of the
+    general path: equal values, the same shape and dtype, and the `copy` rule.
 
     Attributes:
         source: name of the backend whose arrays it takes.
@@ -49,8 +49,8 @@ class Converter(ABC):
         cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
             "compute" (of a lazy array).
         source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
-        target_device: the kind of device that its results are on. For another than "cpu", `convert` and `bind`
-            are told which one, and None for the target's own choice.
+        target_device: the kind of device that its results are on. If it is not "cpu", `convert` and `bind` are
+            passed the device, or None for the target's own choice.
         types: dotted paths of the exact types that it takes, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. Empty for all types of the source.
 
@@ -88,22 +88,22 @@ class Converter(ABC):
         return lambda x: self.convert(x, options.device, options.copy)
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
-        """Return a function for a list of arrays, where one call for all is cheaper than one for each.
+        """Return a function for a list of arrays, if one call for all is cheaper than one for each.
 
-        If `target_device` is not "cpu", what it returns may have `NotImplemented` in the places of arrays that it
-        does not handle.
+        If `target_device` is not "cpu", its result may have `NotImplemented` in the place of each array that it does
+        not handle.
         """
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions to be written into the code for a structure, None if there are none.
+        """Return Python expressions to inline into the code generated for a structure, None if there are none.
 
         They save one call for each array. They may raise for arrays that they do not handle.
         """
         return None
 
     def takes(self, cls: type) -> bool:
-        """Tell whether it takes arrays of exactly this type."""
+        """Return whether it takes arrays of exactly this type."""
         return not self.types or cls in resolve_types(self.types)
 
     @never_raises

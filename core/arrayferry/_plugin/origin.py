@@ -20,7 +20,7 @@ Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 
 class Origin(ABC):
-    """What arrays are read from. Its attributes are described by `Backend` and `Source`."""
+    """Anything that arrays are read from. `Backend` and `Source` describe its attributes."""
 
     role: ClassVar[str]
     name: str
@@ -36,15 +36,15 @@ class Origin(ABC):
     def to_numpy(self, x: Any) -> Any:
         """Return the values of an array as a `numpy.ndarray` of the same shape and dtype.
 
-        The result may be a view of the array's memory. If the library promises that its arrays
-        never change, a view must be read-only. The array itself must not be changed.
+        The result may be a view of the array's memory. If the library guarantees that its arrays never change, a
+        view must be read-only. The array itself must not be changed.
 
         Args:
             x: an array of this library, of any shape, dtype and device.
 
         Raises:
-            ConversionError: the array holds more than values, which would be lost. State what it is as
-                the reason, and what the user can call first as the remedy.
+            ConversionError: the array holds more than values, which would be lost. Give what it holds as the reason,
+                and what the user can call first as the remedy.
             TracedValueError: the array is a traced value.
         """
 
@@ -55,19 +55,19 @@ class Origin(ABC):
         return "cpu"
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Do the same as `to_numpy` for several arrays, where one call for all is better than one for each."""
+        """Do the same as `to_numpy` for several arrays, if one call for all is better than one for each."""
         return [self.to_numpy(x) for x in xs]
 
     def is_traced(self, x: Any) -> bool:
-        """Tell whether an array is a traced value, which has no values yet, as inside `jit`."""
+        """Return whether an array is a traced value, which has no values yet, as inside `jit`."""
         return False
 
     def is_sparse(self, x: Any) -> bool:
-        """Tell whether an array is sparse. The option `sparse` then says what happens to it."""
+        """Return whether an array is sparse. The option `sparse` then decides what happens to it."""
         return False
 
     def to_dense(self, x: Any) -> Any:
-        """Return the values of a sparse array: as a dense one of the same library, or as a `numpy.ndarray`."""
+        """Return the values of a sparse array as a dense array of the same library, or as a `numpy.ndarray`."""
         return self.to_numpy(x)
 
     def to_dlpack(self, x: Any) -> Any:
@@ -75,14 +75,14 @@ class Origin(ABC):
         return x
 
     def address(self, x: Any) -> int | None:
-        """Return the address of the first element, None if it cannot be read in a tenth of a microsecond.
+        """Return the address of the first element, None if reading it takes more than a tenth of a microsecond.
 
-        With it, arrayferry checks that direct converters of other plugins follow the `copy` rule.
+        arrayferry uses it to check that direct converters of other plugins follow the `copy` rule.
         """
         return None
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        """Tell whether an error of the library means that memory ran out. It is then raised as it is."""
+        """Return whether an error of the library means that memory ran out. Such an error is raised unchanged."""
         return isinstance(error, MemoryError)
 
     def blocks(
@@ -90,14 +90,14 @@ class Origin(ABC):
     ) -> Blocks | None:
         """Return how arrays are read block by block, for `stream`. None: they are sliced in memory.
 
-        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library
-        knows how to read a part of them.
+        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
+        how to read part of them.
 
         Args:
             xs: the arrays, of the same length along the axis.
-            axis: the axis, from 0 on.
-            block: the length of the blocks that the user asked for. Other lengths may be returned: blocks
-                are cut and joined.
+            axis: the axis, counted from 0.
+            block: the block length that the user requested. Other lengths may be returned: blocks are split and
+                joined.
             client: the cluster that computes blocks, as the user gave it.
         """
         return None
@@ -123,7 +123,7 @@ class Origin(ABC):
     def problem(self) -> BackendUnavailableError | None:
         """Return why the library cannot be used here, as an error to raise; None if it can be used.
 
-        This imports the library. Override `check` to test for more than that.
+        This imports the library. Override `check` for further tests.
         """
         if not self.installed:
             return BackendUnavailableError(
@@ -157,7 +157,7 @@ class Origin(ABC):
         )
 
     def check(self) -> str | None:
-        """Return why no array can be made here although the package imports, or None."""
+        """Return why no array can be made here even though the package imports, or None."""
         return None
 
     @never_raises
@@ -166,10 +166,10 @@ class Origin(ABC):
 
 
 class Source(Origin):
-    """Objects that are not arrays, but that arrays are read from: columns of tables, datasets in files.
+    """Objects that are not arrays, but that arrays are read from: table columns, datasets in files.
 
-    Subclass it. Such an object is converted where it is the whole value, and in trees if `unknown="convert"`
-    says so. It cannot be a target.
+    Subclass it. Such an object is converted if it is the whole value, and in trees with `unknown="convert"`. It
+    cannot be a target.
 
     Attributes:
         name: the name in messages, `"pandas"`.
@@ -177,8 +177,8 @@ class Source(Origin):
         array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
         install: the argument of `pip install`, if that is not `name`.
-        memory: what is promised about the values: "writable", "immutable" if they never change, "lazy" if
-            they are read or computed on demand, "unknown" to share nothing.
+        memory: what is guaranteed about the values: "writable", "immutable" if they never change, "lazy" if they are
+            read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
             memory that nothing else uses (False), or it depends (None).
         replaces: names of sources that this one replaces, if both are installed.

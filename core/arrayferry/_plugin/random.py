@@ -17,9 +17,9 @@ Seed = int | Sequence[int] | None
 
 
 class Random(ABC):
-    """Random numbers as arrays of one library. A backend makes it: `Backend.random(seed)`.
+    """Random numbers as arrays of one library, as returned by `Backend.random(seed)`.
 
-    The same seed gives the same numbers in the same library, not in another one.
+    The same seed gives the same numbers in the same library, but not across libraries.
 
     Examples:
         >>> import arrayferry as af
@@ -34,13 +34,13 @@ class Random(ABC):
     def uniform(
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        """Return numbers that are uniform in [low, high).
+        """Return numbers uniformly distributed in [low, high).
 
         Args:
             shape: the shape of the result.
             low: the lower bound, a number or an array that broadcasts to the shape.
-            high: the upper bound. Rounding may give it, if the range has few floats.
-            dtype: the name of a dtype of real floats.
+            high: the upper bound. Rounding may return it if there are few floats in the range.
+            dtype: the name of a real floating-point dtype.
         """
 
     @abstractmethod
@@ -52,19 +52,19 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             mean: the mean, a number or an array that broadcasts to the shape.
-            std: the standard deviation, the same.
-            dtype: the name of a dtype of real floats.
+            std: the standard deviation, likewise.
+            dtype: the name of a real floating-point dtype.
         """
 
     @abstractmethod
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
-        """Return whole numbers that are uniform in [low, high).
+        """Return integers uniformly distributed in [low, high).
 
         Args:
             shape: the shape of the result.
-            low: the lowest number, as a number or an array that broadcasts to the shape.
+            low: the lowest integer, as a number or an array that broadcasts to the shape.
             high: one above the highest.
-            dtype: the name of a dtype of whole numbers.
+            dtype: the name of an integer dtype.
         """
 
     @abstractmethod
@@ -75,14 +75,14 @@ class Random(ABC):
             shape: the shape of the result.
             logits: an array of unnormalised log-probabilities along the last axis. Its other axes broadcast
                 to the shape.
-            dtype: the name of a dtype of whole numbers.
+            dtype: the name of an integer dtype.
         """
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
     def key(self) -> Any:
-        """Return a new key of JAX, for functions that take one. Other libraries have none.
+        """Return a new JAX key, for functions that take one. Other libraries have none.
 
         Raises:
             OptionError: the library is not JAX.

@@ -16,13 +16,13 @@ __all__ = ["Threads"]
 
 
 class Threads(Executor):
-    """A pool of threads. The end of the process waits for what runs in them, but not for what hangs.
+    """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
 
     Python's own pools cannot be told that a thread hangs, so a process with such a thread never ends.
 
     Args:
-        count: how many threads there are at most.
-        name: the beginning of their names.
+        count: the maximum number of threads.
+        name: the prefix of their names.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -51,7 +51,7 @@ class Threads(Executor):
         return future
 
     def abandon(self) -> None:
-        """Note that a call hangs, so that the end of the process does not wait for the threads."""
+        """Note that a call hangs, so that the process does not wait for the threads at exit."""
         self._state.abandoned = True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

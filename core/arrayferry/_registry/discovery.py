@@ -201,7 +201,7 @@ def is_disabled() -> bool:
 
 
 def chosen_plugins() -> list[str] | None:
-    """Return the names of the plugins that the environment says to load, None for all that are installed."""
+    """Return the names of the plugins that the environment variables select, None for all installed plugins."""
     if is_disabled():
         return []
     names = os.environ.get(CHOICE)
@@ -280,7 +280,7 @@ def _trust(part: object) -> None:
 
 
 def is_built_in(part: object) -> bool:
-    """Tell whether a part was brought by a plugin that comes with arrayferry."""
+    """Return whether a part comes from a plugin included in arrayferry."""
     known = _built_in.get(id(part))
     return known is not None and known() is part
 

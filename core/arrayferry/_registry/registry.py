@@ -38,7 +38,7 @@ class Registry:
     """The backends, converters, containers and sources that conversions choose from.
 
     Args:
-        autoload: whether to look for installed plugins at first use. If not, it starts empty.
+        autoload: whether to look for installed plugins on first use. If not, it starts empty.
 
     Examples:
         >>> from arrayferry import Registry
@@ -57,7 +57,7 @@ class Registry:
 
     @property
     def catalog(self) -> Catalog:
-        """What is registered now."""
+        """The current registrations."""
         catalog = self._catalog
         if catalog is None:
             with self._lock:
@@ -93,20 +93,20 @@ class Registry:
             self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
 
     def watchers(self) -> list[Watcher]:
-        """Return those that are notified of changes."""
+        """Return the watchers, which are notified of changes."""
         with self._lock:
             return list(self._watchers.values())
 
     def refresh(self) -> None:
-        """Look for installed plugins again. What was registered at run time stays registered.
+        """Look for installed plugins again. Parts registered at run time stay registered.
 
-        Conversions that are running in other threads finish with what was registered before.
+        Conversions that are running in other threads finish with the previous registrations.
         """
         with self._lock:
             self._replace(self._gather())
 
     def notice_imports(self) -> None:
-        """Look up array types again if a library has been imported since the last time."""
+        """Look up array types again if a library has been imported since the last lookup."""
         if self.catalog.outdated():
             with self._lock:
                 if self.catalog.outdated():
@@ -136,7 +136,7 @@ class Registry:
             name: how messages refer to it.
 
         Raises:
-            PluginError: it is faulty, or a name or an array type is already taken.
+            PluginError: the part is faulty, or a name or an array type is already taken.
         """
         if isinstance(part, type) and issubclass(part, tuple(HOOKS.values())):
             raise PluginError(
@@ -160,7 +160,7 @@ class Registry:
         """Undo `register`.
 
         Raises:
-            PluginError: it was not registered at run time.
+            PluginError: the part was not registered at run time.
         """
         with self._lock:
             kept = [entry for entry in self._at_run_time if entry[0] is not part]
@@ -177,7 +177,7 @@ class Registry:
         return self.catalog.backends
 
     def sources(self) -> Sequence[Source]:
-        """Return the sources: what arrays are read from besides arrays, such as columns of tables, installed or not."""
+        """Return the sources, installed or not: objects that arrays are read from, such as table columns."""
         return self.catalog.sources
 
     def backend(self, to: Target) -> Backend:
@@ -189,7 +189,7 @@ class Registry:
         return self.catalog.backend(to)
 
     def kind(self, value: Any) -> Kind:
-        """Tell what a value is to a conversion."""
+        """Return how a conversion treats a value."""
         kinds = self.catalog.kinds
         try:
             kind = kinds.get(type(value))

@@ -30,7 +30,7 @@ _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
 
 def device_kind(name: str) -> str:
-    """Return the kind of a device: "cuda" for "cuda:1", and for several."""
+    """Return the kind of a device, or of several: "cuda" for "cuda:1" and for "cuda:0,cuda:1"."""
     return name.partition(",")[0].partition(":")[0]
 
 

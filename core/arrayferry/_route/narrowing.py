@@ -29,11 +29,11 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         narrowing: "checked", "forbid" or "allow", as in `arrayferry.convert`.
 
     Returns:
-        `x` itself if its dtype is one that the target has, else a new array of the same shape.
+        `x` itself if the target has its dtype, otherwise a new array of the same shape.
 
     Raises:
         NarrowingError: the values do not fit, or the dtype may not change.
-        UnsupportedDtypeError: the target has no dtype of the kind.
+        UnsupportedDtypeError: the target has no dtype of the same kind.
 
     Examples:
         >>> import arrayferry as af

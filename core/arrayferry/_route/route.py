@@ -45,8 +45,8 @@ class Step(NamedTuple):
     """One step of a route.
 
     Attributes:
-        source: where it starts.
-        target: where it ends.
+        source: where the step starts.
+        target: where the step ends.
         cost: "share", "copy" (on the device), "transfer" (between host and device, or two devices) or "compute".
         via: "converter" (a direct one), "dlpack", "host" (in or out of NumPy) or "device" (a move
             within one library).
@@ -61,12 +61,12 @@ class Step(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The steps from one backend to another. Prints as a readable line.
+    """The steps from one backend to another. It prints as one readable line.
 
     Attributes:
-        steps: in order; empty if nothing has to be done.
-        source: where it starts.
-        target: where it ends.
+        steps: the steps, in order; empty if there is nothing to do.
+        source: where the route starts.
+        target: where the route ends.
     """
 
     source: Place
@@ -75,12 +75,12 @@ class Route(NamedTuple):
 
     @property
     def copies(self) -> bool:
-        """Whether the result has memory of its own."""
+        """Whether the result has its own memory."""
         return any(step.cost != "share" for step in self.steps)
 
     @property
     def transfers(self) -> int:
-        """How many times the data is transferred between the host and a device, or two devices."""
+        """How many times data is transferred between the host and a device, or between two devices."""
         return sum(step.cost == "transfer" for step in self.steps)
 
     @property

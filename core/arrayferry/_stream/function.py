@@ -41,11 +41,11 @@ def stream(
     unsupported: Unsupported = "raise",
     sparse: Sparse = "raise",
 ) -> Stream[Any]:
-    """Convert arrays that are larger than memory block by block, for a training loop.
+    """Convert arrays larger than memory block by block, for a training loop.
 
-    The next blocks are computed or read in other threads, or on a cluster, while the current one is used. Each
-    part of the arrays is computed or read once. At most `prefetch` + 2 blocks are in memory: the one in use,
-    the next one, and those after it.
+    The next blocks are computed or read in other threads, or on a cluster, while the current one is in use. Each
+    part of the arrays is computed or read once. At most `prefetch` + 2 blocks are in memory: the one in use, the
+    next one, and those prefetched after it.
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
@@ -53,21 +53,21 @@ def stream(
         to: the target: a name ("torch"), a namespace module or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`.
         device: the device of the blocks.
-        axis: the axis that is cut into blocks.
-        prefetch: how many blocks are computed ahead, 0 for none.
-        block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of
-            the array that has the most; for files, as many at a time as fit into 64 MiB.
-        client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses
-            the current client, or threads if there is none. Files are always read here.
+        axis: the axis along which the arrays are split into blocks.
+        prefetch: how many blocks are computed in advance, 0 for none.
+        block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
+            array with the most chunks; for files, as many at a time as fit into 64 MiB.
+        client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
+            current client, or threads if there is none. Files are always read in this process.
         timeout: seconds to wait for a block, None for no limit.
-        shuffle: whether blocks are read in random order, and rows permuted within a buffer. Each row comes once in each
-            iteration; each iteration has another order.
-        seed: of the orders; the same seed gives the same ones. None draws one.
-        buffer_size: how many rows are permuted together: those of as many whole blocks as fit, of one at least. None takes
+        shuffle: whether blocks are read in random order, and rows permuted within a buffer. Each iteration yields
+            each row once, in a different order.
+        seed: the seed of the orders; the same seed gives the same orders. None draws a random seed.
+        buffer_size: how many rows are permuted together: as many whole blocks as fit, but at least one. None means
             `prefetch` + 2 blocks.
-        batch_size: how many rows a result has, None for those of a block.
-        drop_last: whether to leave out a last batch with fewer rows.
-        copy: as in `convert`; blocks have memory of their own, unless this is False, which only arrays in memory allow.
+        batch_size: the number of rows in each result. None means as many as a block has.
+        drop_last: whether to drop a last batch with fewer rows.
+        copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
         narrowing: as in `convert`.
         unsupported: as in `convert`.
         sparse: as in `convert`.
@@ -76,11 +76,11 @@ def stream(
         The stream. Each iteration over it starts from the beginning.
 
     Raises:
-        NotAnArrayError: there is nothing in the value that can be streamed.
-        OptionError: an option is wrong.
+        NotAnArrayError: nothing in the value can be streamed.
+        OptionError: an option is invalid.
         ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler can be
-            reached. While iterating: a block cannot be converted; `BlockError` if it cannot be computed or
-            read, which names the block.
+            reached. While iterating: a block cannot be converted. If it cannot be computed or read, the error is a
+            `BlockError`, which names the block.
 
     Examples:
         >>> import arrayferry as af

@@ -27,26 +27,26 @@ __all__ = ["Stream"]
 
 
 class Stream(Generic[B]):
-    """Arrays converted block by block. `arrayferry.stream` makes it.
+    """Arrays converted block by block, as returned by `arrayferry.stream`.
 
-    Iterate over it for the blocks; each iteration starts from the beginning, and closing or leaving it early
-    cancels what was asked for. `len(stream)` is the number of results, `stream[2:]` and `stream[1::4]` are
-    streams of some blocks, and `stream[3]` is one block. It can be pickled if its arrays can; in another
-    process, the client is replaced by a new one with the same scheduler, even if it was the current client.
+    Iterate over it to get the blocks. Each iteration starts from the beginning; closing or leaving it early cancels
+    pending requests. `len(stream)` is the number of results, `stream[2:]` and `stream[1::4]` are streams of some of
+    the blocks, and `stream[3]` is one block. A stream can be pickled if its arrays can. In another process, the
+    client is replaced by a new one for the same scheduler, even if it was the current client.
 
     Args:
         value: the arrays.
         conversion: converts a block.
-        axis: the axis that is cut.
-        prefetch: how many blocks are computed ahead.
-        block: the length of blocks, None for that of the chunks.
-        client: the cluster that computes blocks.
+        axis: the axis along which the arrays are split.
+        prefetch: how many blocks are computed in advance.
+        block: the length of the blocks, None for the length of the chunks.
+        client: the cluster that computes the blocks.
         timeout: seconds to wait for a block.
         ordering: the order and the size of the results.
 
     Attributes:
         length: the length of the arrays along the axis.
-        bounds: for each block, or for each batch if nothing is shuffled, where it begins and ends along the axis.
+        bounds: where each block begins and ends along the axis; each batch, if nothing is shuffled.
 
     Examples:
         >>> import arrayferry as af
@@ -152,17 +152,17 @@ class Stream(Generic[B]):
         return copy
 
     def shard(self, index: int, count: int) -> Stream[B]:
-        """Return the part of one of several readers, such as the workers of a data loader.
+        """Return the part for one of several readers, such as the workers of a data loader.
 
-        Together they read each row of an epoch once. If rows are shuffled, all must have the same seed and epoch, as
-        copies of one stream have.
+        Together they read each row of an epoch once. If rows are shuffled, all must have the same seed and epoch;
+        copies of one stream do.
 
         Args:
             index: the number of the reader, from 0.
-            count: how many readers there are.
+            count: the number of readers.
 
         Raises:
-            OptionError: there is no such reader, or this is a part already.
+            OptionError: there is no such reader, or the stream is shuffled and already a part.
 
         Examples:
             >>> import arrayferry as af
@@ -187,11 +187,11 @@ class Stream(Generic[B]):
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which decides how it is shuffled.
 
-        In one process each iteration begins the next epoch, from 0. Copies, as workers get them, cannot count: call this before
-        each epoch, as for the samplers of PyTorch.
+        In one process each iteration begins the next epoch, starting from 0. Copies in workers cannot count epochs:
+        call this before each epoch, as with PyTorch's samplers.
 
         Raises:
-            OptionError: it is no whole number from 0 on.
+            OptionError: it is not an integer of at least 0.
         """
         if type(epoch) is not int or epoch < 0:
             raise OptionError(
@@ -200,9 +200,9 @@ class Stream(Generic[B]):
         self._next = Progress(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the iteration that was begun last, as plain numbers.
+        """Return the position of the most recently started iteration, as plain numbers.
 
-        `load_state_dict` of an equal stream goes on there, with the result after the last one that was taken.
+        `load_state_dict` of an equal stream continues from there, with the result after the last one taken.
         """
         at = self._latest or self._next
         return {
@@ -214,13 +214,13 @@ class Stream(Generic[B]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on where another one was.
+        """Make the next iteration continue from a saved position.
 
         Args:
-            state: what `state_dict` returned.
+            state: the result of `state_dict`.
 
         Raises:
-            OptionError: it is of a stream of other arrays or blocks.
+            OptionError: it belongs to a stream of other arrays or blocks.
         """
         own = self.state_dict()
         for name in own:
@@ -245,7 +245,7 @@ class Stream(Generic[B]):
         return self._order[1]
 
     def __iter__(self) -> Iteration[B]:
-        """Return an iterator over the results. Its `close()`, in any thread, cancels what was asked for."""
+        """Return an iterator over the results. Its `close()`, in any thread, cancels pending requests."""
         progress, self._next = self._next, Progress(self._next.epoch + 1)
         self._latest = progress
         if not self._ordering.shuffle:

@@ -28,20 +28,20 @@ MAX_ROWS = 10_000
 
 
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:
-    """Count all crossings of arrays between libraries and devices in a part of a program.
+    """Count all crossings of arrays between libraries and devices in a block of code.
 
-    All conversions of the process are counted, in all its threads. Before and after the block, nothing is
-    counted, and conversions cost no more than without a trace.
+    All conversions in the process are counted, in every thread. Outside the block nothing is counted, and
+    conversions cost no more than without a trace.
 
     Args:
-        hot: how many calls make a line a hot loop. Copies there that can be avoided are reported.
+        hot: the number of calls from which a line counts as a hot loop. Avoidable copies in hot loops are reported.
         warn: whether to issue a `TraceWarning` for each finding at the end of the block.
 
     Returns:
-        A `Trace`, to be used with `with`.
+        A `Trace`, a context manager.
 
     Raises:
-        OptionError: an option is wrong.
+        OptionError: an option is invalid.
 
     Examples:
         >>> import arrayferry as af
@@ -62,15 +62,15 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
 
 
 class Trace:
-    """All crossings of arrays in a part of a program. `arrayferry.trace` makes it.
+    """All crossings of arrays in a block of code, as returned by `arrayferry.trace`.
 
-    Use it with `with`. It can be read inside the block and after it. If it is used again, it goes on counting.
-    Traces can be nested, and used in several threads: each counts the crossings of all threads. In a process
-    that was forked inside the block, nothing is counted.
+    Use it in a `with` statement. It can be read inside the block and after it. If it is used again, it continues
+    counting. Traces can be nested, and used in several threads: each counts the crossings of all threads. In a
+    process forked inside the block, nothing is counted.
 
     Attributes:
-        calls: how many conversions had an array that crossed, or raised an error.
-        unread: how many conversions had a value that could not be examined.
+        calls: the number of conversions in which an array crossed, or that raised an error.
+        unread: the number of conversions whose value could not be examined.
     """
 
     def __init__(self, hot: int, warn: bool) -> None:
@@ -88,7 +88,7 @@ class Trace:
         self._warned: set[tuple[Any, ...]] = set()
 
     def __enter__(self) -> Trace:
-        """Begin to count."""
+        """Start counting."""
         if (
             self._pid != os.getpid()
         ):  # the locks may be held by threads that are not in this process
@@ -120,7 +120,7 @@ class Trace:
 
     @property
     def rows(self) -> list[TraceRow]:
-        """One for each line of code and pair of libraries and devices, the one that took longest first."""
+        """One row for each line of code and pair of libraries and devices, slowest first."""
         rows = [
             dataclasses.replace(row, fallbacks=dict(row.fallbacks), avoidable=dict(row.avoidable))
             for row in list(self._rows.values())
@@ -129,36 +129,36 @@ class Trace:
 
     @property
     def arrays(self) -> int:
-        """How many arrays crossed."""
+        """The number of arrays that crossed."""
         return sum(row.arrays for row in list(self._rows.values()))
 
     @property
     def bytes(self) -> int:
-        """The size of all results."""
+        """The total size of the results in bytes."""
         return sum(row.bytes for row in list(self._rows.values()))
 
     @property
     def seconds(self) -> float:
-        """The time that all conversions took, of all threads together."""
+        """The total time of the conversions in all threads, in seconds."""
         return sum(row.seconds for row in list(self._rows.values()))
 
     @property
     def findings(self) -> list[TraceFinding]:
-        """Round trips, and copies in hot loops that can be avoided."""
+        """Round trips, and avoidable copies in hot loops."""
         return [finding for _, finding in self._found()]
 
     def table(self, rows: int = 20, *, width: int | None = None) -> Table:
-        """Return a table of the lines that took longest, with totals and findings.
+        """Return a table of the slowest lines, with totals and findings.
 
         Args:
-            rows: how many lines at most.
-            width: characters in a line of text, None for the width of the terminal.
+            rows: the maximum number of rows.
+            width: the width of the text in characters, None for the width of the terminal.
 
         Returns:
-            A table that prints as text, and is shown as HTML in notebooks.
+            A table that prints as text and is shown as HTML in notebooks.
 
         Raises:
-            OptionError: `rows` or `width` is wrong.
+            OptionError: `rows` or `width` is invalid.
         """
         _check("rows", rows, 1)
         if width is not None:
@@ -166,24 +166,24 @@ class Trace:
         return Table(self.to_dict(), rows, width, begun=self._begun)
 
     def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
-        """Draw the time of the lines that took longest as bars, in colours for what happened to memory.
+        """Plot the time of the slowest lines as bars, coloured by what happened to memory.
 
         Args:
-            rows: how many lines at most.
-            ax: the axes of Matplotlib to draw on, None for a new figure.
+            rows: the maximum number of bars.
+            ax: the Matplotlib axes to draw on, None for a new figure.
 
         Returns:
-            The axes. Save the picture with `t.plot().figure.savefig("trace.png")`.
+            The axes. Save the plot with `t.plot().figure.savefig("trace.png")`.
 
         Raises:
-            OptionError: `rows` is wrong.
+            OptionError: `rows` is invalid.
             BackendUnavailableError: Matplotlib is not installed.
         """
         _check("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
         return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as dicts, lists, text and numbers, which JSON can hold."""
+        """Return everything as dicts, lists, text and numbers, ready for JSON."""
         extra = ("place", "how")
         return {
             "calls": self.calls,
@@ -233,7 +233,7 @@ class Trace:
             site: the line of the user's code.
             crossings: the arrays that crossed.
             notes: why ways other than the best were taken.
-            seconds: how long it took.
+            seconds: the time it took.
         """
         weight = sum(crossing.nbytes + 4096 for crossing in crossings)
         with self._lock:

@@ -22,26 +22,26 @@ class TraceRow:
 
     Attributes:
         file: the file of the line, "" if there is none.
-        line: its number.
-        function: the function that it is in.
+        line: the line number.
+        function: the function that contains the line.
         source: the library of the arrays, "python" for numbers that become arrays.
-        target: the library of the results, "python" for actions that an adapter reads as a number.
+        target: the library of the results, "python" for actions that an adapter reads as numbers.
         source_device: the device of the arrays, "" if it is not known.
         target_device: the device of the results.
-        route: the steps that were planned.
-        calls: how many conversions there were.
-        arrays: how many arrays crossed.
-        bytes: the size of the results.
-        seconds: the time that the conversions took. That of a tree is divided among its arrays by size. Work
+        route: the planned steps.
+        calls: the number of conversions.
+        arrays: the number of arrays that crossed.
+        bytes: the size of the results in bytes.
+        seconds: the time that the conversions took. The time for a tree is divided among its arrays by size. Work
             that a GPU has not finished when a conversion returns is not included.
-        slowest: the time of the call that took longest. It is often the first one, which starts a library.
-        shared: how many results use the memory of the array.
+        slowest: the time of the slowest call. This is often the first one, which starts a library.
+        shared: how many results share the memory of their array.
         copied: how many were copied within one memory.
         transferred: how many were moved to another memory.
         computed: how many were computed or read from a file.
         failed: how many conversions raised an error.
         fallbacks: why a way other than the best was taken, and how often.
-        avoidable: why arrays were copied although they could be shared, and how often.
+        avoidable: why arrays were copied although they could have been shared, and how often.
         avoidable_calls: how many calls had such an array.
     """
 
@@ -69,7 +69,7 @@ class TraceRow:
 
     @property
     def place(self) -> str:
-        """The line in short: `train.py:12 in step`."""
+        """The line in short form: `train.py:12 in step`."""
         return place_text(self.file, self.line, self.function)
 
     @property
@@ -89,8 +89,8 @@ class TraceFinding:
     Attributes:
         kind: "round trip" or "hot loop".
         file: the file of the line to change.
-        line: its number.
-        function: the function that it is in.
+        line: the line number.
+        function: the function that contains the line.
         times: how often it happened.
         reason: what happens there.
         remedy: what to do about it.

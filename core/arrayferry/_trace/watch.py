@@ -93,7 +93,7 @@ def _tell_failure(
 def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
     """Read a number from an array, and report it to the observers.
 
-    The adapters call it where they read numbers without a conversion, if there are observers.
+    If there are observers, the adapters call it to read numbers without a conversion.
 
     Args:
         read: returns the number.

@@ -45,7 +45,7 @@ Parts = Iterable[tuple[str, Any]]
 
 
 class Same:
-    """The key of an object that only equals itself. It keeps the object alive."""
+    """The key of an object that equals only itself. It keeps the object alive."""
 
     __slots__ = ("value",)
 
@@ -81,7 +81,7 @@ def exact_key(value: Any) -> Hashable:
 
 
 def difference(one: Hashable, other: Hashable) -> str:
-    """Return where two keys differ first, as Python writes the way to it: `.size`, `['a'][0]`, or "" at the top."""
+    """Return the first place where two keys differ, as Python would write it: `.size`, `['a'][0]`, or "" at the top."""
     for (label, mine), (its_label, its) in zip(_parts_of(one), _parts_of(other), strict=False):
         if label == its_label and mine != its:
             return str(label) + difference(mine, its)
@@ -98,14 +98,14 @@ def _parts_of(key: Any) -> Any:
 
 
 class Keys:
-    """Makes the key of one value: a leaf, or `(type, ((label, key), ...))` for what has parts.
+    """Makes the key of one value: a leaf, or `(type, ((label, key), ...))` for a value with parts.
 
-    Override the methods below to leave something out, or to tell some objects apart in another way.
+    Override the methods below to leave something out, or to distinguish some objects in another way.
 
     Attributes:
-        max_objects: how many objects are looked at. A value that holds more has a key that no other value has.
-        attributes_of_all: whether objects without a comparison of their own, which are equal only to themselves, have
-            another key when their attributes change.
+        max_objects: the maximum number of objects to visit. A value that holds more gets a key that equals no other.
+        attributes_of_all: whether the key of an object without its own `__eq__`, which equals only itself, changes
+            with its attributes.
 
     Examples:
         >>> from arrayferry.adapting import Keys, difference
@@ -195,7 +195,7 @@ class Keys:
         return value, repr(value)  # Decimal("1.0") equals Decimal("1")
 
     def parts(self, value: Any, cls: type) -> Parts | None:
-        """Return what a value is made of, None if that is hidden in C."""
+        """Return the parts of a value, None if they are hidden in C."""
         if issubclass(cls, PurePath):  # its attributes are caches
             return [("", str(value))]
         content = _content(value, cls)
@@ -211,7 +211,7 @@ class Keys:
 
 
 def compares(cls: Any) -> bool:
-    """Tell whether objects of a class are compared by anything other than identity."""
+    """Return whether objects of a class are compared by anything other than identity."""
     return cls.__eq__ is not object.__eq__
 
 

@@ -18,10 +18,10 @@ __all__ = ["Layout", "flatten"]
 
 
 class Layout:
-    """What a tree is made of, without its leaves. It can be hashed, and compared with another one.
+    """The structure of a tree, without its leaves. Layouts can be hashed and compared.
 
     Two are equal if the same leaves would make equal trees with both: containers of the same types, with the same
-    keys, attributes and settings, and the same values besides the leaves, types included.
+    keys, attributes and settings, and the same values apart from the leaves, types included.
 
     Attributes:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
@@ -38,18 +38,18 @@ class Layout:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether there are Python numbers in it, other than truth values."""
+        """Whether it contains Python numbers other than bools."""
         nodes = self._nodes
         held = [child for branch in nodes.branches for child in branch.children]
         return any(type(node) in (int, float, complex) for node in (nodes.root, *held))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """Put a tree together around other leaves, one for each of the paths.
+        """Rebuild a tree around other leaves, one for each of the paths.
 
-        A container that stood in several places is one object again, if it gets the same objects in each.
+        A container that occurred in several places is one object again if it gets the same objects in each.
 
         Raises:
-            StructureError: there are more or fewer leaves, or a container cannot hold them.
+            StructureError: there are too many or too few leaves, or a container cannot hold them.
         """
         leaves = list(leaves)
         if len(leaves) != len(self.paths):
@@ -62,14 +62,14 @@ class Layout:
         return self._nodes.build(leaves)
 
     def is_of(self, cls: type) -> bool:
-        """Tell whether this is a named tuple of this class whose elements are all leaves."""
+        """Return whether this is a named tuple of this class whose elements are all leaves."""
         return self._flat is cls
 
     def order_in(self, other: Layout) -> list[int] | None:
-        """Return where each leaf stands in another layout that differs at most in the order of keys.
+        """Map the leaves to those of another layout that differs at most in the order of keys.
 
         Returns:
-            For each leaf of this layout the index of that of the other one. None if they differ in anything else.
+            For each leaf of this layout, the index of the same leaf in the other. None if anything else differs.
         """
         if self == other:
             return list(range(len(self.paths)))

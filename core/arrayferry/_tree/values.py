@@ -88,10 +88,10 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
 
 
 def refuse_more_than_values(x: Any) -> None:
-    """Raise for an array, or what could become one, that has units or masked elements.
+    """Raise for an array, or an object that could become one, that has units or masked elements.
 
     Raises:
-        ConversionError: they would be lost.
+        ConversionError: the units or the mask would be lost.
     """
     if has_units(x):
         raise ConversionError(

@@ -42,52 +42,57 @@ __all__ = ["Collector"]
 
 
 class Collector(Iterator[Trajectories]):
-    """Steps environments on the workers of a Dask cluster with a policy, and brings back their trajectories.
+    """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
-    The environments are divided into groups. Each group is on one worker, which computes the policy too: one call brings
-    `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
+    The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
+    returns `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
 
-    Results follow from the seed, the groups and the weights. They do not depend on where a group is.
+    Results are determined by the seed, the groups and the weights. They do not depend on where a group runs.
 
-    If a worker dies, its groups begin anew on others. The segments that they had begun are collected again, and
-    `Trajectories.restarted` tells it once.
+    If a worker dies, its groups are restarted on others. The segments that they had begun are collected again, and
+    `Trajectories.restarted` reports it once.
 
     Args:
         envs: functions that make one environment each, as for `DistributedVectorEnv`; or a `FunctionalEnv`, of which each
             group runs a compiled `rollout`.
-        policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
-            `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`. The key is
-            one of JAX, and an `arrayferry.Random` in any other library. Or a module of PyTorch, which is called with
-            the observations and returns actions.
-        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its `state_dict`, None
-            for what it has.
-        num_steps: the steps of a segment, in each environment.
-        num_envs: how many environments of a `FunctionalEnv`.
-        groups: how many groups, None for one on each worker that there is now. Pass `collector.groups` to repeat a run elsewhere.
+        policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
+            observations. With `policy_state` it is
+            `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called
+            with the observations and returns actions.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
+            `state_dict`, None for the weights that it has.
+        num_steps: the number of steps of a segment, in each environment.
+        num_envs: the number of environments of a `FunctionalEnv`.
+        groups: the number of groups, None for one on each current worker. Pass `collector.groups` to repeat a run
+            elsewhere.
         workers: as for `DistributedVectorEnv`.
         resources: the same.
-        seed: of all random numbers, None for one of the operating system, which `collector.seed` tells.
+        seed: the seed of all random numbers. None takes one from the operating system, available as
+            `collector.seed`.
         client: as for `DistributedVectorEnv`.
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the segment of the
-            group that is ready first, and goes on meanwhile: at most two segments of a group are under way or waiting.
+            group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
+            waiting.
         to: the library of the trajectories. With "dask" they stay on the workers, as Dask arrays with one chunk for each group.
         device: their device, None for the library's own choice.
         timeout: seconds that a step may take. For a `FunctionalEnv`, `num_steps` times as many for a segment.
-        policy_xp: the library of the policy: of its observations and parameters. None for NumPy, for JAX with
-            a `FunctionalEnv`, and for PyTorch with a module.
-        policy_state: what a policy with a state gets at the first step of each episode: a tree of arrays (environments, ...).
+        policy_xp: the library of the policy, for its observations and parameters. None means NumPy, JAX with a
+            `FunctionalEnv`, or PyTorch with a module.
+        policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
         env_params: the parameters of a `FunctionalEnv`, or a dict of those that differ from the defaults.
-        max_episode_steps: after how many steps an episode of a `FunctionalEnv` is truncated, None for never.
-        infos: the names of the infos that are brought back.
-        final_observation: whether the observations before resets are brought back.
-        min_workers: how many workers to wait for, for `timeout` seconds at most.
+        max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, None for no
+            limit.
+        infos: the names of the infos to return.
+        final_observation: whether to return the observations before resets.
+        min_workers: how many workers to wait for, for at most `timeout` seconds.
         engine: as for `DistributedVectorEnv`.
         check_actions: as for the adapters of this package.
-        progress: whether a terminal shows the progress, by rich.
+        progress: whether to show progress in a terminal, with rich.
 
     Attributes:
-        groups: how many groups there are.
-        num_envs: how many environments there are.
+        groups: the number of groups.
+        num_envs: the number of environments.
         num_steps: as given.
         seed: the seed.
         version: how often the weights were updated.
@@ -95,11 +100,11 @@ class Collector(Iterator[Trajectories]):
         single_action_space: the space of one action.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is wrong, or a target is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
     Examples:
-        A script needs the second line if it passes no client::
+        A script that passes no client needs the second line::
 
             collector = Collector([lambda: gym.make("CartPole-v1")] * 16, policy, params, num_steps=128, seed=1)
             if __name__ == "__main__":
@@ -243,9 +248,9 @@ class Collector(Iterator[Trajectories]):
         return converted
 
     def update(self, policy_params: Any) -> None:
-        """Take new parameters of the policy, as they are now, and return at once.
+        """Take a snapshot of new policy parameters, and return immediately.
 
-        Segments that are asked for from now on use them. They are sent to each worker once.
+        Segments requested from now on use them. They are sent to each worker once.
 
         Args:
             policy_params: as in the constructor. For a module its `state_dict`, or the module itself.
@@ -265,15 +270,15 @@ class Collector(Iterator[Trajectories]):
 
     @property
     def stats(self) -> CollectorStats:
-        """What was done so far."""
+        """Statistics of the work done so far."""
         return self._runner.counts.stats(self.version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the collector is after the trajectories that it has returned: numbers, lists and NumPy arrays.
+        """Return the state after the trajectories returned so far, as numbers, lists and NumPy arrays.
 
-        A `FunctionalEnv` goes on from it exactly: with the same weights, a collector that loads it returns what this one will
-        return. The state of ordinary environments is not known: they begin anew, with other seeds, which
-        follow from these numbers. The weights are not part of it.
+        A `FunctionalEnv` continues from it exactly: with the same weights, a collector that loads it returns what
+        this one will return. The state of ordinary environments is not known: they are restarted, with other seeds,
+        which are derived from these numbers. The weights are not included.
 
         Raises:
             DistributedEnvError: a group does not answer.
@@ -288,13 +293,13 @@ class Collector(Iterator[Trajectories]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where another collector of the same options was.
+        """Continue from the state of another collector with the same options.
 
         Args:
-            state: what its `state_dict` has returned.
+            state: the result of its `state_dict`.
 
         Raises:
-            arrayferry.OptionError: it had other groups, environments, steps or another seed.
+            arrayferry.OptionError: its groups, environments, steps or seed were different.
             DistributedEnvError: a group cannot be made.
         """
         self._require_open()
@@ -316,7 +321,7 @@ class Collector(Iterator[Trajectories]):
             )
 
     def close(self) -> None:
-        """Close the environments, and the cluster if it was started for them. Those that hang are not waited for."""
+        """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
         if not self.closed:
             self.closed = True
             self._display.close()

@@ -71,14 +71,14 @@ class _Call:
 class DaskEngine(Engine):
     """Places hosts on the workers of a Dask cluster, as actors.
 
-    Calls go from this process to the worker, over one connection for each host. A lost connection is not opened again, so no
-    call runs twice. Where workers cannot be reached from here, calls go through the scheduler.
+    Calls go directly from this process to the worker, over one connection for each host. A lost connection is not
+    reopened, so no call runs twice. If workers cannot be reached from here, calls go through the scheduler.
 
     Args:
-        client: the client of a cluster, or the address of a scheduler. None takes the current client if there
-            is one, and starts a cluster on this machine if not.
-        n_workers: how many workers a cluster on this machine has, None for one for each processor.
-        set_as_default: whether a client that is made here becomes the current one.
+        client: the client of a cluster, or the address of a scheduler. None uses the current client if there is one,
+            and otherwise starts a cluster on this machine.
+        n_workers: the number of workers of a cluster on this machine, None for one for each processor.
+        set_as_default: whether a client that is created here becomes the current one.
         workers: the addresses or names of the workers that may run hosts, None for all.
         resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
 
@@ -272,7 +272,7 @@ class DaskEngine(Engine):
         return tasks
 
     def wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
-        """Tell which calls are answered, or will never be."""
+        """Return which calls are answered, or never will be."""
         answered: list[bool] = self._sync(self._wait, calls, timeout, least)
         return answered
 
@@ -294,7 +294,7 @@ class DaskEngine(Engine):
         return [task.done() for task in tasks]
 
     def gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
-        """Send the calls to all hosts at the same time, and wait for the answers."""
+        """Send the calls to all hosts in parallel, and wait for the answers."""
         answers: list[bytes | None] = self._sync(self._gather, calls, timeout)
         return answers
 
@@ -341,7 +341,7 @@ class DaskEngine(Engine):
         self._checked.discard(host.address)
 
     def lost(self, host: _ActorHandle) -> bool:
-        """Tell whether the connection to the worker has broken, or the actor is gone."""
+        """Return whether the connection to the worker has broken, or the actor is gone."""
         return host.lost
 
     def busy_with(self, host: _ActorHandle) -> int | None:
@@ -369,7 +369,7 @@ class DaskEngine(Engine):
         return answer
 
     def release(self, host: _ActorHandle) -> None:
-        """Let the scheduler forget an actor."""
+        """Make the scheduler forget an actor."""
         self._hosts.discard(host)
         host.discards = True
         asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
@@ -402,12 +402,12 @@ class DaskEngine(Engine):
             await asyncio.wait(self._stopping, timeout=_STOP_PATIENCE)
 
     def discard(self) -> None:
-        """With the next call, let hosts drop what they have kept, unless it was assembled."""
+        """With the next call, make hosts drop the trees that they keep, unless they were assembled."""
         for host in self._hosts:
             host.discards = True
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
-        """Tell the scheduler of the arrays that workers have kept, and return Dask arrays of them."""
+        """Register the arrays that workers have kept with the scheduler, and return Dask arrays of them."""
         self._require_client()
         trees, claimed = assembled(self._client, references)
         for host in self._hosts:
@@ -415,7 +415,7 @@ class DaskEngine(Engine):
         return trees
 
     def close(self) -> None:
-        """Release all hosts, and close the client and the cluster if they were made here."""
+        """Release all hosts, and close the client and the cluster if they were created here."""
         if self._client.asynchronous:  # garbage was collected in the thread of the client
             threading.Thread(target=self.close, name="arrayferry-close").start()
             return

@@ -16,8 +16,8 @@ class Engine(abc.ABC):
     are bytes. `place` and `call` may return any objects: only the engine uses them.
 
     Attributes:
-        keeps_arrays: whether hosts are made with a function that keeps arrays where they are, and
-            `assemble` makes Dask arrays of them.
+        keeps_arrays: whether hosts are made with a function that keeps arrays in their process, and `assemble` makes
+            Dask arrays of them.
     """
 
     keeps_arrays = False
@@ -38,17 +38,17 @@ class Engine(abc.ABC):
             The hosts, None where a worker is gone, or is late while others are not.
 
         Raises:
-            WorkerSetupError: a worker cannot import what it needs.
-            EnvTimeoutError: no worker did it in time.
+            WorkerSetupError: a worker cannot import a module that it needs.
+            EnvTimeoutError: no worker made its host in time.
         """
 
     @abc.abstractmethod
     def call(self, host: Any, request: bytes) -> Any:
-        """Prepare to send a request, which the host answers after earlier ones. It runs at most once, whatever fails."""
+        """Prepare a request, which the host answers after earlier ones. It runs at most once, whatever fails."""
 
     @abc.abstractmethod
     def gather(self, calls: Sequence[Any], timeout: float) -> list[bytes | None]:
-        """Return the answers to calls, which run at the same time.
+        """Return the answers to calls, which run in parallel.
 
         Returns:
             The answers in the order of the calls, None for those that did not arrive: either the host is
@@ -57,28 +57,28 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def lost(self, host: Any) -> bool:
-        """Tell whether a host that gave no answer is gone, along with its environments."""
+        """Return whether a host that gave no answer is gone, along with its environments."""
 
     @abc.abstractmethod
     def release(self, host: Any) -> None:
-        """Forget a host, which may be lost, or busy. Return at once."""
+        """Release a host, which may be lost or busy. Return immediately."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Forget all hosts, and end what the engine started itself."""
+        """Release all hosts, and shut down anything that the engine started itself."""
 
     def start(self, calls: Sequence[Any]) -> None:  # noqa: B027
-        """Begin with calls, without waiting for their answers. `gather` begins with those that have not begun yet."""
+        """Start calls, without waiting for their answers. `gather` starts those that have not been started."""
 
     def wait(self, calls: Sequence[Any], timeout: float, least: int) -> list[bool]:
-        """Tell for which calls `gather` returns at once.
+        """Return for which calls `gather` would return immediately.
 
-        An engine that does not know says so of all, which is the default. Then the answers of slow hosts hold up the others.
+        An engine that cannot tell returns True for all, which is the default. Slow hosts then hold up the others.
 
         Args:
-            calls: calls that have begun.
-            timeout: how many seconds to wait at most.
-            least: for how many of them to wait.
+            calls: calls that were started.
+            timeout: the maximum number of seconds to wait.
+            least: how many of them to wait for.
         """
         return [True] * len(calls)
 
@@ -91,8 +91,8 @@ class Engine(abc.ABC):
         return None
 
     def discard(self) -> None:  # noqa: B027
-        """Let hosts drop the trees that they have kept and that `assemble` was not asked for. It does not wait."""
+        """Make hosts drop the trees that they keep and that were not assembled, without waiting for it."""
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
-        """Return the trees of Dask arrays for trees that the hosts have kept."""
+        """Return trees of Dask arrays for trees that the hosts have kept."""
         raise NotImplementedError

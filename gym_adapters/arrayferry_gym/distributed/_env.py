@@ -67,27 +67,27 @@ __all__ = ["DistributedVectorEnv"]
 class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """Environments on the workers of a Dask cluster, several on each, as one vector environment.
 
-    They are stepped at the same time, by one call to each worker. Observations, rewards and infos are those of
+    They are stepped in parallel, with one call to each worker. Observations, rewards and infos are those of
     `gymnasium.vector.SyncVectorEnv`.
 
-    If a worker dies, its environments are made again on others. The step that notices it returns
-    for them a reward of 0, truncated, and `infos["worker_lost"]`; the other environments go on. When there is a
-    worker again, they move back at the ends of episodes.
+    If a worker dies, its environments are recreated on others. The step that notices returns for them a reward of 0,
+    truncated, and `infos["worker_lost"]`; the other environments continue. When a worker joins again, they move back
+    at the ends of episodes.
 
     Args:
-        env_fns: functions that make one environment each. They are sent to the workers by cloudpickle.
-        client: a `distributed.Client`, or the address of a scheduler. None takes the current client if there is
-            one, and starts a cluster on this machine if not, which `close` ends.
-        groups: how many processes or threads step environments, None for one on each worker.
-        timeout: seconds that one step or reset of the environments of a worker may take.
+        env_fns: functions that make one environment each. They are sent to the workers with cloudpickle.
+        client: a `distributed.Client`, or the address of a scheduler. None uses the current client if there is one,
+            and otherwise starts a cluster on this machine, which `close` shuts down.
+        groups: the number of processes or threads that step environments, None for one on each worker.
+        timeout: seconds that one step or reset of a worker's environments may take.
         to: the library of observations, rewards, terminations and truncations. With "dask", observations stay
             on the workers, as Dask arrays with one chunk for each, and the others are NumPy arrays.
         device: the device of the results, None for the library's own choice.
-        autoreset_mode: when episodes that have ended are reset.
+        autoreset_mode: when finished episodes are reset.
         observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
-        engine: what makes and calls processes instead of Dask.
+        engine: an engine that creates and calls processes instead of Dask.
         workers: the addresses or names of the workers that may run environments, None for all.
-        min_workers: how many workers to wait for before environments are made, for `timeout` seconds at most.
+        min_workers: how many workers to wait for before environments are made, for at most `timeout` seconds.
         resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
         check_actions: as for the adapters of this package; further keys of a dict are left out.
 
@@ -95,11 +95,11 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         autoreset_mode: as given.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is wrong, or a target is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
     Examples:
-        A script needs the second line if it passes no client::
+        A script that passes no client needs the second line::
 
             envs = DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 16)
             if __name__ == "__main__":
@@ -308,8 +308,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         """Reset all environments, or some of them.
 
         Args:
-            seed: an integer, to which the number of each environment is added, or a list with an integer
-                or None for each.
+            seed: an integer, to which the index of each environment is added, or a list with an integer or None for
+                each.
             options: passed to each environment, except "reset_mask": an array or a list of booleans, True for
                 those to reset.
 
@@ -335,10 +335,10 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         return self._step_results(self._step_begun(actions))
 
     def step_async(self, actions: Any) -> None:
-        """Begin a step in all environments, and return at once. `step_wait` returns its results.
+        """Start a step in all environments, and return immediately. `step_wait` returns its results.
 
         Raises:
-            NotReadyError: the environments have to be reset first, or a step is under way already.
+            NotReadyError: the environments have to be reset first, or a step is already in progress.
             arrayferry.ConversionError: an action is refused, or there is not one for each environment.
         """
         sent = self._step_begun(actions)
@@ -348,13 +348,13 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     def step_wait(
         self, timeout: float | None = None
     ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
-        """Wait for the step that `step_async` has begun.
+        """Wait for the step started by `step_async`.
 
         Args:
             timeout: how many seconds to wait, None for the timeout of the environments.
 
         Raises:
-            NotReadyError: no step is under way.
+            NotReadyError: no step is in progress.
             DistributedEnvError: an environment failed or did not answer, or there is no worker.
         """
         if self._sent is None:
@@ -414,7 +414,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         return self._ask(lambda indices: Call(indices, name))
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment. Those that are made again get it too.
+        """Set an attribute of each environment. Recreated environments get it too.
 
         Args:
             name: the attribute.
@@ -445,7 +445,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     )
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments, and the cluster if it was started for them. Those that hang are not waited for."""
+        """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
         self._closing.close()
 
     def __del__(self) -> None:

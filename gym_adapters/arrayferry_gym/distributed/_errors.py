@@ -23,7 +23,7 @@ class DistributedEnvError(ArrayFerryError):
     """The base class of the errors of `arrayferry_gym.distributed`.
 
     Attributes:
-        indices: the environments that are affected, () if there are none or they are not known.
+        indices: the indices of the affected environments, () if there are none or they are not known.
         worker: the address of the worker, "" if it is not known.
     """
 
@@ -62,7 +62,7 @@ class EnvTimeoutError(DistributedEnvError, TimeoutError):
 
 
 class NoWorkerError(DistributedEnvError, ConnectionError):
-    """The workers are gone, and no other came in time."""
+    """The workers are gone, and no other joined in time."""
 
 
 class NotReadyError(DistributedEnvError, RuntimeError):
@@ -81,7 +81,7 @@ class WorkerSetupError(DistributedEnvError, ImportError):
     """A worker lacks something that it needs to make the environments.
 
     Attributes:
-        module: the name of the module that it lacks, "" if it is something else.
+        module: the name of the missing module, "" if it is something else.
     """
 
     def __init__(self, reason: str, *, module: str = "", **place: Any) -> None:

@@ -61,14 +61,14 @@ class _HostedEnv:
 
 
 class Host:
-    """Holds environments, and does with them what a vector environment asks for.
+    """Holds environments, and carries out the requests of a vector environment.
 
     An engine makes hosts, in any process, and passes the requests to `answer`, one at a time.
 
     Args:
         keep: stores a tree of arrays in this process and returns a reference to it.
 
-    Other threads may read `current` and `steps` meanwhile.
+    Other threads may read `current` and `steps` in the meantime.
     """
 
     def __init__(self, keep: Callable[[Any], Any] | None = None) -> None:
@@ -81,16 +81,16 @@ class Host:
 
     @property
     def current(self) -> int | None:
-        """The environment that is being worked on."""
+        """The index of the environment in use, None if there is none."""
         return self._progress.env
 
     @property
     def steps(self) -> int:
-        """How many steps were taken here, which shows that it goes on."""
+        """The number of steps taken here, which shows progress."""
         return self._progress.steps
 
     def answer(self, request: bytes) -> bytes:
-        """Do what a request says. Errors are part of the answer."""
+        """Carry out a request. Errors are part of the answer."""
         reply: Any
         try:
             reply = self._do(from_bytes(request))

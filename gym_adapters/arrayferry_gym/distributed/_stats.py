@@ -13,10 +13,10 @@ class WorkerStats:
     """What a worker has done for a collector.
 
     Attributes:
-        steps: steps of environments.
-        steps_per_second: since the first segment was asked for.
-        idle: which part of that time it did not collect, from 0 to 1.
-        weights_age: how many updates of the weights there were since those of its last segment.
+        steps: the number of environment steps.
+        steps_per_second: the rate since the first segment was requested.
+        idle: the fraction of that time in which it did not collect, from 0 to 1.
+        weights_age: how many times the weights were updated since those of its last segment.
     """
 
     steps: int
@@ -30,12 +30,12 @@ class CollectorStats:
     """What a collector has done so far.
 
     Attributes:
-        steps: steps of environments that have arrived.
-        segments: segments that have arrived, of all groups.
-        seconds: since the first segment was asked for.
-        steps_per_second: of all workers together.
+        steps: the number of environment steps received.
+        segments: the number of segments received, from all groups.
+        seconds: the time since the first segment was requested.
+        steps_per_second: the rate of all workers together.
         lost: how often a group lost its worker.
-        workers: what each worker has done, by its address.
+        workers: the statistics of each worker, by its address.
     """
 
     steps: int

@@ -8,26 +8,27 @@ __all__ = ["Trajectories"]
 
 
 class Trajectories(NamedTuple):
-    """Steps of environments: trees of arrays (time, environment, ...), as `Transition` of a rollout, and where they come from.
+    """Environment steps: trees of arrays (time, environment, ...), like `Transition` of a rollout, with their origin.
 
     Attributes:
-        observation: what the policy saw.
-        action: what it chose, before it was mended to fit the action space.
+        observation: the observation that the policy received.
+        action: the action that it chose, before it was adjusted to fit the action space.
         reward: the rewards; float64 for ordinary environments.
         terminated: whether the episode has terminated.
         truncated: whether it was truncated.
-        final_observation: the observation after the step, before any reset: that of the next state of this
-            episode, also at its end. None if it was left out.
-        extras: what else the policy returned, such as log-probabilities and values.
-        began: whether the step is the first of its episode, bool. There a policy got the first rows of its state.
-        episode_return: the sum of the rewards of the episode up to this step, which is its return where it ends.
+        final_observation: the observation after the step, before any reset: the next state of the same episode, even
+            at its end. None if it was left out.
+        extras: the policy's other results, such as log-probabilities and values.
+        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
+            there.
+        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end.
         episode_length: the number of its steps up to this one, int32.
-        info: a dict of the infos that were asked for, those after the step and before any reset. Of ordinary environments, it
-            has a second array for each, with "_" before the name: whether the environment gave it.
+        info: a dict of the requested infos, from after the step and before any reset. For ordinary environments, it
+            has a second array for each, with "_" before the name: whether the environment provided it.
         version: which weights the policy used, (environment,): 0 for the first, 1 after the first `update`.
         group: the group of each environment, (environment,).
-        restarted: whether the environments began anew since the segment of the group that was returned before, since a worker
-            was lost or there was an error, bool (environment,).
+        restarted: whether the environments were restarted since the group's previous segment, because a worker was
+            lost or an error occurred, bool (environment,).
     """
 
     observation: Any

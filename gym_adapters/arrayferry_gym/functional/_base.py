@@ -21,28 +21,28 @@ __all__ = ["FunctionalEnv"]
 class FunctionalEnv(Dynamics):
     """An environment as pure functions of a batch of states, written once for every array library.
 
-    Subclass it, set the spaces, and write `reset`, `step` and `observe` with the functions of `xp`, a
-    namespace of the Array API standard, and with the numbers of `rng`. The rest is done for you: it is served as
-    a Gymnasium environment in any library, its steps are counted, episodes that have ended are reset, actions
-    are clipped to their space, and in JAX it is compiled.
+    Subclass it, set the spaces, and write `reset`, `step` and `observe` with the functions of `xp`, a namespace of
+    the Array API standard, and the random numbers of `rng`. The rest is done for you: it is served as a Gymnasium
+    environment in any library, its steps are counted, finished episodes are reset, actions are clipped to their
+    space, and in JAX it is compiled.
 
-    A state is any tree of arrays that begin with the axis of environments: a named tuple, a dataclass, a
-    dict, an Equinox module. Parameters are such a tree too, of numbers or arrays.
+    A state is any tree of arrays whose first axis is that of the environments: a named tuple, a dataclass, a dict,
+    an Equinox module. Parameters are a similar tree of numbers or arrays.
 
-    The methods must be pure: what changes goes into the state. An environment cannot be changed once it
-    is made: assigning to `self` is an error in every library.
+    The methods must be pure: anything that changes belongs in the state. An environment is immutable once created:
+    assigning to `self` is an error in every library.
 
     Attributes:
         observation_space: the space of the observations of one environment. Observations are cast to its dtype.
         action_space: the space of the actions of one environment. Actions are clipped to it.
-        max_episode_steps: after how many steps an episode is truncated, None for never.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         default_params: a tree of parameters: numbers, arrays, and anything else. The integers, booleans and
-            strings in it are static: they may set shapes and choose branches, and JAX compiles once for each
-            of their values. Floats and arrays are values: users may pass an array with one number for each
-            environment instead of a number.
+            strings in it are static: they may set shapes and choose branches, and JAX compiles once for each of
+            their values. Floats and arrays are values: users may pass an array with one number for each environment
+            in place of a number.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
-        library: the library that the methods need, None for any. With "jax", for instance, methods get and return
-            arrays of JAX, and what agents of another library see is converted.
+        library: the library that the methods need, None for any. With "jax", for instance, methods take and return
+            JAX arrays, and results are converted for agents that use another library.
 
     Examples:
         >>> from typing import Any, NamedTuple

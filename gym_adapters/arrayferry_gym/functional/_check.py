@@ -30,14 +30,14 @@ STEPS = 12
 
 
 class Problem(NamedTuple):
-    """Something that is wrong in an environment.
+    """A mistake in an environment.
 
     Attributes:
-        method: the method that it was found in, such as "step".
+        method: the method in which it was found, such as "step".
         place: the line, as "file:line".
         what: what is wrong.
-        remedy: what to write instead, "" if it is not known.
-        libraries: the libraries in which it was seen.
+        remedy: what to write instead, "" if this is not known.
+        libraries: the libraries in which it was found.
     """
 
     method: str
@@ -54,23 +54,23 @@ class Problem(NamedTuple):
 def check(
     env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
 ) -> list[Problem]:
-    """Try an environment in several libraries, and return what its author has to mend.
+    """Try an environment in several libraries, and return the problems that its author has to fix.
 
-    Each method is called with a batch, in JAX inside `jit`. What it returns must have the right form, depend on
-    its arguments alone, and be the same for an environment whatever the others in the batch do.
+    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form, depend only on its
+    arguments, and be the same for an environment whatever the others in the batch do.
 
     Args:
         env: the environment, or its class.
-        libraries: the libraries to try. Those that are not installed, not usable here or not those of an environment that
-            needs one are left out.
-        params: other parameters than the defaults.
+        libraries: the libraries to try. Libraries that are not installed or not usable here are skipped, and all but
+            its own if the environment needs one.
+        params: parameters other than the defaults.
 
     Returns:
-        The problems, none if all is well. Text of them names the method, the line and the remedy.
+        The problems, empty if there are none. As text, a problem names the method, the line and the remedy.
 
     Raises:
-        TypeError: `env` is no `FunctionalEnv`.
-        arrayferry.ArrayFerryError: there is no such library, or a parameter is wrong.
+        TypeError: `env` is not a `FunctionalEnv`.
+        arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, check

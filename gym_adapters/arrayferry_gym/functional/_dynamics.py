@@ -31,11 +31,11 @@ class Dynamics(Immutable, ABC):
     library: str | None = None
     """The library that the methods need, such as "jax". None for any: agents choose it."""
     kernels: tuple[Any, ...] = ()
-    """The kernels of wrappers around it: see `wrap`."""
+    """The wrapper kernels around it: see `wrap`."""
 
     @property
     def base(self) -> Dynamics:
-        """The environment without kernels of wrappers."""
+        """The environment without wrapper kernels."""
         return self
 
     @property
@@ -55,7 +55,7 @@ class Dynamics(Immutable, ABC):
         Args:
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
-            n: how many environments; the length of the first axis of each array of the state.
+            n: the number of environments, which is the length of the first axis of each array in the state.
             params: the parameters. Arrays with one number for each environment have the length `n`.
         """
 
@@ -76,31 +76,31 @@ class Dynamics(Immutable, ABC):
         Returns:
             States of the same structure, shapes and dtypes; rewards of shape (n,), or (n, k) for several
             objectives; booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
-            shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it
-            has reached `max_episode_steps`, also where it has terminated.
+            shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it has
+            reached `max_episode_steps`, even if it has also terminated.
         """
 
     @abstractmethod
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
-        """Return the observations of states: arrays (n, *shape), in a dict or tuple as the space says."""
+        """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
 
     def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
-        """Return the parameters of `n` new episodes, if they are drawn anew at each reset.
+        """Return the parameters of `n` new episodes, if they are redrawn at each reset.
 
         Args:
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
-            n: how many environments.
-            params: the parameters that were given.
+            n: the number of environments.
+            params: the given parameters.
 
         Returns:
-            A tree like `params`, in which those that were drawn are arrays (n, ...). They are kept with the state
-            until the next reset, and `reset`, `step`, `observe` and `info` get them as `params`.
+            A tree like `params`, in which the drawn parameters are arrays (n, ...). They are kept with the state
+            until the next reset, and passed to `reset`, `step`, `observe` and `info` as `params`.
         """
         return params
 
     def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
-        """Return more about states, as a dict of arrays that begin with the axis of environments."""
+        """Return further information on states, as a dict of arrays whose first axis is that of the environments."""
         return {}
 
     def render(self, state: Any, index: int) -> Any:
@@ -108,7 +108,7 @@ class Dynamics(Immutable, ABC):
 
         Args:
             state: the states, as NumPy arrays.
-            index: which environment to draw.
+            index: the index of the environment to draw.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be rendered")
 

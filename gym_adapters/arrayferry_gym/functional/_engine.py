@@ -26,9 +26,9 @@ class Running(NamedTuple):
 
     Attributes:
         state: the states, a tree of arrays (n, ...).
-        elapsed: how many steps each episode has taken, int32 of shape (n,).
+        elapsed: the number of steps of each episode so far, int32 of shape (n,).
         ended: which episodes have ended and have not been reset yet, bool of shape (n,).
-        wrappers: the states of the kernels around the environment, first the innermost.
+        wrappers: the states of the kernels around the environment, innermost first.
     """
 
     state: Any
@@ -38,16 +38,16 @@ class Running(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step returns, for `n` environments.
+    """The result of a step, for `n` environments.
 
     Attributes:
         observation: the observations, a tree of arrays (n, *shape).
         reward: the rewards, (n,).
         terminated: which episodes have terminated, bool (n,).
-        truncated: which episodes the environment has truncated or have reached the limit of steps, bool (n,).
-        final_observation: in SAME_STEP mode the observations before the reset, for all environments; else None.
-        info: more about the states.
-        final_info: the same, before the reset; else None.
+        truncated: which episodes the environment has truncated or have reached the step limit, bool (n,).
+        final_observation: in SAME_STEP mode the observations before the reset, for all environments; otherwise None.
+        info: further information on the states.
+        final_info: in SAME_STEP mode the same before the reset; otherwise None.
     """
 
     observation: Any

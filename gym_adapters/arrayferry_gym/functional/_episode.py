@@ -27,10 +27,10 @@ class Episode(NamedTuple):
     """One episode in each of `n` environments.
 
     Attributes:
-        total: the sum of the rewards of each, (n,), added up in float32, or in the dtype of the rewards if
-            that is wider.
+        total: the sum of the rewards of each, (n,), computed in float32, or in the dtype of the rewards if that is
+            wider.
         length: the number of steps of each, int32 (n,).
-        terminated: whether it has terminated, rather than reached a limit of steps, bool (n,).
+        terminated: whether it has terminated, rather than reached a step limit, bool (n,).
         final_observation: its last observation, (n, ...).
     """
 
@@ -53,30 +53,30 @@ def episode(
     wrapper_state: Any = None,
     sharding: Any = None,
 ) -> Episode:
-    """Run one episode in each of many environments to its end, by one compiled `lax.while_loop`.
+    """Run one episode in each of many environments to its end, in one compiled `lax.while_loop`.
 
-    The number of steps is not known in advance, so there is no reverse gradient through it, and the
-    environments, including those of a `vmap`, wait for the one whose episode is the longest. For
-    gradients, and for equal amounts of work, use `rollout`.
+    The number of steps is not known in advance, so reverse-mode gradients are not available, and all environments,
+    including those of a `vmap`, wait for the longest episode. For gradients, and for equal amounts of work, use
+    `rollout`.
 
     Args:
         env: the environment.
-        policy: as in `rollout`. What it returns besides the action is not used.
+        policy: as in `rollout`. Its results other than the action are not used.
         policy_params: as in `rollout`.
-        key: a key of JAX.
-        num_envs: how many environments.
+        key: a JAX key.
+        num_envs: the number of environments.
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`.
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
-            of the environment has returned for it, whose statistics are used and not updated.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics are used but not updated.
         sharding: as in `rollout`.
 
     Returns:
         The sums of rewards, and how the episodes ended.
 
     Raises:
-        arrayferry.OptionError: an argument is wrong.
+        arrayferry.OptionError: an argument is invalid.
 
     Examples:
         >>> import jax

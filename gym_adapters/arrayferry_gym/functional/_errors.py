@@ -8,15 +8,15 @@ __all__ = ["EnvResultError", "ImpureError", "StaleStateError", "traced_env"]
 
 
 class ImpureError(ArrayFerryError, AttributeError):
-    """An environment was changed after it was made, for example by an assignment to `self` in one of its methods."""
+    """An environment was changed after its creation, for example by an assignment to `self` in one of its methods."""
 
 
 class EnvResultError(ArrayFerryError, TypeError):
-    """A method of an environment returned something that it must not return."""
+    """A method of an environment returned an invalid result."""
 
 
 class StaleStateError(ArrayFerryError, ValueError):
-    """A step of an ordinary environment was taken from a state that is not its newest."""
+    """A step of an ordinary environment was taken from a state that is not its latest."""
 
 
 def traced_env(name: str, what: str) -> TracedValueError:

@@ -27,7 +27,8 @@ class Evaluation(NamedTuple):
 
     Attributes:
         returns: the sums of the rewards, (n, episodes), in float32, or in the dtype of the rewards if that is wider.
-        discounted_returns: the same, each reward multiplied by the discount to the power of the steps before it.
+        discounted_returns: the same, each reward multiplied by the discount to the power of the number of steps
+            before it.
         lengths: the numbers of steps, int32 (n, episodes).
         terminated: whether each has terminated, bool (n, episodes).
         truncated: whether each has been truncated, bool (n, episodes).
@@ -55,31 +56,31 @@ def evaluate(
     wrapper_state: Any = None,
     sharding: Any = None,
 ) -> Evaluation:
-    """Run several episodes in each of many environments, by one compiled `lax.while_loop`.
+    """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
-    Each environment counts its own first episodes, so short ones are not counted more often than long ones.
-    All wait for the environment that takes longest.
+    The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
+    for the slowest environment.
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
-        policy: as in `rollout`. What it returns besides the action and its state is not used.
+        policy: as in `rollout`. Its results other than the action and its state are not used.
         policy_params: as in `rollout`.
-        key: a key of JAX.
-        num_envs: how many environments. An ordinary vector environment has its own number.
-        episodes: how many episodes in each environment.
-        discount: the factor by which the rewards of each further step count less, a float.
+        key: a JAX key.
+        num_envs: the number of environments. An ordinary vector environment has its own number.
+        episodes: the number of episodes in each environment.
+        discount: the discount factor for each further step, a float.
         env_params: as in `rollout`.
         max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`.
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
-            of the environment has returned for it, whose statistics are used and not updated.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics are used but not updated.
         sharding: as in `rollout`.
 
     Returns:
         The results of each episode.
 
     Raises:
-        arrayferry.OptionError: an argument is wrong.
+        arrayferry.OptionError: an argument is invalid.
 
     Examples:
         >>> import jax

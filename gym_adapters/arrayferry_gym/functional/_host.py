@@ -31,29 +31,28 @@ __all__ = ["HostFunctions"]
 
 
 class HostFunctions:
-    """An ordinary environment as functions for `jit` and `scan`: single or vector, of any library but JAX.
+    """An ordinary environment as functions for `jit` and `scan`: single or vector, of any library except JAX.
 
-    Compiled code calls the environment on the host, by callbacks in order. That is for convenience: it saves no
-    time over a loop in Python, and the environment steps as fast as it does there.
+    Compiled code calls the environment on the host, by ordered callbacks. This is for convenience: it saves no time
+    over a Python loop, and the environment steps as fast as it does there.
 
-    A state is the number of calls so far. The environment has one state only, the newest, and a call with
-    another one is an error.
+    A state is the number of calls so far. The environment has only one state, the latest, and a call with any other
+    state is an error.
 
-    A single environment is reset when its episode ends, in the same step. A vector environment does
-    what its autoreset mode says.
+    A single environment is reset in the step that ends its episode. A vector environment follows its autoreset mode.
 
     Args:
-        env: the environment. It may use NumPy, PyTorch or any other library, but not JAX, which must not be
-            called by a callback.
+        env: the environment. It may use NumPy, PyTorch or any other library, but not JAX, which must not be called
+            in a callback.
         reward_like: an example of its rewards, if they have dimensions. The default is a `reward_space` of
             the environment, or one number for each environment.
-        info_like: an example of what to return of its infos, a dict. Everything else in them is left out,
-            and what is missing in an info is zero.
+        info_like: an example of the infos to return, a dict. Anything else in the infos is left out, and anything
+            missing from an info is zero.
 
     Attributes:
         env: as given.
         name: its id, or the name of its class.
-        num_envs: how many environments a vector environment has, None for a single one.
+        num_envs: the number of environments of a vector environment, None for a single one.
         resets_in_same_step: whether an episode that ends is reset in the same step.
 
     Raises:
@@ -140,11 +139,11 @@ class HostFunctions:
         """Reset the environment.
 
         Args:
-            seed: as Gymnasium's `reset` takes it, or an integer array, or a key of JAX; these may be traced.
-            options: as Gymnasium's `reset` takes them. Arrays among them may be traced.
+            seed: as for Gymnasium's `reset`, or an integer array or a JAX key, which may be traced.
+            options: as for Gymnasium's `reset`. Arrays in them may be traced.
 
         Returns:
-            The state, the observation, and what `info_like` names of the infos.
+            The state, the observation, and the infos that `info_like` names.
         """
         given, layout = af.flatten((_seed_of(seed), options))
         results = self._call(
@@ -160,15 +159,15 @@ class HostFunctions:
         """Take a step.
 
         Args:
-            state: what the last `reset` or `step` returned first.
-            action: an action of the action space, which is checked before the environment gets it.
+            state: the state that the last `reset` or `step` returned.
+            action: an action of the action space. It is checked before it is passed to the environment.
 
         Returns:
-            The state, and the outcome. Its `final_observation` is the observation before any reset, and its
-            `info` what `info_like` names.
+            The state and the outcome. Its `final_observation` is the observation before any reset, and its `info`
+            holds the infos that `info_like` names.
 
         Raises:
-            arrayferry.ConversionError: an action is not of the structure or shape of its space.
+            arrayferry.ConversionError: an action does not have the structure or shape of its space.
         """
         if not hasattr(state, "dtype") or getattr(state, "shape", None) != ():
             raise af.OptionError(
@@ -278,11 +277,11 @@ class HostFunctions:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise the exceptions of the environment as they are.
+        """Raise the environment's own exceptions.
 
-        JAX raises a `JaxRuntimeError` with their traceback in its text. In this context, and in a function
-        decorated with `@envs.errors()`, the exception itself is raised. At its end, the context waits until
-        compiled code has finished. The next call works again.
+        JAX raises a `JaxRuntimeError` with their traceback in its text. In this context, and in a function decorated
+        with `@envs.errors()`, the exception itself is raised. On exit, the context waits until compiled code has
+        finished. The next call works again.
 
         Examples:
             >>> import gymnasium as gym
@@ -308,7 +307,7 @@ class HostFunctions:
             raise error from None
 
     def close(self) -> None:
-        """Wait until compiled code has finished, and close the environment. It may be called again."""
+        """Wait until compiled code has finished, and close the environment. May be called more than once."""
         if not self._open:
             return
         if self._thread == threading.get_ident():

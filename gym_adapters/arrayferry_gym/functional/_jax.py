@@ -77,10 +77,10 @@ class Functions:
 
     Args:
         env: the environment.
-        autoreset_mode: when episodes that have ended are reset, as in Gymnasium. The default resets them in
-            the same step, so that each step is a transition.
-        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
-            that of the environment.
+        autoreset_mode: when finished episodes are reset, as in Gymnasium. The default resets them in the same step,
+            so that each step is a transition.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
         sharding: as in `rollout`.
 
     Examples:
@@ -130,10 +130,11 @@ class Functions:
         """Start `num_envs` environments.
 
         Args:
-            key: a key of JAX.
+            key: a JAX key.
             num_envs: the number of environments.
             params: parameters, or a dict of those that differ from the defaults.
-            wrapper_state: of a wrapped environment: `wrappers` of others, or their `state_dict`, whose statistics go on.
+            wrapper_state: for a wrapped environment: `wrappers` of others, or their `state_dict`, whose statistics
+                continue.
 
         Returns:
             The environments, and their observations.
@@ -161,10 +162,10 @@ class Functions:
     def step(
         self, key: Any, running: Running, action: Any, params: Any = None
     ) -> tuple[Running, Outcome]:
-        """Take a step in all environments, and reset those that have ended.
+        """Take a step in all environments, and reset those whose episode has ended.
 
         Args:
-            key: a key of JAX, another one for each step.
+            key: a JAX key, a different one for each step.
             running: the environments.
             action: their actions, which are clipped to the action space.
             params: as in `reset`.
@@ -173,7 +174,7 @@ class Functions:
             The environments after the step, and its outcome.
 
         Raises:
-            arrayferry.ArrayFerryError: the key or the actions are not what they must be.
+            arrayferry.ArrayFerryError: the key or the actions are invalid.
         """
         n = running.elapsed.shape[0]
         env, prepared = self._checked(n, running), self._params(params, n)

@@ -22,11 +22,11 @@ class _State(NamedTuple):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class RepeatedEnv(FunctionalEnv):
-    """A `FunctionalEnv` in which each action counts for several steps. `repeat_action` makes it.
+    """A `FunctionalEnv` in which each action is repeated for several steps, as returned by `repeat_action`.
 
     Attributes:
-        env: the environment inside.
-        num_repeats: how many steps of it are one step.
+        env: the inner environment.
+        num_repeats: how many of its steps make one step.
     """
 
     # the other fields follow from these two, and need not be compared
@@ -54,7 +54,7 @@ class RepeatedEnv(FunctionalEnv):
         return self.env._draws_params
 
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
-        """Begin episodes of the environment inside."""
+        """Begin episodes of the inner environment."""
         return _State(self.env.reset(xp, rng, n, params), xp.zeros((n,), dtype=xp.int32))
 
     def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
@@ -79,19 +79,19 @@ class RepeatedEnv(FunctionalEnv):
         return _State(inner, elapsed), total, terminated, truncated
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
-        """Return the observations of the environment inside."""
+        """Return the observations of the inner environment."""
         return self.env.observe(xp, state.state, params)
 
     def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
-        """Return the parameters that the environment inside draws."""
+        """Return the parameters that the inner environment draws."""
         return self.env.sample_params(xp, rng, n, params)
 
     def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
-        """Return the infos of the environment inside."""
+        """Return the infos of the inner environment."""
         return self.env.info(xp, state.state, params)
 
     def render(self, state: Any, index: int) -> Any:
-        """Draw the environment inside."""
+        """Draw the inner environment."""
         return self.env.render(state.state, index)
 
     def __repr__(self) -> str:
@@ -105,18 +105,18 @@ def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
 
 
 def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedEnv:
-    """Make an environment in which each action counts for several steps, as Gymnasium's `RepeatAction` does.
+    """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
-    A step takes `num_repeats` steps of the environment inside, or fewer where an episode ends. Its reward is their sum, in the
-    dtype of the rewards. `max_episode_steps` of the environment inside counts its own steps; one that is passed to
-    `rollout`, `make` or `make_vec` counts those of the agent.
+    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
+    theirs, in the dtype of the rewards. `max_episode_steps` of the inner environment counts its own steps; a limit
+    passed to `rollout`, `make` or `make_vec` counts the agent's steps.
 
     Args:
         env: the environment, or its class.
-        num_repeats: how many steps, 1 or more.
+        num_repeats: the number of steps, 1 or more.
 
     Raises:
-        arrayferry.OptionError: the number is no count, or the environment has kernels around it.
+        arrayferry.OptionError: the number is not a positive integer, or the environment has kernels around it.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, repeat_action

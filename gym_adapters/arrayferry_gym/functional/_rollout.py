@@ -28,19 +28,21 @@ class Transition(NamedTuple):
     """The steps of a rollout: trees of arrays (time, environment, ...).
 
     Attributes:
-        observation: what the policy saw.
-        action: what it chose, before it was clipped to the action space.
+        observation: the observation that the policy received.
+        action: the action that it chose, before clipping to the action space.
         reward: the rewards.
         terminated: whether the episode has terminated.
-        truncated: whether it has reached the limit of steps.
-        final_observation: the observation after the step, before any reset: that of the next state of this
-            episode, also at its end.
-        extras: what else the policy returned, such as log-probabilities and values.
-        began: whether the step is the first of its episode, bool. There a policy got the first rows of its state.
-        episode_return: the sum of the rewards of the episode up to this step, which is its return where it ends;
+        truncated: whether it has reached the step limit.
+        final_observation: the observation after the step, before any reset: the next state of the same episode, even
+            at its end.
+        extras: the policy's other results, such as log-probabilities and values.
+        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
+            there.
+        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end;
             float32, or the dtype of the rewards if that is wider.
         episode_length: the number of its steps up to this one, int32.
-        info: what `FunctionalEnv.info` says of the state after the step, before any reset; None unless collected.
+        info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
+            collected.
         state: the state that `observation` shows, None unless collected.
     """
 
@@ -59,16 +61,16 @@ class Transition(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Where a rollout has stopped, to go on from there.
+    """Where a rollout stopped, to continue from there.
 
     Attributes:
-        running: the environments; of an ordinary one, its state.
+        running: the environments; for an ordinary one, its state.
         observation: their observations, (n, ...).
         began: which of them begin an episode with the next step, bool (n,).
-        episode_return: the sums of the rewards of their episodes so far, (n,).
-        episode_length: the numbers of steps of their episodes so far, int32 (n,).
-        policy_state: the state of the policy after the last step, also where the episode has ended; None if it
-            has none.
+        episode_return: the sums of rewards of their current episodes, (n,).
+        episode_length: the numbers of steps of their current episodes, int32 (n,).
+        policy_state: the state of the policy after the last step, even where the episode has ended; None if it has
+            none.
         first_policy_state: the rows that replace it where an episode begins.
     """
 
@@ -98,43 +100,45 @@ def rollout(
     final_observation: bool = True,
     sharding: Any = None,
 ) -> tuple[Carry, Transition]:
-    """Take steps in many environments with a policy, by one compiled `lax.scan`.
+    """Take steps in many environments with a policy, in one compiled `lax.scan`.
 
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
 
-    It compiles once for each environment, policy and shape. Environments of one class with equal attributes
-    are the same, and so are functions of the same code that refer to equal values. A policy must not hold arrays
-    that compiled code would not see change: in a closure, or in the attributes of an object that is not a pytree.
+    It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
+    the same, and so do functions with the same code that refer to equal values. A policy must not hold arrays whose
+    changes compiled code would not see: in a closure, or in attributes of an object that is not a pytree.
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
-            else, such as the functions in an Equinox module, is static. A warning names a leaf that is why it
-            is compiled for the third time.
-        key: a key of JAX, another one for each call.
-        num_steps: how many steps to take in each environment.
-        num_envs: how many environments. An ordinary vector environment has its own number.
+            else, such as the functions in an Equinox module, is static. If a leaf causes a third compilation, a
+            warning names it.
+        key: a JAX key, a different one for each call.
+        num_steps: the number of steps to take in each environment.
+        num_envs: the number of environments. An ordinary vector environment has its own number.
         env_params: the parameters of the environment, or a dict of those that differ from the defaults.
-        carry: where another rollout has stopped. None starts all environments anew.
-        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
-            that of the environment.
-        policy_state: for a policy with a state, such as a recurrent one: what it gets at the first step of each
-            episode, a pytree of arrays (num_envs, ...). A carry has it already, so only one of both may be passed.
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or what `state_dict`
-            of the environment has returned for it. The statistics go on from there; `freeze` stops that.
-        collect: what else the transitions hold: "info", "state".
+        carry: where another rollout stopped. None starts new episodes in all environments.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
+            episode, a pytree of arrays (num_envs, ...). A carry already has it, so only one of the two may be
+            passed.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
+        collect: additional fields of the transitions: "info", "state".
         final_observation: whether they hold the observations before resets, which are as large as the
             observations themselves.
         sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
-            number of devices must divide that of the environments. Values are those of one device, up to rounding.
+            number of environments must be divisible by the number of devices. Values are the same as on one device,
+            up to rounding.
 
     Returns:
-        Where it has stopped, and the transitions.
+        Where the rollout stopped, and the transitions.
 
     Raises:
-        arrayferry.OptionError: an argument is wrong, or the policy holds an array.
+        arrayferry.OptionError: an argument is invalid, or the policy holds an array.
 
     Examples:
         >>> import jax

@@ -133,14 +133,14 @@ class Served:
         self._backend = af.registry.backend(self._backend)
 
     def use_library(self, backend: af.Backend, device: Any = None) -> bool:
-        """Use another library from now on, if no episode has begun. Adapters call this.
+        """Switch to another library, if no episode has begun. Adapters call this.
 
         Args:
             backend: the library.
             device: the device of arrays, None for the library's own choice.
 
         Returns:
-            Whether the library is used now. If not, nothing has changed.
+            Whether the library is now used. If not, nothing has changed.
         """
         if self._begun or backend.memory == "lazy" or backend.problem() is not None:
             return False
@@ -231,9 +231,9 @@ class Served:
 
     @property
     def state(self) -> Any:
-        """The states, in the form in which `reset` of the environment returns them. They can be set.
+        """The states, in the form returned by the environment's `reset`. They can be set.
 
-        They are in the library of the agent, or in the one that the environment needs.
+        They are in the agent's library, or in the library that the environment needs.
         """
         simulator = self._simulator
         if simulator.running is None:
@@ -256,12 +256,12 @@ class Served:
 
     @property
     def params(self) -> Any:
-        """The parameters. Change them by `reset(options={"params": ...})`."""
+        """The parameters. Change them with `reset(options={"params": ...})`."""
         return self._params.tree
 
     @property
     def spec(self) -> Any:
-        """How Gymnasium made the environment, None if it did not. Its libraries are names, so that it can be saved."""
+        """Gymnasium's spec of the environment, None if there is none. Libraries in it are names, so it can be saved."""
         return self._spec
 
     @spec.setter

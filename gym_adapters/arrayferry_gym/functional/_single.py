@@ -22,18 +22,18 @@ __all__ = ["FunctionalSingleEnv"]
 
 
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
-    """One environment that belongs to no library, in the library of the agent.
+    """One functional environment, served in the agent's library.
 
     Args:
         env: the environment, or its class.
         xp: the library of observations and actions, as a name ("torch") or namespace.
         device: their device, None for the library's own choice.
-        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
-            that of the environment.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
         params: parameters, or a dict of those that differ from the defaults.
-        render_mode: "rgb_array" if images are wanted.
+        render_mode: "rgb_array" to render images.
         validate: the same as `check_actions="strict"`.
-        check_actions: as for the adapters of this package, but what is outside the space is clipped to it unless
+        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
             the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
 
@@ -41,7 +41,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         functional: the environment.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, or the library is not usable here.
 
     Examples:
         >>> from arrayferry_gym.functional import FunctionalSingleEnv, Pendulum
@@ -85,9 +85,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Start an episode.
 
         Args:
-            seed: an integer. The same one gives the same episode in the same library.
-            options: "params" for other parameters, which stay until they are changed again; "state" for the
-                state in which to start, in the form of `state`.
+            seed: an integer. The same seed gives the same episode in the same library.
+            options: "params" for other parameters, which remain until they are changed again; "state" for the
+                initial state, in the form of `state`.
         """
         observation, info = self._reset_batch(seed, options)
         number = seed_of(seed, 1)
@@ -111,7 +111,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return None if self.render_mode is None else self._image(0)
 
     def close(self) -> None:
-        """Forget the state."""
+        """Discard the state."""
         self._forget()
 
     @never_raises

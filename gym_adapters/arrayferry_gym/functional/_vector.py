@@ -38,25 +38,26 @@ __all__ = ["FunctionalVectorEnv"]
 
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
-    """A batch of environments that belong to no library, in the library of the agent.
+    """A batch of functional environments, served in the agent's library.
 
-    Episodes that have ended are reset as `autoreset_mode` says. In SAME_STEP mode infos hold "final_obs", the
-    observations before the reset, as one batch for all environments; "_final_obs" is true where an
-    episode has ended. Rewards are in the dtype of the environment, observations in that of their space.
+    Finished episodes are reset according to `autoreset_mode`. In SAME_STEP mode infos hold "final_obs", the
+    observations before the reset, as one batch for all environments; "_final_obs" is true where an episode has
+    ended. Rewards have the environment's dtype, observations the dtype of their space.
 
     Args:
         env: the environment, or its class.
-        num_envs: how many.
+        num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice. With JAX also `NamedSharding(mesh, PartitionSpec("envs"))`, which
-            spreads the environments over several devices, whose number must divide theirs.
-        autoreset_mode: when episodes that have ended are reset.
-        max_episode_steps: after how many steps an episode is truncated, None for never. The default is
-            that of the environment.
+        device: their device, None for the library's own choice. With JAX also
+            `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
+            `num_envs` must be divisible by the number of devices.
+        autoreset_mode: when finished episodes are reset.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
         params: parameters, or a dict of those that differ from the defaults.
-        render_mode: "rgb_array" if images are wanted.
+        render_mode: "rgb_array" to render images.
         validate: the same as `check_actions="strict"`.
-        check_actions: as for the adapters of this package, but what is outside the space is clipped to it unless
+        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
             the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
@@ -66,7 +67,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         autoreset_mode: as given.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is wrong, or the library is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, or the library is not usable here.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, FunctionalVectorEnv
@@ -181,10 +182,10 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
         Args:
             seed: an integer, or one for each environment. The same seed gives the same episodes in the
-                same library. With None, the random numbers go on.
-            options: "params" for other parameters, which stay until they are changed again; "state" for the
-                states in which to start, in the form of `state`; "reset_mask" for booleans, as an array or a
-                list, to reset only some.
+                same library. With None, the random sequence continues.
+            options: "params" for other parameters, which remain until they are changed again; "state" for the
+                initial states, in the form of `state`; "reset_mask" for booleans, as an array or a list, to reset
+                only some environments.
         """
         self.closed = False
         return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
@@ -200,7 +201,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         return tuple(self._image(index) for index in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Forget the states."""
+        """Discard the states."""
         self._forget()
 
     @never_raises

@@ -31,21 +31,21 @@ def video(
     fps: float | None = None,
     progress: bool = True,
 ) -> None:
-    """Write a video of states, drawn by `render` of the environment.
+    """Write a video of states, drawn by the environment's `render`.
 
-    A file that is there already is replaced once the video is complete.
+    An existing file is replaced once the video is complete.
 
     Args:
-        env: the environment, or its class. One that `wrap` made is drawn as the environment inside.
+        env: the environment, or its class. A wrapped environment is drawn as the inner environment.
         states: `transitions.state` of a rollout with `collect=("state",)`: a tree of arrays (time, environment, ...).
         path: the file, which ends in ".mp4", ".webm", ".mov", ".mkv", ".avi" or ".gif".
-        index: which environment; None if the arrays are (time, ...), of a single one.
-        fps: images a second, by default `metadata["render_fps"]` of the environment, or 30.
-        progress: whether a terminal shows the progress.
+        index: the index of the environment; None if the arrays are (time, ...), of a single one.
+        fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
+        progress: whether to show progress in a terminal.
 
     Raises:
-        arrayferry.OptionError: an argument is wrong, or what a video needs is not installed.
-        EnvResultError: `render` returned no image.
+        arrayferry.OptionError: an argument is invalid, or a package that videos need is not installed.
+        EnvResultError: `render` did not return an image.
 
     Examples:
         >>> import jax, os, tempfile

@@ -27,11 +27,11 @@ __all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
 
 @dataclasses.dataclass(eq=False, repr=False)
 class WrappedEnv(FunctionalEnv):
-    """A `FunctionalEnv` with kernels of wrappers around it. `wrap` makes it.
+    """A `FunctionalEnv` with wrapper kernels around it, as returned by `wrap`.
 
     Attributes:
-        env: the environment inside.
-        kernels: the kernels, first the innermost.
+        env: the inner environment.
+        kernels: the kernels, innermost first.
     """
 
     # the other fields follow from these two, and need not be compared
@@ -59,7 +59,7 @@ class WrappedEnv(FunctionalEnv):
         return self.env
 
     def chain(self, limit: int | None) -> Chain:
-        """Return the kernels around the spaces of the environment, whose episodes have a limit of steps."""
+        """Return the kernels around the environment's spaces, for episodes with a step limit."""
         return Chain(self.kernels, _inside(self.env, limit))
 
     def make_vec(
@@ -79,14 +79,14 @@ class WrappedEnv(FunctionalEnv):
         return env
 
     def state_dict(self, running: Any) -> dict[str, Any]:
-        """Return the statistics of the kernels as plain numbers and lists, exactly.
+        """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
 
         Args:
             running: the environments, such as `carry.running` of a rollout.
 
         Returns:
-            By their names, such as "obs_rms", what the `state_dict` of the wrappers around ordinary environments
-            returns. That of another kernel with the same name has a number at its end: "obs_rms_2".
+            The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
+            environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
         """
         return {
             name: _statistics.read(running.wrappers[index].lasting[own])
@@ -104,28 +104,28 @@ class WrappedEnv(FunctionalEnv):
         return found
 
     def wrapper_state(self, values: Any) -> Any:
-        """Return the states of kernels, of which only what lasts is of use, for what `state_dict` has returned.
+        """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
 
         Args:
-            values: what it has returned, or the states of a rollout.
+            values: the result of `state_dict`, or the kernel states of a rollout.
 
         Raises:
-            arrayferry.OptionError: they are of other kernels.
+            arrayferry.OptionError: they belong to other kernels.
         """
         import jax.numpy as jnp
 
         return self.given(jnp, self.chain(self.max_episode_steps).init(jnp, 1, None), values)
 
     def given(self, xp: Any, fresh: Any, values: Any) -> Any:
-        """Return the states of kernels with what lasts from others.
+        """Return kernel states with the lasting part of others.
 
         Args:
             xp: the namespace.
             fresh: the states before the first episode.
-            values: the states of a rollout, or what `state_dict` has returned.
+            values: the kernel states of a rollout, or the result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: they are of other kernels.
+            arrayferry.OptionError: they belong to other kernels.
         """
         states = list(fresh)
         if isinstance(values, dict):
@@ -178,14 +178,14 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
 
     Args:
         env: the environment, or its class.
-        *kernels: the wrappers without an environment, of `arrayferry_gym.wrappers.kernels`, first the innermost.
+        *kernels: wrappers without an environment, from `arrayferry_gym.wrappers.kernels`, innermost first.
 
     Returns:
         An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
 
     Raises:
-        arrayferry.OptionError: something is no kernel, or its function holds an array, which compiled code would not
-            see change.
+        arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
+            code would not see.
 
     Examples:
         >>> import jax
@@ -218,7 +218,7 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
 
 
 def freeze(wrapper_state: Any) -> Any:
-    """Return the states of kernels, whose statistics are used from now on, and not updated.
+    """Return kernel states whose statistics are used, but no longer updated.
 
     Args:
         wrapper_state: the states, such as `carry.running.wrappers`.

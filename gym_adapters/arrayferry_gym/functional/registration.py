@@ -25,9 +25,9 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
     Args:
         env_id: the id, "mine/Walk-v0".
-        env: the class, or where it is: "package.module:Class", which is then loaded only when it is made.
-        **options: of `FunctionalVectorEnv`, except for `num_envs`, which become defaults. Those that a
-            single environment does not have are for vector environments only.
+        env: the class, or its path: "package.module:Class", which is imported only when an environment is made.
+        **options: options of `FunctionalVectorEnv`, except `num_envs`, to use as defaults. Options that a single
+            environment does not have apply to vector environments only.
 
     Raises:
         arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.

@@ -63,7 +63,7 @@ class NormalizeObservation(HasObsRms, KernelWrapper):
 
     Args:
         env: the environment.
-        epsilon: what is added to the variance under the root.
+        epsilon: the number added to the variance under the square root.
 
     Attributes:
         epsilon: as given.
@@ -89,14 +89,14 @@ class NormalizeObservation(HasObsRms, KernelWrapper):
 
 
 class NormalizeReward(HasReturnRms, KernelWrapper):
-    """Divides rewards by the root of the running variance of discounted returns, as Gymnasium's wrapper does.
+    """Divides rewards by the square root of the running variance of discounted returns, as Gymnasium's wrapper does.
 
-    The return of an episode does not go on in the next one, also if it was truncated.
+    The return of an episode does not carry over into the next one, even if it was truncated.
 
     Args:
         env: the environment.
-        gamma: the discount.
-        epsilon: what is added to the variance under the root.
+        gamma: the discount factor.
+        epsilon: the number added to the variance under the square root.
 
     Attributes:
         gamma: as given.
@@ -120,7 +120,7 @@ class ClipAction(KernelWrapper):
         env: the environment.
 
     Raises:
-        TypeError: the space of actions is no Box.
+        TypeError: the action space is not a Box.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -129,7 +129,7 @@ class ClipAction(KernelWrapper):
 
 
 class RescaleAction(KernelWrapper):
-    """Maps actions between two bounds to those of the environment.
+    """Maps actions from a given range to the bounds of the environment.
 
     Args:
         env: the environment.
@@ -137,7 +137,7 @@ class RescaleAction(KernelWrapper):
         max_action: the upper bound.
 
     Raises:
-        TypeError: the space of actions is no Box.
+        TypeError: the action space is not a Box.
         ValueError: the bounds do not fit.
     """
 
@@ -166,15 +166,15 @@ class ClipReward(KernelWrapper):
 
 
 class RescaleObservation(KernelWrapper):
-    """Maps observations from the bounds of their Box to others.
+    """Maps observations from the bounds of their Box to a given range.
 
     Args:
         env: the environment.
-        min_obs: the lower bound after that, a number or an array.
+        min_obs: the lower bound of the result, a number or an array.
         max_obs: the upper bound.
 
     Raises:
-        TypeError: the space of observations is no Box.
+        TypeError: the observation space is not a Box.
         ValueError: the bounds do not fit.
     """
 
@@ -184,17 +184,17 @@ class RescaleObservation(KernelWrapper):
 
 
 class ReshapeObservation(KernelWrapper):
-    """Gives observations another shape.
+    """Reshapes observations.
 
     Args:
         env: the environment.
-        shape: the shape.
+        shape: the new shape.
 
     Attributes:
         shape: as given.
 
     Raises:
-        TypeError: the space of observations is no Box, or the shape no tuple of integers.
+        TypeError: the observation space is not a Box, or the shape is not a tuple of integers.
         ValueError: the shape does not fit.
     """
 
@@ -209,13 +209,13 @@ class DtypeObservation(KernelWrapper):
 
     Args:
         env: the environment.
-        dtype: the dtype, as NumPy names it.
+        dtype: the dtype, by its NumPy name.
 
     Attributes:
         dtype: as given.
 
     Raises:
-        TypeError: observations are no arrays of one dtype.
+        TypeError: observations are not arrays of one dtype.
     """
 
     def __init__(self, env: gym.Env[Any, Any], dtype: Any) -> None:
@@ -225,18 +225,18 @@ class DtypeObservation(KernelWrapper):
 
 
 class GrayscaleObservation(KernelWrapper):
-    """Makes images of red, green and blue grey.
+    """Converts RGB images to greyscale.
 
     Args:
         env: the environment.
-        keep_dim: whether an axis of length 1 is left for the colours.
+        keep_dim: whether to keep the colour axis, with length 1.
 
     Attributes:
         keep_dim: as given.
 
     Raises:
-        TypeError: the space of observations is no Box.
-        ValueError: it is not one of images.
+        TypeError: the observation space is not a Box.
+        ValueError: it is not a space of images.
     """
 
     def __init__(self, env: gym.Env[Any, Any], keep_dim: bool = False) -> None:
@@ -246,21 +246,21 @@ class GrayscaleObservation(KernelWrapper):
 
 
 class TimeAwareObservation(KernelWrapper):
-    """Adds the number of steps of the episode to observations.
+    """Adds the number of steps in the episode to observations.
 
     Args:
-        env: the environment, with a limit of steps.
-        flatten: whether the result is an array of one axis, rather than a dict or tuple.
-        normalize_time: whether the number is divided by the limit of steps.
+        env: the environment, with a step limit.
+        flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
+        normalize_time: whether the number is divided by the step limit.
         dict_time_key: its key in a Dict.
 
     Attributes:
         flatten: as given.
         normalize_time: as given.
-        max_timesteps: the limit of steps.
+        max_timesteps: the step limit.
 
     Raises:
-        ValueError: there is no limit, or the key is used already.
+        ValueError: there is no limit, or the key is already in use.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class TimeAwareObservation(KernelWrapper):
 
     @property
     def timesteps(self) -> int:
-        """The number of steps of the episode so far."""
+        """The number of steps in the episode so far."""
         state = self._driver.state
         return 0 if state is None else int(state.episode[0])
 

@@ -225,7 +225,7 @@ class HasStatistics:
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used in any case."""
+        """Whether the statistics are updated. They are used either way."""
         return self._driver.updating
 
     @update_running_mean.setter
@@ -233,14 +233,14 @@ class HasStatistics:
         self._driver.set_updating(setting)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers and lists, exactly."""
+        """Return the statistics as plain numbers and lists, without loss of precision."""
         return self._driver.read()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set statistics that `state_dict` has returned.
+        """Set the statistics to a result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: they are not those of such an environment.
+            arrayferry.OptionError: they do not belong to such an environment.
         """
         self._driver.load(state)
 

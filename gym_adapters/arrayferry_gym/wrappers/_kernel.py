@@ -20,9 +20,9 @@ class Spaces(NamedTuple):
     """The spaces of one environment.
 
     Attributes:
-        observation: that of its observations.
-        action: that of its actions.
-        max_episode_steps: after how many steps an episode is truncated, None if that is not known.
+        observation: the observation space.
+        action: the action space.
+        max_episode_steps: the number of steps after which an episode is truncated, None if this is not known.
     """
 
     observation: Space[Any]
@@ -31,12 +31,12 @@ class Spaces(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a kernel remembers: three trees of arrays, in dicts, tuples and lists.
+    """The state of a kernel: three trees of arrays, in dicts, tuples and lists.
 
     Attributes:
-        episode: arrays (n, ...), such as stacks and counters. Rows begin anew with each episode.
-        lasting: what outlives episodes, such as statistics.
-        fixed: what never changes, such as bounds on the device of the environments.
+        episode: arrays (n, ...), such as stacks and counters. Rows are reset with each episode.
+        lasting: arrays that outlive episodes, such as statistics.
+        fixed: arrays that never change, such as bounds on the device of the environments.
     """
 
     episode: Any = ()
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What a step of `n` environments has returned.
+    """The result of a step of `n` environments.
 
     Attributes:
         observation: the observations after the step, before any reset: a tree of arrays (n, ...).
@@ -53,8 +53,8 @@ class StepResult(NamedTuple):
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
         info: more, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
-        rows: which environments have taken a step, bool (n,); None for all. Those that have ended before have not: with
-            NEXT_STEP they begin a new episode, with DISABLED they wait for `reset`.
+        rows: which environments have taken a step, bool (n,); None for all. Those whose episode had already ended
+            have not: with NEXT_STEP they begin a new episode, with DISABLED they wait for `reset`.
     """
 
     observation: Any
@@ -68,15 +68,15 @@ class StepResult(NamedTuple):
 class Kernel:
     """A wrapper as pure functions of a batch of environments, for arrays of any library.
 
-    One kernel serves around ordinary environments, around vector environments, and inside `jit`. What drives it
-    resets its state where an episode begins, so a kernel cannot lose a final observation or a statistic.
-    A kernel does not change once it is made: what changes is in the state. Subclasses override what they need:
-    the methods here leave everything as it is.
+    One kernel works around ordinary environments, around vector environments, and inside `jit`. Its driver resets
+    its state where an episode begins, so a kernel cannot lose a final observation or a statistic. A kernel is
+    immutable: anything that changes is in the state. Subclasses override what they need: the methods here change
+    nothing.
 
     Attributes:
-        parts: what `step` reads or changes besides `info`: some of "observation", "reward", and "ended", which is
-            both `terminated` and `truncated`. Around ordinary environments, the others are None in its results.
-        inside: the spaces of the environment that it is around.
+        parts: the fields that `step` reads or changes besides `info`: some of "observation", "reward", and "ended",
+            which is both `terminated` and `truncated`. Around ordinary environments, the other fields are None.
+        inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
 
     Examples:
@@ -97,7 +97,7 @@ class Kernel:
     outside: Spaces
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        """Return the spaces that the agent sees, for those of the environment inside."""
+        """Return the spaces that the agent sees, given the spaces of the environment inside."""
         return observation, action
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
@@ -105,8 +105,8 @@ class Kernel:
 
         Args:
             xp: a namespace of the Array API standard.
-            n: how many environments.
-            spaces: those of the environment inside.
+            n: the number of environments.
+            spaces: the spaces of the environment inside.
             device: the device of arrays, None for the library's own choice.
         """
         return State()
@@ -116,25 +116,25 @@ class Kernel:
 
         Args:
             xp: a namespace of the Array API standard.
-            state: the state, whose rows of `episode` are already those of `init` where an episode begins.
-            rows: where one begins, bool (n,); None for everywhere.
-            observation: the first observations of these, and the latest ones of all others.
+            state: the state. Where an episode begins, its rows of `episode` are already reset to those of `init`.
+            rows: where an episode begins, bool (n,); None for everywhere.
+            observation: the first observations of these episodes, and the latest observations of all others.
         """
         return state, observation
 
     def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
-        """Return the actions for the environment inside, (n, ...), for those of the agent."""
+        """Return the actions for the environment inside, (n, ...), given the agent's."""
         return state, action
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        """Return what the agent sees of a step. Only rows in `result.rows` count."""
+        """Return the step's result for the agent. Only rows in `result.rows` count."""
         return state, result
 
     def around(self, inside: Spaces) -> Self:
         """Return this kernel around an environment with these spaces.
 
         Raises:
-            Exception: it does not work with them. These are Gymnasium's own errors for its wrappers.
+            Exception: the kernel does not work with them. These are the errors of Gymnasium's own wrappers.
         """
         bound = copy.copy(self)
         vars(bound)["inside"] = inside

@@ -30,11 +30,11 @@ __all__ = [
 
 
 class TransformObservation(Kernel):
-    """Changes observations by a function.
+    """Applies a function to observations.
 
     Args:
         func: takes and returns observations of a batch, (n, ...).
-        observation_space: the space of one observation after that, None if it is the same.
+        observation_space: the space of one resulting observation, None if it is the same.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
@@ -56,10 +56,10 @@ class TransformObservation(Kernel):
 
 
 class RescaleObservation(Observations):
-    """Maps observations from the bounds of their Box to others.
+    """Maps observations from the bounds of their Box to a given range.
 
     Args:
-        min_obs: the lower bound after that.
+        min_obs: the lower bound of the result.
         max_obs: the upper bound.
     """
 
@@ -77,10 +77,10 @@ class RescaleObservation(Observations):
 
 
 class ReshapeObservation(Observations):
-    """Gives observations another shape.
+    """Reshapes observations.
 
     Args:
-        shape: the shape of one.
+        shape: the new shape of one observation.
     """
 
     def __init__(self, shape: int | tuple[int, ...]) -> None:
@@ -94,7 +94,7 @@ class DtypeObservation(Observations):
     """Casts observations to another dtype.
 
     Args:
-        dtype: the dtype, as NumPy names it.
+        dtype: the dtype, by its NumPy name.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -105,10 +105,10 @@ class DtypeObservation(Observations):
 
 
 class GrayscaleObservation(Observations):
-    """Makes images of red, green and blue grey.
+    """Converts RGB images to greyscale.
 
     Args:
-        keep_dim: whether an axis of length 1 is left for the colours.
+        keep_dim: whether to keep the colour axis, with length 1.
     """
 
     def __init__(self, keep_dim: bool = False) -> None:
@@ -122,7 +122,7 @@ class GrayscaleObservation(Observations):
 
 
 class FlattenObservation(Observations):
-    """Makes observations arrays of one axis; those of Discrete are 1 in one place, and else 0."""
+    """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot."""
 
     places: list[tuple[Any, tuple[Any, ...]]]
 
@@ -135,10 +135,10 @@ class FlattenObservation(Observations):
 
 
 class FilterObservation(Observations):
-    """Leaves out parts of the observations of a Dict or Tuple.
+    """Leaves out parts of Dict or Tuple observations.
 
     Args:
-        filter_keys: the keys to keep, or the numbers of the places in a Tuple.
+        filter_keys: the keys to keep, or the indices in a Tuple.
     """
 
     def __init__(self, filter_keys: Sequence[str | int]) -> None:
@@ -183,11 +183,11 @@ class _Frames(OfGymnasium):
 
 
 class FrameStackObservation(_Frames):
-    """Shows the agent the latest observations, the newest last.
+    """Stacks the latest observations, the newest last.
 
     Args:
-        stack_size: how many.
-        padding_type: what comes before the first observation: "reset" for copies of it, "zero", or an observation.
+        stack_size: the number of observations.
+        padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
     """
 
     def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
@@ -215,10 +215,10 @@ class FrameStackObservation(_Frames):
 
 
 class DelayObservation(_Frames):
-    """Shows the agent the observations of some steps ago, and zeros before.
+    """Delays observations by some steps, with zeros before the first.
 
     Args:
-        delay: how many steps.
+        delay: the number of steps.
     """
 
     def __init__(self, delay: int) -> None:
@@ -241,11 +241,11 @@ class DelayObservation(_Frames):
 
 
 class TimeAwareObservation(Kernel):
-    """Adds the number of steps of the episode to observations.
+    """Adds the number of steps in the episode to observations.
 
     Args:
-        flatten: whether the result is an array of one axis, rather than a dict or tuple.
-        normalize_time: whether the number is divided by the limit of steps, in float32.
+        flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
+        normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
     """
 

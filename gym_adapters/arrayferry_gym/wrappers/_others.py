@@ -35,7 +35,7 @@ class NormalizeObservation(OfGymnasium):
     Each observation of an episode counts once: the first, those after steps, and the final one.
 
     Args:
-        epsilon: what is added to the variance under the root.
+        epsilon: the number added to the variance under the square root.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
@@ -65,13 +65,13 @@ class NormalizeObservation(OfGymnasium):
 
 
 class NormalizeReward(OfGymnasium):
-    """Divides rewards by the root of the running variance of the discounted returns so far.
+    """Divides rewards by the square root of the running variance of the discounted returns so far.
 
-    Unlike Gymnasium's, the return of an episode never goes on in the next one.
+    Unlike in Gymnasium's wrapper, the return of an episode never carries over into the next one.
 
     Args:
-        gamma: the discount.
-        epsilon: what is added to the variance under the root.
+        gamma: the discount factor.
+        epsilon: the number added to the variance under the square root.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
@@ -102,10 +102,10 @@ class NormalizeReward(OfGymnasium):
 
 
 class RecordEpisodeStatistics(Kernel):
-    """Adds the returns and lengths of episodes that have ended to infos: "r" and "l".
+    """Adds the returns and lengths of finished episodes to infos: "r" and "l".
 
     Args:
-        buffer_length: how many episodes the queues of the wrappers around ordinary environments hold.
+        buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
         stats_key: the key in infos.
     """
 
@@ -138,11 +138,11 @@ class RecordEpisodeStatistics(Kernel):
 
 
 class TransformAction(Kernel):
-    """Changes actions by a function.
+    """Applies a function to actions.
 
     Args:
         func: takes actions of the agent, (n, ...), and returns those for the environment.
-        action_space: the space of one action of the agent, None if it is the same.
+        action_space: the space of one of the agent's actions, None if it is the same.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -159,7 +159,7 @@ class TransformAction(Kernel):
 
 
 class TransformReward(Kernel):
-    """Changes rewards by a function.
+    """Applies a function to rewards.
 
     Args:
         func: takes and returns rewards of a batch, (n,).
@@ -216,7 +216,7 @@ class ClipAction(OfGymnasium):
 
 
 class RescaleAction(OfGymnasium):
-    """Maps actions between two bounds to those of the environment.
+    """Maps actions from a given range to the bounds of the environment.
 
     Args:
         min_action: the lower bound of the agent's actions.
@@ -239,11 +239,11 @@ class RescaleAction(OfGymnasium):
 
 
 class StickyAction(OfGymnasium):
-    """Repeats the last action by chance, instead of what the agent chose.
+    """Randomly repeats the last action in place of the agent's.
 
     Args:
-        repeat_action_probability: how likely that is at each step.
-        repeat_action_duration: how often it is repeated then, or the lowest and the highest number.
+        repeat_action_probability: the probability at each step.
+        repeat_action_duration: the number of repetitions, or the lowest and the highest number.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()

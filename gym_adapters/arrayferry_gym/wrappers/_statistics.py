@@ -65,7 +65,7 @@ class Statistics:
     Attributes:
         mean: the mean, float64.
         var: the variance, float64.
-        count: how many values there were, and 1e-4.
+        count: the number of values, plus 1e-4.
     """
 
     def __init__(self, mean: Any, var: Any, count: float) -> None:
@@ -213,11 +213,11 @@ def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
 
 
 def merge(parts: Iterable[Any], base: Any = None) -> dict[str, Any]:
-    """Merge statistics of several runs, as `read` gives them, in float64.
+    """Merge the statistics of several runs, in float64.
 
     Args:
-        parts: the statistics.
-        base: those with which all of them began. Its values are counted once.
+        parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
+        base: the statistics with which all runs began. Its values are counted once.
     """
     total = 0
     first: Any = 0.0

@@ -29,7 +29,7 @@ else:  # it takes no parameters in Gymnasium 1.3 and older
 class KernelVectorWrapper(HasStatistics, _Wrapper):
     """A kernel around a vector environment, in the library of its arrays.
 
-    Which rows a step counts depends on when the environment resets episodes that have ended:
+    Which rows count in a step depends on the environment's autoreset mode:
 
     - NEXT_STEP: those whose episode had not ended before. The others only begin a new episode.
     - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there.

@@ -58,7 +58,7 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
 
     Args:
         env: the vector environment.
-        epsilon: what is added to the variance under the root.
+        epsilon: the number added to the variance under the square root.
 
     Attributes:
         epsilon: as given.
@@ -82,14 +82,14 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
 
 
 class NormalizeReward(HasReturnRms, KernelVectorWrapper):
-    """Divides rewards by the root of the running variance of discounted returns.
+    """Divides rewards by the square root of the running variance of discounted returns.
 
-    The return of an episode does not go on in the next one, also if it was truncated.
+    The return of an episode does not carry over into the next one, even if it was truncated.
 
     Args:
         env: the vector environment.
-        gamma: the discount.
-        epsilon: what is added to the variance under the root.
+        gamma: the discount factor.
+        epsilon: the number added to the variance under the square root.
 
     Attributes:
         gamma: as given.
@@ -106,18 +106,18 @@ class NormalizeReward(HasReturnRms, KernelVectorWrapper):
 
 
 class RecordEpisodeStatistics(KernelVectorWrapper):
-    """Adds the returns, lengths and seconds of episodes that have ended to infos: "r", "l" and "t".
+    """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
     Args:
         env: the vector environment.
-        buffer_length: how many episodes the queues hold.
+        buffer_length: the number of episodes that the queues hold.
         stats_key: the key in infos.
 
     Attributes:
-        episode_count: how many episodes have ended.
+        episode_count: the number of finished episodes.
         return_queue: the returns of the latest episodes.
         length_queue: their lengths.
-        time_queue: their seconds.
+        time_queue: their durations in seconds.
     """
 
     def __init__(self, env: Vector, buffer_length: int = 100, stats_key: str = "episode") -> None:
@@ -131,13 +131,13 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
 
     @property
     def episode_returns(self) -> Any:
-        """The returns of the episodes so far."""
+        """The returns of the current episodes so far."""
         state = self._driver.state
         return np.zeros(self.num_envs) if state is None else state.episode["r"]
 
     @property
     def episode_lengths(self) -> Any:
-        """The lengths of the episodes so far."""
+        """The lengths of the current episodes so far."""
         state = self._driver.state
         return np.zeros(self.num_envs, int) if state is None else state.episode["l"]
 
@@ -175,12 +175,12 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
 
 
 class TransformObservation(KernelVectorWrapper):
-    """Changes observations by a function, also final ones.
+    """Applies a function to observations, including final ones.
 
     Args:
         env: the vector environment.
         func: takes and returns observations of all environments.
-        observation_space: the space of these, None if it follows from the next one or does not change.
+        observation_space: their space, None if it follows from the next argument or does not change.
         single_observation_space: the space of one observation, None if it does not change.
 
     Attributes:
@@ -217,7 +217,7 @@ class ClipAction(KernelVectorWrapper):
 
 
 class RescaleAction(KernelVectorWrapper):
-    """Maps actions between two bounds to those of the environment.
+    """Maps actions from a given range to the bounds of the environment.
 
     Args:
         env: the vector environment.
@@ -230,12 +230,12 @@ class RescaleAction(KernelVectorWrapper):
 
 
 class StickyAction(KernelVectorWrapper):
-    """Repeats the last action by chance, instead of what the agent chose, in each environment by itself.
+    """Randomly repeats the last action in place of the agent's, independently in each environment.
 
     Args:
         env: the vector environment.
-        repeat_action_probability: how likely that is at each step.
-        repeat_action_duration: how often it is repeated then, or the lowest and the highest number.
+        repeat_action_probability: the probability at each step.
+        repeat_action_duration: the number of repetitions, or the lowest and the highest number.
     """
 
     def __init__(
@@ -263,11 +263,11 @@ class ClipReward(KernelVectorWrapper):
 
 
 class RescaleObservation(KernelVectorWrapper):
-    """Maps observations from the bounds of their Box to others.
+    """Maps observations from the bounds of their Box to a given range.
 
     Args:
         env: the vector environment.
-        min_obs: the lower bound after that, a number or an array.
+        min_obs: the lower bound of the result, a number or an array.
         max_obs: the upper bound.
     """
 
@@ -276,11 +276,11 @@ class RescaleObservation(KernelVectorWrapper):
 
 
 class ReshapeObservation(KernelVectorWrapper):
-    """Gives observations another shape.
+    """Reshapes observations.
 
     Args:
         env: the vector environment.
-        shape: the shape of one.
+        shape: the new shape of one observation.
     """
 
     def __init__(self, env: Vector, shape: int | tuple[int, ...]) -> None:
@@ -292,7 +292,7 @@ class DtypeObservation(KernelVectorWrapper):
 
     Args:
         env: the vector environment.
-        dtype: the dtype, as NumPy names it.
+        dtype: the dtype, by its NumPy name.
     """
 
     def __init__(self, env: Vector, dtype: Any) -> None:
@@ -300,11 +300,11 @@ class DtypeObservation(KernelVectorWrapper):
 
 
 class GrayscaleObservation(KernelVectorWrapper):
-    """Makes images of red, green and blue grey.
+    """Converts RGB images to greyscale.
 
     Args:
         env: the vector environment.
-        keep_dim: whether an axis of length 1 is left for the colours.
+        keep_dim: whether to keep the colour axis, with length 1.
     """
 
     def __init__(self, env: Vector, keep_dim: bool = False) -> None:
@@ -312,7 +312,7 @@ class GrayscaleObservation(KernelVectorWrapper):
 
 
 class FlattenObservation(KernelVectorWrapper):
-    """Makes observations arrays of one axis for each environment.
+    """Flattens each environment's observation into a one-dimensional array.
 
     Args:
         env: the vector environment.
@@ -323,11 +323,11 @@ class FlattenObservation(KernelVectorWrapper):
 
 
 class FilterObservation(KernelVectorWrapper):
-    """Leaves out parts of the observations of a Dict or Tuple.
+    """Leaves out parts of Dict or Tuple observations.
 
     Args:
         env: the vector environment.
-        filter_keys: the keys to keep, or the numbers of the places in a Tuple.
+        filter_keys: the keys to keep, or the indices in a Tuple.
     """
 
     def __init__(self, env: Vector, filter_keys: Sequence[str | int]) -> None:
@@ -335,12 +335,12 @@ class FilterObservation(KernelVectorWrapper):
 
 
 class FrameStackObservation(KernelVectorWrapper):
-    """Shows the agent the latest observations, the newest last.
+    """Stacks the latest observations, the newest last.
 
     Args:
         env: the vector environment.
-        stack_size: how many.
-        padding_type: what comes before the first observation: "reset" for copies of it, "zero", or an observation.
+        stack_size: the number of observations.
+        padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
     """
 
     def __init__(self, env: Vector, stack_size: int, *, padding_type: Any = "reset") -> None:
@@ -348,11 +348,11 @@ class FrameStackObservation(KernelVectorWrapper):
 
 
 class DelayObservation(KernelVectorWrapper):
-    """Shows the agent the observations of some steps ago, and zeros before.
+    """Delays observations by some steps, with zeros before the first.
 
     Args:
         env: the vector environment.
-        delay: how many steps.
+        delay: the number of steps.
     """
 
     def __init__(self, env: Vector, delay: int) -> None:
@@ -360,12 +360,12 @@ class DelayObservation(KernelVectorWrapper):
 
 
 class TimeAwareObservation(KernelVectorWrapper):
-    """Adds the number of steps of the episode to observations.
+    """Adds the number of steps in the episode to observations.
 
     Args:
         env: the vector environment.
-        flatten: whether the result is an array of one axis, rather than a dict or tuple.
-        normalize_time: whether the number is divided by the limit of steps, in float32.
+        flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
+        normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
     """
 
@@ -389,7 +389,7 @@ else:
 
 
 class DictInfoToList(_DictInfoToList):
-    """Makes infos a list of dicts, one for each environment, with the values in NumPy.
+    """Turns infos into a list of dicts, one for each environment, with NumPy values.
 
     Args:
         env: the vector environment.

@@ -35,20 +35,20 @@ def to_dask(
     unknown: Literal["keep", "raise", "convert"] = "keep",
     sparse: Literal["raise", "dense"] = "raise",
 ) -> Any:
-    """Make a Dask array of every array in a value. Nothing is computed.
+    """Turn every array in a value into a Dask array. Nothing is computed.
 
     Args:
-        value: an array of any known library, a tree of them, or anything else. It is never altered. Dask's
-            `Delayed` and `Future` stay as they are.
-        chunks: how the arrays are split into blocks. None splits the first axis only, into blocks of about 64
-            MiB, and leaves Dask arrays as they are. A whole number is the length of the blocks along the
-            first axis. Anything else is what `dask.array` takes, such as `(100, -1)` or `{1: 10}`.
-        blocks: the library of the blocks, as `arrayferry.convert` takes a target. None keeps those of
-            Dask arrays, and makes blocks of NumPy, or of CuPy for what is on a GPU that CuPy can use.
+        value: an array of any known library, a tree of them, or anything else. It is never modified. Dask's
+            `Delayed` and `Future` objects stay as they are.
+        chunks: how the arrays are split into blocks. None splits only the first axis, into blocks of about 64 MiB,
+            and leaves Dask arrays as they are. An integer is the length of the blocks along the first axis. Other
+            values are passed to `dask.array`, such as `(100, -1)` or `{1: 10}`.
+        blocks: the library of the blocks, as `arrayferry.convert` takes a target. None keeps the blocks of Dask
+            arrays, and makes NumPy blocks of other arrays, or CuPy blocks of arrays on a GPU that CuPy can use.
         device: the device of the blocks.
-        copy: as for `arrayferry.convert`; the blocks follow it too.
+        copy: as for `arrayferry.convert`; it applies to the blocks too.
         narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. Whether the
-            numbers fit is known when a block is computed.
+            numbers fit is only known when a block is computed.
         scalars: as for `arrayferry.convert`.
         unsupported: as for `arrayferry.convert`; "keep" also leaves a Dask array unchanged if the library of the
             blocks lacks its dtype.

@@ -27,22 +27,24 @@ _TAKE_PARAMS = {"gymnax", "func_env"}
 
 
 def from_env(env: Any, params: Any = None) -> Any:
-    """Make a `FunctionalEnv` of a functional environment of another library.
+    """Turn a functional environment of another library into a `FunctionalEnv`.
 
-    It holds a copy: later changes of `env` do not count. It knows those of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji, navix, and the `FuncEnv` of Gymnasium. They
-    compute in JAX, and serve agents of any library. Resets, limits of steps and batches are ours: their own are not
+    Environments of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji and navix are supported, and
+    Gymnasium's `FuncEnv`. They compute in JAX, and serve agents of any library. The result holds a copy: later
+    changes to `env` have no effect. arrayferry does resets, step limits and batching. The environment's own are not
     used, so that final observations are those of the last state, and limits are truncations.
 
     Args:
         env: the environment.
-        params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None takes its own. They become `default_params`.
+        params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses its own. They become
+            `default_params`.
 
     Returns:
         The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
 
     Raises:
-        TypeError: it is of no library that is known.
-        arrayferry.OptionError: its library does not run with the JAX that is installed, or has no parameters.
+        TypeError: it is not an environment of a supported library.
+        arrayferry.OptionError: its library does not run with the installed JAX, or has no parameters.
 
     Examples:
         >>> import jax

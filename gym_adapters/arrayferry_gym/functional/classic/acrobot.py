@@ -25,14 +25,14 @@ class AcrobotParams(NamedTuple):
         mass_1: the mass of the first link.
         mass_2: the mass of the second link.
         length_1: the length of the first link.
-        center_1: how far the centre of mass of the first link is from its joint.
+        center_1: the distance of the first link's centre of mass from its joint.
         center_2: the same for the second link.
         inertia: the moment of inertia of each link, in kg m^2.
         torque: the torque of the motor, in N m.
         time_step: the time between two observations.
         max_angular_velocity_1: the highest angular velocity of the first joint.
         max_angular_velocity_2: that of the second.
-        start: all four numbers of the state begin between minus this and this.
+        start: the initial values of all four state variables are between minus this and this.
     """
 
     gravity: Any = 9.8
@@ -75,11 +75,11 @@ _HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
 
 
 class Acrobot(FunctionalEnv):
-    """Swing the lower end above the height of one link, as `Acrobot-v1` of Gymnasium.
+    """Swing the lower end above the height of one link, as in Gymnasium's `Acrobot-v1`.
 
-    Observations are float32 of shape (6,): cosine and sine of each angle, and both angular velocities (rad/s). Action 0 applies
-    torque in one direction, 1 none, 2 in the other. The reward is -1 at each step, and 0 at the goal, where the episode
-    terminates. It is truncated after 500 steps.
+    Observations are float32 of shape (6,): cosine and sine of each angle, and both angular velocities (rad/s).
+    Action 0 applies torque in one direction, 1 none, 2 in the other direction. The reward is -1 at each step, and 0
+    at the goal, where the episode terminates. It is truncated after 500 steps.
 
     Source: Sutton, Generalization in reinforcement learning: successful examples using sparse coarse coding, 1996, with
     the equations of Sutton and Barto's book.
@@ -99,14 +99,14 @@ class Acrobot(FunctionalEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> AcrobotState:
-        """Return links that nearly hang at rest."""
+        """Return links hanging almost at rest."""
         numbers = rng.uniform((4, n), -params.start, params.start)
         return AcrobotState(numbers[0, :], numbers[1, :], numbers[2, :], numbers[3, :])
 
     def step(
         self, xp: Any, rng: Any, state: AcrobotState, action: Any, params: Any
     ) -> tuple[AcrobotState, Any, Any]:
-        """Advance by one step of the classical Runge-Kutta method of order 4."""
+        """Advance by one step of the classical fourth-order Runge-Kutta method."""
         torque = xp.astype(action - 1, xp.float32) * params.torque
         step = params.time_step
 

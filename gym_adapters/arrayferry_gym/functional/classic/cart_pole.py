@@ -27,7 +27,7 @@ class CartPoleParams(NamedTuple):
         time_step: the time between two observations.
         angle_limit: how far the pole may lean, either way.
         position_limit: how far the cart may move, either way.
-        start: all four numbers of the state begin between minus this and this.
+        start: the initial values of all four state variables are between minus this and this.
     """
 
     gravity: Any = 9.8
@@ -59,11 +59,11 @@ _HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
 
 
 class CartPole(FunctionalEnv):
-    """Keep a pole upright on a cart, as `CartPole-v1` of Gymnasium.
+    """Keep a pole upright on a cart, as in Gymnasium's `CartPole-v1`.
 
     Observations are float32 of shape (4,): position (m), velocity (m/s), angle (rad), angular velocity (rad/s). Action 0
-    pushes to the left, 1 to the right. The reward is 1 at each step. An episode terminates when the cart or
-    the pole is out of its limit, and is truncated after 500 steps.
+    pushes to the left, 1 to the right. The reward is 1 at each step. An episode terminates when the cart or the pole
+    exceeds its limit, and is truncated after 500 steps.
 
     Source: Barto, Sutton and Anderson, Neuronlike adaptive elements that can solve difficult learning control problems,
     1983; the equations are those of Florian, Correct equations for the dynamics of the cart-pole system, 2007.
@@ -83,7 +83,7 @@ class CartPole(FunctionalEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> CartPoleState:
-        """Return states close to the upright one."""
+        """Return states close to upright."""
         numbers = rng.uniform((4, n), -params.start, params.start)
         return CartPoleState(numbers[0, :], numbers[1, :], numbers[2, :], numbers[3, :])
 

@@ -34,9 +34,9 @@ class MountainCarParams(NamedTuple):
         max_position: the position of the end on the right.
         max_speed: the highest velocity.
         goal_position: the position to reach.
-        goal_velocity: the velocity to have there.
-        min_start: the lowest position to begin at.
-        max_start: the highest.
+        goal_velocity: the minimum velocity there.
+        min_start: the lowest initial position.
+        max_start: the highest initial position.
     """
 
     gravity: Any = 0.0025
@@ -87,10 +87,10 @@ class _MountainCar(FunctionalEnv):
 
 
 class MountainCar(_MountainCar):
-    """Reach the hill with a motor that is off, or on in one direction, as `MountainCar-v0` of Gymnasium.
+    """Reach the top of the hill with a motor that pushes left, right or not at all, as in Gymnasium's `MountainCar-v0`.
 
-    Observations are float32 of shape (2,): position and velocity. Action 0 drives to the left, 1 not at all, 2 to the
-    right. The reward is -1 at each step. An episode terminates at the goal, and is truncated after 200 steps.
+    Observations are float32 of shape (2,): position and velocity. Action 0 accelerates to the left, 1 not at all, 2
+    to the right. The reward is -1 at each step. An episode terminates at the goal, and is truncated after 200 steps.
 
     Source: Moore, Efficient memory-based learning for robot control, 1990.
 
@@ -120,7 +120,7 @@ class MountainCar(_MountainCar):
 
 
 class MountainCarContinuous(_MountainCar):
-    """Reach the hill with a motor of any power, as `MountainCarContinuous-v0` of Gymnasium.
+    """Reach the top of the hill with a motor of adjustable power, as in Gymnasium's `MountainCarContinuous-v0`.
 
     Observations are float32 of shape (2,): position and velocity. Actions are float32 of shape (1,): the power, from -1 to 1. The
     reward is 100 at the goal, less 0.1 of the squared power. An episode terminates at the goal, and is

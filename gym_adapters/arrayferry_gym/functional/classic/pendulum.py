@@ -31,8 +31,8 @@ class PendulumParams(NamedTuple):
         time_step: the time between two observations.
         max_torque: the largest torque, in N m. Larger actions count as this.
         max_angular_velocity: the highest angular velocity.
-        start_angle: angles begin between minus this and this, where 0 is upright.
-        start_angular_velocity: angular velocities begin between minus this and this.
+        start_angle: initial angles are between minus this and this, where 0 is upright.
+        start_angular_velocity: initial angular velocities are between minus this and this.
     """
 
     gravity: Any = 10.0
@@ -58,11 +58,12 @@ class PendulumState(NamedTuple):
 
 
 class Pendulum(FunctionalEnv):
-    """Swing a pendulum up and keep it upright, as `Pendulum-v1` of Gymnasium.
+    """Swing a pendulum up and keep it upright, as in Gymnasium's `Pendulum-v1`.
 
     Observations are float32 of shape (3,): cosine and sine of the angle, and angular velocity (rad/s). Actions are float32 of
-    shape (1,): a torque from -2 to 2 N m. The reward is minus the squared angle, with 0.1 of the squared angular
-    velocity and 0.001 of the squared torque. No episode terminates; it is truncated after 200 steps.
+    shape (1,): a torque from -2 to 2 N m. The reward is minus the sum of the squared angle, 0.1 times the squared
+    angular velocity and 0.001 times the squared torque. Episodes never terminate; they are truncated after 200
+    steps.
 
     Examples:
         >>> from arrayferry_gym.functional import Pendulum
@@ -81,7 +82,7 @@ class Pendulum(FunctionalEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
-        """Return states of any angle."""
+        """Return states with any angle."""
         numbers = rng.uniform((2, n), -1.0, 1.0)
         return PendulumState(
             numbers[0, :] * params.start_angle, numbers[1, :] * params.start_angular_velocity
@@ -90,7 +91,7 @@ class Pendulum(FunctionalEnv):
     def step(
         self, xp: Any, rng: Any, state: PendulumState, action: Any, params: Any
     ) -> tuple[PendulumState, Any, Any]:
-        """Advance by one step of the semi-implicit method of Euler."""
+        """Advance by one step of the semi-implicit Euler method."""
         angle, angular_velocity = state
         torque = xp.clip(action[:, 0], -params.max_torque, params.max_torque)
         # the angle from upright, in [-pi, pi)
@@ -114,5 +115,5 @@ class Pendulum(FunctionalEnv):
         return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.angular_velocity], axis=1)
 
     def render(self, state: PendulumState, index: int) -> Any:
-        """Draw it as Gymnasium does, without the arrow of the torque. This needs pygame."""
+        """Draw it as Gymnasium does, without the torque arrow. This needs pygame."""
         return drawn("PendulumEnv", state, index, last_u=None)

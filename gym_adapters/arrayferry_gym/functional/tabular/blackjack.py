@@ -49,9 +49,9 @@ class BlackjackParams(NamedTuple):
     Attributes:
         natural: whether to win with a natural, an ace and a ten, pays 1.5.
         sab: whether the rules are those of Sutton and Barto, where a natural wins unless the dealer has one too.
-            `natural` does not count then.
-        dealer: the probabilities that dealers end with more than 21, that or 17, that or up to 18, 19 and 20, by the values of their
-            two cards minus 1, float32 (10, 10, 5).
+            `natural` is then ignored.
+        dealer: the cumulative probabilities that dealers end with more than 21, and with 17, 18, 19 and 20, by the
+            values of their two cards minus 1, float32 (10, 10, 5).
     """
 
     natural: bool = False
@@ -78,11 +78,12 @@ class BlackjackState(NamedTuple):
 
 
 class Blackjack(FunctionalEnv):
-    """Get closer to 21 than the dealer, as `Blackjack-v1` of Gymnasium.
+    """Get closer to 21 than the dealer, as in Gymnasium's `Blackjack-v1`.
 
-    Observations are the player's sum (Discrete(32)), the dealer's card that is seen (Discrete(11), an ace is 1), and whether the player has
-    an ace that counts as 11. Action 1 takes a card, 0 does not. The reward is 1 for a win, -1 for a loss, 0 for a
-    draw and before the end. Cards are drawn from an infinite deck. Infos have "action_mask", which is 1 for both actions.
+    Observations are the player's sum (Discrete(32)), the dealer's face-up card (Discrete(11), an ace is 1), and
+    whether the player has an ace that counts as 11. Action 1 takes a card, 0 does not. The reward is 1 for a win, -1
+    for a loss, 0 for a draw and before the end. Cards are drawn from an infinite deck. Infos have "action_mask",
+    which is 1 for both actions.
 
     Source: Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, 2018, example 5.1.
 
@@ -121,7 +122,7 @@ class Blackjack(FunctionalEnv):
     def step(
         self, xp: Any, rng: Any, state: BlackjackState, action: Any, params: BlackjackParams
     ) -> tuple[Any, Any, Any]:
-        """Draw a card for the player, or all that the dealer takes."""
+        """Draw a card for the player, or all of the dealer's cards."""
         hits = (action == 1) & (state.total <= 21)
         shape = state.total.shape
         card = xp.where(hits, _drawn(xp, rng, shape), xp.zeros_like(state.total))
@@ -167,11 +168,11 @@ class Blackjack(FunctionalEnv):
         return {"observation": seen, "action_mask": _both(xp, state)} if self.masks else seen
 
     def info(self, xp: Any, state: BlackjackState, params: BlackjackParams) -> dict[str, Any]:
-        """Return masks, in which both actions are possible."""
+        """Return masks that allow both actions."""
         return {} if self.masks else {"action_mask": _both(xp, state)}
 
     def render(self, state: BlackjackState, index: int) -> Any:
-        """Draw it as Gymnasium does, with a suit of its choice. This needs pygame."""
+        """Draw it as Gymnasium does, with a fixed suit. This needs pygame."""
         total, showing = int(state.total[index]), int(state.showing[index])
         ace = bool(state.ace[index])
         return drawn(

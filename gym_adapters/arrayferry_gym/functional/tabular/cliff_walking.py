@@ -19,15 +19,16 @@ def _enter(row: int, column: int) -> tuple[int, float, bool]:
 
 
 class CliffWalking(TabularEnv):
-    """Walk along a cliff to the goal, as `CliffWalking-v1` of Gymnasium.
+    """Walk along a cliff to the goal, as in Gymnasium's `CliffWalking-v1`.
 
-    Observations are the cell of the 4 rows of 12, row by row. Actions 0, 1, 2 and 3 are up, right, down and left. The reward is -1, and
-    -100 for a step off the cliff, which leads back to the start. An episode terminates at the goal.
+    Observations are cell indices in the 4 rows of 12, row by row. Actions 0, 1, 2 and 3 are up, right, down and
+    left. The reward is -1, and -100 for a step off the cliff, which leads back to the start. An episode terminates
+    at the goal.
 
     Source: Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, 2018, example 6.6.
 
     Args:
-        is_slippery: whether each of the two moves at right angles is as likely as the one that was chosen.
+        is_slippery: whether each of the two moves at right angles is as likely as the chosen one.
         masks: as for `TabularEnv`.
 
     Examples:

@@ -29,21 +29,23 @@ MAPS: dict[str, tuple[str, ...]] = {
 
 
 class FrozenLake(TabularEnv):
-    """Cross a lake without falling into a hole, as `FrozenLake-v1` of Gymnasium.
+    """Cross a lake without falling into a hole, as in Gymnasium's `FrozenLake-v1`.
 
-    Observations are the cell, row by row. Actions 0, 1, 2 and 3 are left, down, right and up. The reward is 1 at the goal, 0
-    elsewhere. An episode terminates at the goal and in a hole, and is truncated after 100 steps (200 on the map "8x8").
+    Observations are cell indices, row by row. Actions 0, 1, 2 and 3 are left, down, right and up. The reward is 1 at
+    the goal, 0 elsewhere. An episode terminates at the goal and in a hole, and is truncated after 100 steps (200 on
+    the map "8x8").
 
     Args:
-        desc: the map: rows of "S" (start), "F" (frozen), "H" (hole) and "G" (goal). None for the one that has a name.
+        desc: the map: rows of "S" (start), "F" (frozen), "H" (hole) and "G" (goal). None for the map named by
+            `map_name`.
         map_name: "4x4" or "8x8".
         is_slippery: whether moves at right angles happen too.
-        success_rate: the probability of the move that was chosen, if it is slippery.
+        success_rate: the probability of the chosen move, if it is slippery.
         reward_schedule: the rewards at the goal, in a hole, and elsewhere.
         masks: as for `TabularEnv`.
 
     Raises:
-        arrayferry.OptionError: an option is wrong.
+        arrayferry.OptionError: an option is invalid.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake

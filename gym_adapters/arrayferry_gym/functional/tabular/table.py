@@ -18,12 +18,12 @@ class Transitions(NamedTuple):
     """The table of a `TabularEnv`: for S states and A actions, up to K outcomes each.
 
     Attributes:
-        probability: of each outcome, float32 (S, A, K). They add up to 1 along K.
+        probability: the probability of each outcome, float32 (S, A, K), summing to 1 along K.
         next_state: int32 (S, A, K).
         reward: float32 (S, A, K).
         terminated: whether the episode ends, bool (S, A, K).
         action_mask: which actions make sense in a state, 1 or 0, int8 (S, A).
-        starts: the states in which episodes begin, each with the same probability, int32 (m,).
+        starts: the initial states, all equally probable, int32 (m,).
     """
 
     probability: Any
@@ -37,14 +37,14 @@ class Transitions(NamedTuple):
     def of(
         cls, table: Mapping[int, Mapping[int, Sequence[Any]]], starts: Iterable[int]
     ) -> Transitions:
-        """Return the transitions of a table as Gymnasium's tabular environments have it.
+        """Return the transitions of a table in the form of Gymnasium's tabular environments.
 
-        The mask allows the actions that can change the state, and all in a state that no action changes.
+        The mask allows the actions that can change the state, and all actions in a state that no action changes.
 
         Args:
             table: for each state and action, a list of outcomes: probability, next state, reward, and whether the
                 episode ends.
-            starts: the states in which episodes begin, each with the same probability.
+            starts: the initial states, all equally probable.
 
         Examples:
             >>> from arrayferry_gym.functional import TabularEnv, Transitions
@@ -92,19 +92,19 @@ class TabularState(NamedTuple):
 class TabularEnv(FunctionalEnv):
     """An environment whose states, transitions and rewards are in a table.
 
-    Observations are the numbers of states, actions those of the table. Infos have "prob", the probability of the outcome that led
-    to the state, and "action_mask", int8 of shape (n, A).
+    Observations and actions are the indices of states and actions in the table. Infos have "prob", the probability
+    of the outcome that led to the state, and "action_mask", int8 of shape (n, A).
 
-    The table is `default_params`: other tables of the same shape can be passed as `params`, also one for each environment, or
-    drawn by `sample_params`.
+    The table is `default_params`: other tables of the same shape can be passed as `params`, even one for each
+    environment, or drawn by `sample_params`.
 
     Args:
         transitions: the table, of NumPy arrays.
-        max_episode_steps: after how many steps an episode is truncated, None for never.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         masks: whether observations are dicts of "observation" and "action_mask", for policies that need the mask.
 
     Raises:
-        arrayferry.OptionError: the table is no table.
+        arrayferry.OptionError: the table is invalid.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake
@@ -134,7 +134,7 @@ class TabularEnv(FunctionalEnv):
             )
 
     def reset(self, xp: Any, rng: Any, n: int, params: Transitions) -> TabularState:
-        """Return states in which episodes begin."""
+        """Return initial states."""
         starts = params.starts
         chosen = rng.integers((n,), 0, starts.shape[-1])
         if len(starts.shape) == 2:
@@ -174,7 +174,7 @@ class TabularEnv(FunctionalEnv):
         return xp.take(mask, row, axis=0)
 
     def observe(self, xp: Any, state: TabularState, params: Transitions) -> Any:
-        """Return the numbers of the states, with masks if they are wanted."""
+        """Return the indices of the states, with masks if requested."""
         if not self.masks:
             return state.number
         return {"observation": state.number, "action_mask": self.action_mask(xp, state, params)}

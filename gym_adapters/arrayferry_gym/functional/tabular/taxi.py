@@ -76,23 +76,24 @@ class TaxiState(NamedTuple):
 
 
 class Taxi(TabularEnv):
-    """Fetch a passenger and drive to the destination, as `Taxi-v4` of Gymnasium.
+    """Pick up a passenger and drive to the destination, as in Gymnasium's `Taxi-v4`.
 
     Observations are ((row * 5 + column) * 5 + passenger) * 4 + destination, where the passenger is at one of four stands or in the
-    taxi (4). Actions 0 to 5 are south, north, east, west, pick up and drop off. The reward is -1, -10 for picking up or dropping
-    off where that cannot be, 20 at the destination, where an episode terminates. It is truncated after 200 steps.
+    taxi (4). Actions 0 to 5 are south, north, east, west, pick up and drop off. The reward is -1, -10 for an illegal
+    pick-up or drop-off, and 20 for a drop-off at the destination, where an episode terminates. It is truncated after
+    200 steps.
 
     Source: Dietterich, Hierarchical reinforcement learning with the MAXQ value function decomposition, 2000.
 
     Args:
-        is_rainy: whether the taxi may drift sidewards.
+        is_rainy: whether the taxi may drift sideways.
         fickle_passenger: whether a passenger may change the destination, in the first move after being picked up.
-        rainy_probability: of the move that was chosen, if it rains.
-        fickle_probability: of a fickle passenger.
+        rainy_probability: the probability of the chosen move, if it rains.
+        fickle_probability: the probability that the passenger is fickle.
         masks: as for `TabularEnv`.
 
     Raises:
-        arrayferry.OptionError: an option is wrong.
+        arrayferry.OptionError: an option is invalid.
 
     Examples:
         >>> from arrayferry_gym.functional import Taxi
@@ -131,7 +132,7 @@ class Taxi(TabularEnv):
         super().__init__(Transitions.of(table, starts), max_episode_steps=200, masks=masks)
 
     def reset(self, xp: Any, rng: Any, n: int, params: Transitions) -> Any:
-        """Return states in which episodes begin."""
+        """Return initial states."""
         state = super().reset(xp, rng, n, params)
         if self.fickle_probability is None:
             return state
