@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-RIGHT, WRONG, MENDED, PASSED_ON = "right", "wrong", "mended", "passed on"
+RIGHT, WRONG, MENDED, PASSED_ON = "right", "wrong", "corrected", "passed on"
 ARRAYS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 

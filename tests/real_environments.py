@@ -1,6 +1,6 @@
 """Real environments are stepped with every form of action that agents produce, with an adapter and without one.
 
-What the rule for actions calls right, mended or passed on is never refused, and gives what the canonical action
+What the rule for actions calls right, corrected or passed on is never refused, and gives what the canonical action
 gives; what it calls wrong is refused before anything is stepped.
 """
 

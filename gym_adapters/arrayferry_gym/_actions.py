@@ -10,7 +10,7 @@ The first of these that matches an action counts:
 2. It is refused, before anything is stepped: what would be broadcast silently; in several environments, a
    first axis of another length; Discrete, MultiDiscrete and MultiBinary out of range, fractional or of
    another shape; text, complex numbers, missing keys.
-3. Its shape is mended, with a warning, where it differs in axes of length 1 only.
+3. Its shape is corrected, with a warning, where it differs in axes of length 1 only.
 4. It is passed on with a warning: further keys of a dict; in single environments, a Box of another shape.
 """
 
@@ -39,7 +39,7 @@ class Fitter:
 
     Args:
         space: the space; for several environments, that of their batch.
-        strict: whether shapes that could be mended, further keys, NaN, and what is out of the bounds of a
+        strict: whether shapes that could be corrected, further keys, NaN, and what is out of the bounds of a
             Box are errors too.
         num_envs: for several environments, how many; the first axis is theirs. None for a single one.
         of_one: whether the space is that of one environment though the values are for several.
@@ -47,7 +47,7 @@ class Fitter:
         noun: what messages call a value, "an action".
 
     Attributes:
-        mended: after `fit`, what was mended, for a warning; None if nothing was.
+        corrected: after `fit`, what was corrected, for a warning; None if nothing was.
         passed_on: what was passed on though it does not fit; None if nothing was.
         regular: after `fit`, whether the result has the shape and dtype that all have.
     """
@@ -68,7 +68,7 @@ class Fitter:
         self._num_envs = num_envs
         self._batch = (num_envs,) if of_one and num_envs is not None else ()
         self._passes_on = passes_on
-        self.mended: str | None = None
+        self.corrected: str | None = None
         self.passed_on: str | None = None
         self.regular = True
 
@@ -82,7 +82,7 @@ class Fitter:
         Raises:
             arrayferry.ConversionError: it is refused.
         """
-        self.mended = self.passed_on = None
+        self.corrected = self.passed_on = None
         self.regular = True
         if value is None and self._num_envs is None and self._passes_on:
             return None
@@ -203,7 +203,7 @@ class Fitter:
         same = shape[:first] == wanted[:first] and _long(shape[first:]) == _long(wanted[first:])
         alone = num_envs is None or (num_envs == 1 and len(shape) < len(wanted))
         if same and not self.strict:
-            self.mended = f"the shape {shape} was changed to {wanted}{where.clause}"
+            self.corrected = f"the shape {shape} was changed to {wanted}{where.clause}"
             return wanted
         if box and alone and size >= fitting and not same and self._passes_on and not self.strict:
             self.passed_on = f"it has the shape {shape} instead of {wanted}{where.clause}"
@@ -233,7 +233,9 @@ class Fitter:
         if not inside.all():
             reason = f"{culprit(cast, ~inside)} is out of its range"
             if isinstance(space, spaces.Discrete):
-                reason = f"it takes {int(start)} to {int(start) + int(count) - 1}"
+                reason = (
+                    f"it takes whole numbers from {int(start)} to {int(start) + int(count) - 1}"
+                )
             raise self._unfit(space, where, reason)
         return cast
 
@@ -278,7 +280,7 @@ class Fitter:
                     f"it has the key {further[0]!r}{where.clause}, which the space has not"
                 )
             elif further:
-                self.mended = f"the key {further[0]!r}{where.clause} was left out"
+                self.corrected = f"the key {further[0]!r}{where.clause} was left out"
             return parts
         if not _is_as_long(value, len(space.spaces)):
             raise self._unfit(space, where, f"it takes a tuple of {len(space.spaces)}")
@@ -323,7 +325,7 @@ class Fitter:
     def _unfit(
         self, space: Any, where: Place, reason: str, num_envs: int | None = None
     ) -> af.ConversionError:
-        """Return the error for a value that cannot be one of the space."""
+        """Return the error for a value that is not valid for the space."""
         value = where.value
         try:
             given = described(value)
@@ -333,7 +335,7 @@ class Fitter:
             likely_mistake(value, space, num_envs) or f"Pass {self.noun} as the space samples it."
         )
         return af.ConversionError(
-            f"{self.noun} {given} cannot be one of the space {space}, since {reason}",
+            f"{self.noun} {given} is not valid for the space {space}, since {reason}",
             remedy=remedy,
             path=where.path,
         )

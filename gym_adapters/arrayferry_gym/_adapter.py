@@ -209,10 +209,10 @@ class Adapter(RecordConstructorArgs):
                 fitter = LibraryFitter(backend, space, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
         except af.ConversionError as error:
-            if "cannot be one of the space" not in error.reason:
+            if "is not valid for the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        self._note = self._misfits.tell(space, fitter.mended, fitter.passed_on)
+        self._note = self._misfits.tell(space, fitter.corrected, fitter.passed_on)
         self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
         return fitted
 

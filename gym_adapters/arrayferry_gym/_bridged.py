@@ -63,8 +63,8 @@ class Bridged:
             raise af.OptionError(
                 f"{envs!r:.80} resets in the step after the last, whose action does not count, but {trainer} "
                 "learns from every step",
-                remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vector_kwargs={"autoreset_mode": '
-                "gymnasium.vector.AutoresetMode.SAME_STEP}).",
+                remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
+                'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}).',
             )
         self.envs = vector.ArrayConversion(
             envs, _own_library(envs), xp, None, device,

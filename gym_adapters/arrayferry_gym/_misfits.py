@@ -14,27 +14,27 @@ __all__ = ["Misfits", "Place", "described", "likely_mistake"]
 
 
 class Misfits:
-    """Warns of actions that were mended or passed on, once of each kind."""
+    """Warns of actions that were corrected or passed on, once of each kind."""
 
     def __init__(self) -> None:
         self._told: frozenset[str] = frozenset()
 
-    def tell(self, space: Any, mended: str | None, passed_on: str | None) -> str | None:
+    def tell(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
         """Warn of what was done to an action.
 
         Args:
             space: the space that it should have been of.
-            mended: what was mended, None for nothing.
+            corrected: what was corrected, None for nothing.
             passed_on: what does not fit and was passed on, None for nothing.
 
         Returns:
             What was passed on though it does not fit, as a note for errors of the environment.
         """
-        if mended is None and passed_on is None:
+        if corrected is None and passed_on is None:
             return None
         action = f"an action for the space {space}"
-        if mended is not None:
-            self._warn("mended", f"{action} was mended: {mended}")
+        if corrected is not None:
+            self._warn("corrected", f"{action} was corrected: {corrected}")
         if passed_on is None:
             return None
         note = f"{action} was passed on though it does not fit: {passed_on}"

@@ -86,7 +86,7 @@ def find_quick(
         fitter: what fitted it.
         libraries: converts to the library of the environment.
     """
-    if not fitter.regular or fitter.mended or fitter.passed_on:
+    if not fitter.regular or fitter.corrected or fitter.passed_on:
         return NOT_QUICK
     cls = type(action)
     item = _has_item(action)

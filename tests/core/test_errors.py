@@ -89,7 +89,7 @@ CAUSES = {
         "OverflowError",
         "jax has no int64 here, and 1099511627776 does not fit int32, at ['step'][0], from numpy to jax. "
         'Scale the numbers down, or pass narrowing="allow" to convert them anyway, as jax does. '
-        'Or call jax.config.update("jax_enable_x64", True) at the start.',
+        'Or call jax.config.update("jax_enable_x64", True) at the start of the program.',
     ),
     af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a builtins.str is not an array of a known library"),
     af.OptionError: (
@@ -209,7 +209,7 @@ def test_every_hook_is_documented_and_tested():
 
 
 def test_a_device_is_called_as_the_user_called_it():
-    with pytest.raises(af.DeviceError, match=r"no device 'GPU:7', that is 'cuda:7', here") as error:
+    with pytest.raises(af.DeviceError, match=r"no device 'GPU:7' \('cuda:7'\) here") as error:
         af.convert(np.ones(2), "torch", device="GPU:7")
     assert error.value.device == "cuda:7"
     with pytest.raises(af.DeviceError, match=r"no device 'cuda' here"):

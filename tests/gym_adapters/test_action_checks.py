@@ -132,7 +132,7 @@ def test_actions_that_do_not_fit(space, action, library, agent):
 def test_shapes_that_differ_in_axes_of_length_1(space, action, library, agent):
     env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
     env.reset()
-    with pytest.warns(UserWarning, match="was mended: the shape") as warned:
+    with pytest.warns(UserWarning, match="was corrected: the shape") as warned:
         env.step(AGENTS[agent](action))
     assert warned[0].filename == __file__
     for _ in range(3):  # one warning is enough
@@ -166,7 +166,7 @@ def test_boxes_that_the_environment_may_know_to_take(space, action, library, age
     strict = ArrayConversion(
         Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions=True
     )
-    with pytest.raises(af.ConversionError, match="cannot be one of the space"):
+    with pytest.raises(af.ConversionError, match="is not valid for the space"):
         strict.step(AGENTS[agent](action))
 
 
@@ -241,7 +241,7 @@ def test_arrays_of_objects_are_numbers(library):
                 assert af.backend_of(taken).name == library
                 assert np.asarray(taken).dtype.kind in "if"
     for wrong in (["a"], [None], [10**30]):
-        with pytest.raises(af.ConversionError, match="cannot be one of"):
+        with pytest.raises(af.ConversionError, match="is not valid for"):
             env.step({"a": np.array(wrong, object)})
 
 
@@ -549,7 +549,7 @@ def test_a_discrete_up_to_the_end_of_its_dtype():
             env.step(torch.tensor(last))
             assert env.env.taken == last
             assert env.env.taken.dtype == space.dtype
-            with pytest.raises(af.ConversionError, match="cannot be one of the space Discrete"):
+            with pytest.raises(af.ConversionError, match="is not valid for the space Discrete"):
                 env.step(torch.tensor(last + 1))
 
 
@@ -683,7 +683,7 @@ def test_traced_actions_are_checked_for_what_is_known():
         (nested, {"a": one, "b": (zero, zero)}), (nested, {"a": one, "b": (jnp.zeros(0),)}),
     ):  # fmt: skip
         with pytest.raises(
-            af.ConversionError, match=r"an action (.|\n)* cannot be one of the space"
+            af.ConversionError, match=r"an action (.|\n)* is not valid for the space"
         ):
             stepping(space, action)
 

@@ -283,7 +283,7 @@ def test_one_environment_takes_one_action(library):
     for a in (2, np.array(2), [2], torch.tensor([2]), 9):
         for b in (np.array([0.5, 0.0]), [0.5, 0.0], torch.tensor([0.5, 0.0])):
             assert env.step({"a": a, "b": b})[1] == 2.5
-    with pytest.warns(UserWarning, match="mended"):
+    with pytest.warns(UserWarning, match="corrected"):
         assert env.step({"a": 2, "b": np.array([[0.5, 0.0]]), "more": 1})[1] == 2.5
     for wrong in (
         {"a": 2},

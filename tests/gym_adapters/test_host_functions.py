@@ -352,7 +352,7 @@ def test_wrong_actions():
             jax.jit(functions.step)(state, action)
     with pytest.raises(af.ConversionError, match=r"Discrete\(3\)"), functions.errors():
         functions.step(state, {**good, "jump": 3})
-    with pytest.warns(UserWarning, match="mended"):
+    with pytest.warns(UserWarning, match="corrected"):
         functions.step(state, {**good, "move": jnp.zeros((1, 2))})
 
 

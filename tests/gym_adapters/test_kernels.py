@@ -816,3 +816,12 @@ def test_statistics_in_lists_of_infos():
     assert {"r", "l", "t"} <= found[0].keys()
     queue = env.env
     assert queue.episode_count == len(found) == len(queue.return_queue)
+
+
+def test_dtypes_of_other_libraries():
+    env = gym.make("CartPole-v1")
+    for dtype in (torch.float64, np.float64, "float64"):
+        observation, _ = wrappers.DtypeObservation(env, dtype).reset(seed=1)
+        assert observation.dtype == np.float64
+    with pytest.raises(TypeError):
+        wrappers.DtypeObservation(env, "flaot64")

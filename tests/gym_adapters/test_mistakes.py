@@ -193,7 +193,7 @@ MISTAKES = {
     "no action": (lambda: step(vector.NumpyToTorch(carts()), None), "MultiDiscrete\\(\\[2 2"),
     "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
-    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "was mended: the shape \\(1, 1\\)"),
+    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "was corrected: the shape \\(1, 1\\)"),
     "NaN where actions are checked": (
         lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions=True), torch.tensor([float("nan")])), "bounds"),
     "a step before the reset": (lambda: NumpyToTorch(cart()).step(torch.tensor(1)), "reset"),

@@ -506,7 +506,7 @@ def test_a_new_action_space_counts_from_its_reset_on():
     env.reset()
     env.step(dict.fromkeys(AGENTS, 2))
     env.reset(options={"n": 2})
-    with pytest.raises(af.ConversionError, match="it takes 0 to 1"):
+    with pytest.raises(af.ConversionError, match="it takes whole numbers from 0 to 1"):
         env.step(dict.fromkeys(AGENTS, 2))
 
 

@@ -64,7 +64,7 @@ class Unattended(ValueTests):
                 continue
         pytest.skip(
             "not tested: whether memory is shared as stated, since it is not known how arrays are written to. Test "
-            "it with BackendContract and write(), or set memory to 'immutable' if they cannot be"
+            "it with BackendContract and write(), or set memory to 'immutable' if they never change"
         )
 
     # The tests that others build on, with a few numbers.

@@ -120,7 +120,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         return name, device if own else name
     asked = device if isinstance(device, str) else name
     other = device_kind(asked.strip().lower()) != device_kind(name)
-    meant = f", that is {name!r}," if other else ""
+    meant = f" ({name!r})" if other else ""
     raise DeviceError(
         f"{target.name} has no device {asked!r}{meant} here",
         remedy=f"It has {', '.join(map(repr, known))}.",

@@ -34,6 +34,7 @@ _NUMPY_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "comple
 
 
 _WHAT = {
+    "b": "bools",
     "U": "text",
     "S": "bytes",
     "M": "dates",

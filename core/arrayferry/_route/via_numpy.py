@@ -142,7 +142,7 @@ def _shared(
     n: np.ndarray[Any, Any], x: Any, private: bool, source: Origin, target: Backend, device: Any
 ) -> Any:
     """Make an array of the target without a copy, and check that there was none."""
-    why = "the values had to be copied on the way" if private else ""
+    why = "its strides, alignment or byte order had to be changed" if private else ""
     if not why and not overlap(call_backend(source, "to_numpy", x), n):
         why = f"{source.name} returns its values as a copy"
     if not why and target.from_numpy_shares is False:

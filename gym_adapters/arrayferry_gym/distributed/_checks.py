@@ -198,7 +198,7 @@ def split_actions(
         space: its space.
         count: how many environments there are.
         check: "fit", "strict" or "off", as in `check_actions`.
-        misfits: warns of what is mended.
+        misfits: warns of what is corrected.
 
     Raises:
         arrayferry.ConversionError: an action is refused, or there is not one for each environment.
@@ -211,7 +211,7 @@ def split_actions(
     if check != "off":
         fitter = Fitter(space, strict=check == "strict", num_envs=count, passes_on=False)
         actions = fitter.fit(actions, given)
-        misfits.tell(space, fitter.mended, fitter.passed_on)
+        misfits.tell(space, fitter.corrected, fitter.passed_on)
     try:
         if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):
             length = len(actions)

@@ -421,9 +421,8 @@ class DaskEngine(Engine):
             return
         for host in list(self._hosts):
             self.release(host)
-        if (
-            self._client.status == "running"
-        ):  # who closes it next would take the actors away before they have stopped
+        # Whoever closes the client next would take the actors away before they have stopped.
+        if self._client.status == "running":
             self._client.sync(self._await_stops)
         owned, self._owned = self._owned, []
         for part in owned:

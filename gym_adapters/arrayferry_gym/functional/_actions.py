@@ -29,7 +29,7 @@ class Actions:
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
-        misfits: warns of what is mended.
+        misfits: warns of what is corrected.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Actions:
             converted = fitter.fit(action)
             if self._check == "strict":
                 self._check_values(action)
-            self._misfits.tell(self._space, fitter.mended, fitter.passed_on)
-            if fitter.mended is None and self._check == "fit":
+            self._misfits.tell(self._space, fitter.corrected, fitter.passed_on)
+            if fitter.corrected is None and self._check == "fit":
                 self._remember(action, converted)
         if self._n is not None:
             return converted
@@ -129,7 +129,7 @@ class Actions:
             except af.ConversionError as error:
                 raise af.ConversionError(
                     f"environment {index} of {n} of {self._name} got the action {one!r:.80}, which "
-                    f"cannot be one of the space {self._space} ({error.reason.rpartition(': ')[2]})",
+                    f"is not valid for the space {self._space} ({error.reason.rpartition(': ')[2]})",
                     remedy='With check_actions="fit", actions are clipped to the space.',
                 ) from None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
@@ -27,6 +28,7 @@ __all__ = ["Problem", "check"]
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
+MISSING = (ModuleNotFoundError, DependencyNotInstalled)
 
 
 class Problem(NamedTuple):
@@ -182,11 +184,19 @@ class _Trial:
     def _add(self, method: str, place: str, what: str, remedy: str = "") -> None:
         self._problems.append(Problem(method, place, what, remedy, (self._backend.name,)))
 
-    def _call(self, method: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a method, and explain its error."""
+    def _call(
+        self,
+        method: str,
+        function: Callable[..., Any],
+        *args: Any,
+        passing: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        """Call a method, and explain its error, but for some that are raised as they are."""
         try:
             return function(*args)
         except Exception as error:
+            if isinstance(error, passing):
+                raise
             self._add(
                 method, _place(self._dynamics, error, method), *_explained(error, self._params)
             )
@@ -214,7 +224,10 @@ class _Trial:
                 self._alone(number, state, action, result)
             state = result[0]
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
-            image = self._call("render", dynamics.render, env.shown(state), 0)
+            try:
+                image = self._call("render", dynamics.render, env.shown(state), 0, passing=MISSING)
+            except MISSING:  # what only images need need not be installed
+                return
             if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
                 form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
                 self._add("render", _start(dynamics, "render"), f"it returned {form}",

@@ -181,7 +181,7 @@ class HostFunctions:
             passes_on=False,
         )  # fmt: skip
         given = self._actions.take(fitter.fit(action))
-        self._misfits.tell(fitter.space, fitter.mended, fitter.passed_on)
+        self._misfits.tell(fitter.space, fitter.corrected, fitter.passed_on)
         results = self._call(
             _Callback(self, "_step"),
             [state, *given],
@@ -293,7 +293,7 @@ class HostFunctions:
             ...     env.step(state, jax.numpy.array(7))
             Traceback (most recent call last):
             ...
-            arrayferry.ConversionError: an action of shape () and dtype int32 with the values [7] cannot be one of the space Discrete(2), since it takes 0 to 1. Pass an action as the space samples it.
+            arrayferry.ConversionError: an action of shape () and dtype int32 with the values [7] is not valid for the space Discrete(2), since it takes whole numbers from 0 to 1. Pass an action as the space samples it.
             >>> env.close()
         """
         self._error = None

@@ -19,7 +19,7 @@ from ._errors import EnvResultError
 
 __all__ = ["video"]
 
-_INSTALL = "pip install 'arrayferry[video]'"
+_INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
 
 
 def video(

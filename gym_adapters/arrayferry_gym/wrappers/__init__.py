@@ -209,7 +209,7 @@ class DtypeObservation(KernelWrapper):
 
     Args:
         env: the environment.
-        dtype: the dtype, by its NumPy name.
+        dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
 
     Attributes:
         dtype: as given.

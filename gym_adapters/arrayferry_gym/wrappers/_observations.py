@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
+from arrayferry_gym._dtypes import plain_name
 from arrayferry_gym._space_trees import branches, build, leaves, split
 from arrayferry_gym._xp import select
 
@@ -94,10 +95,14 @@ class DtypeObservation(Observations):
     """Casts observations to another dtype.
 
     Args:
-        dtype: the dtype, by its NumPy name.
+        dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
     """
 
     def __init__(self, dtype: Any) -> None:
+        try:
+            np.dtype(dtype)
+        except TypeError:  # of another library
+            dtype = plain_name(dtype)
         self.dtype = dtype
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:

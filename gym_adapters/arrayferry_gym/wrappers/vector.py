@@ -292,7 +292,7 @@ class DtypeObservation(KernelVectorWrapper):
 
     Args:
         env: the vector environment.
-        dtype: the dtype, by its NumPy name.
+        dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
     """
 
     def __init__(self, env: Vector, dtype: Any) -> None:
