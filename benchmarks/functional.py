@@ -220,7 +220,7 @@ def _generator_row(count: int) -> Row:
     default = times["threefry2x32"]
     note = ", ".join(f"{name} {times[name] / default:.2f}" for name in names[1:])
     what = f"a rollout of {count:,} by other generators"
-    return Row(SECTION, what, (), f"{note} x threefry2x32", microseconds(times))
+    return Row(SECTION, what, (), f"{note} x the time of threefry2x32", microseconds(times))
 
 
 def _rollouts() -> dict[int, dict[str, float]]:

@@ -40,7 +40,7 @@ def draw(rows: list[Row], path: Path, colours: Colours) -> None:
     """Draw the rows that compare the three ways.
 
     Args:
-        rows: all rows; other sections are left out.
+        rows: all rows; other sections, and rows without one of the three, are left out.
         path: where to write the plot, as PNG.
         colours: `LIGHT` or `DARK`.
     """
@@ -52,7 +52,8 @@ def draw(rows: list[Row], path: Path, colours: Colours) -> None:
             "axes.facecolor": colours.paper,
         }
     )
-    groups = {section: [row for row in rows if row.section == section] for section in TITLES}
+    compared = [row for row in rows if {"ours", "peer", "hand"} <= set(row.numbers)]
+    groups = {section: [row for row in compared if row.section == section] for section in TITLES}
     heights = [len(group) + 0.9 for group in groups.values()]
     figure = Figure(figsize=(8, 0.34 * sum(heights) + 1.25), dpi=160, facecolor=colours.paper)
     panels = figure.subplots(
