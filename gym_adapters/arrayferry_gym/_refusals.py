@@ -12,7 +12,13 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
-__all__ = ["check_env", "missing_adapter", "refuse_contradictions", "refuse_unknown"]
+__all__ = [
+    "check_env",
+    "missing_adapter",
+    "missing_package",
+    "refuse_contradictions",
+    "refuse_unknown",
+]
 
 _MEANT = {
     "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
@@ -20,6 +26,21 @@ _MEANT = {
     "dtype": "reward_dtype",
 }  # fmt: skip
 """Names that users write by mistake, and the options that they mean."""
+
+
+def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
+    """Return the error for a module that needs a package which cannot be imported.
+
+    Args:
+        module: the module, such as "arrayferry_gym.sb3".
+        package: the argument of `pip install`.
+        error: why it cannot.
+    """
+    return af.BackendUnavailableError(
+        f"{module} needs {package}, which cannot be imported ({error})",
+        remedy=f"Run: pip install {package}",
+        backend=package,
+    )
 
 
 def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any, Never
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
-from pettingzoo.utils.env import AECEnv, ParallelEnv
-from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
 
 from ._agents import AgentAdapter
 from ._env_options import forwarded_seed
-from ._jaxmarl import JaxMARLEnv
 from ._libraries import Target, target_like
-from ._refusals import refuse_unknown
+from ._refusals import missing_package, refuse_unknown
+
+try:
+    from pettingzoo.utils.env import AECEnv, ParallelEnv
+    from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
+
+    from ._jaxmarl import JaxMARLEnv
+except ImportError as _error:
+    raise missing_package(__name__, "pettingzoo", _error) from _error
 
 if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from rsl_rl.env import VecEnv
-from tensordict import TensorDict
 
 import arrayferry as af
 
 from ._bridged import Bridged
+from ._refusals import missing_package
 from ._space_trees import branches
 from .vector import ArrayConversion
+
+try:
+    import torch
+    from rsl_rl.env import VecEnv
+    from tensordict import TensorDict
+except ImportError as _error:
+    raise missing_package(__name__, "rsl-rl-lib", _error) from _error
 
 __all__ = ["RslRlVecEnv"]
 

@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.vec_env import VecEnv
 
 import arrayferry as af
 
 from ._bridged import Bridged, infos_by_environment
+from ._refusals import missing_package
 from ._space_trees import build, split
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as _error:
+    raise missing_package(__name__, "stable-baselines3", _error) from _error
 
 __all__ = ["SB3VecEnv"]
 

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from tianshou.env import BaseVectorEnv
 
 from ._bridged import Bridged, infos_by_environment
+from ._refusals import missing_package
 from ._space_trees import build, split
 from .vector import ArrayConversion
+
+try:
+    from tianshou.env import BaseVectorEnv
+except ImportError as _error:
+    raise missing_package(__name__, "tianshou", _error) from _error
 
 __all__ = ["TianshouVectorEnv"]
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
-from tensordict import TensorDict
-from torchrl.data import (
-    Binary,
-    Bounded,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    OneHot,
-    Unbounded,
-)
-from torchrl.envs import EnvBase
 
 import arrayferry as af
 
 from ._bridged import Bridged
 from ._env_options import check_flag
+from ._refusals import missing_package
 from ._space_trees import ARRAYS, branches, build, split
 from .vector import ArrayConversion
+
+try:
+    import torch
+    from tensordict import TensorDict
+    from torchrl.data import (
+        Binary,
+        Bounded,
+        Categorical,
+        Composite,
+        MultiCategorical,
+        MultiOneHot,
+        OneHot,
+        Unbounded,
+    )
+    from torchrl.envs import EnvBase
+except ImportError as _error:
+    raise missing_package(__name__, "torchrl", _error) from _error
 
 __all__ = ["TorchRLEnv"]
 

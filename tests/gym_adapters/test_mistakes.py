@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 
@@ -240,3 +241,23 @@ def test_a_mistake_gets_a_warning(mistake):
     make, answer = WARNED[mistake]
     with pytest.warns(UserWarning, match=answer):
         make()
+
+
+@pytest.mark.parametrize(
+    ("module", "needed", "package"),
+    [
+        ("sb3", "stable_baselines3.common.vec_env", "stable-baselines3"),
+        ("torchrl", "torchrl.envs", "torchrl"),
+        ("tianshou", "tianshou.env", "tianshou"),
+        ("rsl_rl", "rsl_rl.env", "rsl-rl-lib"),
+        ("pettingzoo", "pettingzoo.utils.env", "pettingzoo"),
+    ],
+)
+def test_a_bridge_says_what_to_install(monkeypatch, module, needed, package):
+    monkeypatch.setitem(sys.modules, needed, None)
+    monkeypatch.setitem(sys.modules, needed.partition(".")[0], None)
+    monkeypatch.delitem(sys.modules, f"arrayferry_gym.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "arrayferry_gym._jaxmarl", raising=False)
+    with pytest.raises(af.BackendUnavailableError, match=f"pip install {package}$") as error:
+        importlib.import_module(f"arrayferry_gym.{module}")
+    assert isinstance(error.value.__cause__, ImportError)
