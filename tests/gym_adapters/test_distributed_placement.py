@@ -489,3 +489,12 @@ def test_a_wrong_address_is_told_soon(address, monkeypatch):
     ):
         DistributedVectorEnv([CARTPOLE], client=address)
     assert waited == [5.0, 0.3]
+
+
+def test_a_worker_that_is_gone_before_it_gets_a_host(client):
+    """The scheduler may not know it yet when it is asked for workers, and Dask tries for long to reach it."""
+    engine = DaskEngine(client)
+    here = engine.workers()[0]
+    hosts = engine.place([here, "tcp://127.0.0.1:9"], timeout=20)
+    assert [host is None for host in hosts] == [False, True]
+    engine.close()

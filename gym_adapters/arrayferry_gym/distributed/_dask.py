@@ -207,20 +207,20 @@ class DaskEngine(Engine):
 
     async def _check(self, workers: list[str], timeout: float) -> None:
         """Let workers import what hosts need. If a worker cannot, an actor on it would stay pending forever."""
-        if not workers:
-            return
         name = HostActor.__module__
-        coroutine = self._client.run(
-            importlib.import_module, name, workers=workers, on_error="return"
-        )
+        asked = {
+            worker: asyncio.ensure_future(
+                self._client.run(importlib.import_module, name, workers=[worker], on_error="return")
+            )
+            for worker in workers
+        }
         try:
-            results = await asyncio.wait_for(coroutine, timeout)
-        except TimeoutError:
-            raise EnvTimeoutError(
-                f"one of the workers {', '.join(workers)} did not import {name} within {timeout:g} s",
-                remedy="Pass a longer timeout.",
-            ) from None
-        for worker, result in results.items():
+            await self._await_imports(asked, name, timeout)
+        finally:
+            for task in asked.values():
+                task.cancel()
+        for worker, task in asked.items():
+            result = task.result()[worker]
             if isinstance(result, ImportError):
                 module = result.name or getattr(result, "backend", "") or name
                 raise WorkerSetupError(
@@ -231,6 +231,27 @@ class DaskEngine(Engine):
                 ) from result
             if not isinstance(result, BaseException):
                 self._checked.add(worker)
+
+    async def _await_imports(
+        self, asked: dict[str, asyncio.Future[Any]], name: str, timeout: float
+    ) -> None:
+        """Wait for all workers, but for those that are gone, which are dropped: Dask keeps trying to reach them."""
+        end = time.monotonic() + timeout
+        while late := [worker for worker, task in asked.items() if not task.done()]:
+            await asyncio.wait([asked[worker] for worker in late], timeout=0.5)
+            late = [worker for worker in late if not asked[worker].done()]
+            if not late:
+                return
+            known = await self._ask_scheduler()
+            for worker in late:
+                if worker not in known:
+                    asked.pop(worker).cancel()
+                elif time.monotonic() > end:
+                    raise EnvTimeoutError(
+                        f"the worker {worker} did not import {name} within {timeout:g} s",
+                        remedy="Pass a longer timeout.",
+                        worker=worker,
+                    )
 
     async def _connect(self, future: Any, address: str) -> _ActorHandle | None:
         arguments = self._client.connection_args
