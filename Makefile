@@ -237,4 +237,4 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove environments, caches and builds
-	rm -rf $(VENV) .venv-* .overlays build dist site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .overlays .mutants build dist site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

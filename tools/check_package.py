@@ -2,6 +2,7 @@
 
 `python tools/check_package.py`, with `build` and `twine` installed, writes dist/ anew: an sdist, and the wheel that is
 built from it. It looks at what they hold, and installs the wheel into empty environments, without and with the command.
+With `--release`, it also refuses the address that stands in for the real one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -50,6 +52,23 @@ def build() -> Path:
     run("-m", "twine", "check", "--strict", *map(str, DIST.iterdir()))
     (wheel,) = DIST.glob("*.whl")
     return wheel
+
+
+def check_sdist() -> None:
+    """Look for files in the sdist that are not under version control."""
+    (sdist,) = DIST.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()} - {"", "PKG-INFO"}
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True)
+    if listed.returncode == 0:
+        strange = sorted(held - set(listed.stdout.splitlines()))
+        assert not strange, f"in the sdist, but not under version control: {strange}"
+
+
+def refuse_placeholder(wheel: Path) -> None:
+    """Refuse the address that stands in for the real one."""
+    (metadata,) = [text for name, text in contents(wheel).items() if name.endswith("/METADATA")]
+    assert b"example.org" not in metadata, "the address in pyproject.toml is not the real one"
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -98,5 +117,8 @@ def run(*arguments: str, python: str = sys.executable, cwd: str | None = None) -
 
 if __name__ == "__main__":
     built = build()
+    check_sdist()
     check_contents(built)
+    if "--release" in sys.argv[1:]:
+        refuse_placeholder(built)
     try_installed(built.absolute())

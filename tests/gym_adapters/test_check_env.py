@@ -109,6 +109,10 @@ def fails(self, xp, rng, state, action, params):
     raise RuntimeError("the author's own")  # here
 
 
+def columns(self, xp, rng, state, action, params):
+    return state, state["x"][:, None], state["x"] > 5.0
+
+
 WRONG = [
     ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", assigns, "changes an array in place", {"numpy", "jax"}),
@@ -125,6 +129,7 @@ WRONG = [
     ("reset", without_dtype, r"state\['v'\] is float64 in numpy", {"numpy", "torch"}),
     ("observe", outside, "is not in the space", {"numpy"}),
     ("observe", other_form, "an array of shape", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", columns, r"the reward has the shape \(5, 1\)", {"numpy"}),
     ("step", fails, "RuntimeError: the author's own", {"numpy", "array_api_strict", "torch", "jax"}),
 ]  # fmt: skip
 

@@ -20,6 +20,7 @@ from arrayferry_gym import ArrayConversion, wrappers
 from arrayferry_gym import vector as adapters
 from arrayferry_gym.functional import (
     CartPole,
+    FrozenLake,
     FunctionalEnv,
     FunctionalVectorEnv,
     Functions,
@@ -523,6 +524,11 @@ def test_evaluation_uses_statistics_and_leaves_them():
     assert once.final_observation.shape == (8, 2, 4)
     after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=freeze(trained))
     assert env.state_dict(after.running) == values
+    loaded = freeze(env.wrapper_state(values))
+    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=loaded)
+    assert env.state_dict(after.running) == values
+    with pytest.raises(af.OptionError, match=r"freeze\(env.wrapper_state\(statistics\)\)"):
+        freeze(values)
     after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=values)
     assert env.state_dict(after.running)["obs_rms"]["count"] >= values["obs_rms"]["count"] + 48
     with pytest.raises(af.OptionError, match="carry and wrapper_state"):
@@ -825,3 +831,12 @@ def test_dtypes_of_other_libraries():
         assert observation.dtype == np.float64
     with pytest.raises(TypeError):
         wrappers.DtypeObservation(env, "flaot64")
+
+
+def test_observations_that_are_no_box():
+    """Gymnasium before 1.4 asserts without a word."""
+    envs = FrozenLake(masks=True).make_vec(2)
+    with pytest.raises((TypeError, ValueError), match="NormalizeObservation"):
+        vector_wrappers.NormalizeObservation(envs)
+    flat = vector_wrappers.NormalizeObservation(vector_wrappers.FlattenObservation(envs))
+    assert flat.reset(seed=1)[0].shape == (2, 20)

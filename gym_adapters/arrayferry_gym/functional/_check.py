@@ -221,6 +221,7 @@ class _Trial:
             action = self._action()
             result = self._call("step", self._step, number, state, action)
             if backend.name == "numpy":
+                self._one_reward(result[1])
                 self._alone(number, state, action, result)
             state = result[0]
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
@@ -295,6 +296,14 @@ class _Trial:
                           f"the observation {one!r:.120} is not in the space {space}",
                           "Widen the bounds of the space, or clip the observation.")  # fmt: skip
                 raise _FoundError
+
+    def _one_reward(self, reward: Any) -> None:
+        """Check that a reward has no axis of length 1, which would be broadcast with what an agent computes."""
+        shape = np.shape(reward)
+        if len(shape) > 1 and set(shape[1:]) == {1}:
+            self._add("step", _start(self._dynamics, "step"), f"the reward has the shape {shape}",
+                      f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
+            raise _FoundError
 
     def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
         """Check that a step depends on its arguments alone, and each environment on itself alone."""

@@ -246,6 +246,11 @@ def freeze(wrapper_state: Any) -> Any:
 
     if wrapper_state is None:
         return None
+    if isinstance(wrapper_state, dict):
+        raise af.OptionError(
+            "freeze takes states of kernels, but was given what state_dict returns",
+            remedy="Pass freeze(env.wrapper_state(statistics)).",
+        )
     return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
 
 

@@ -36,7 +36,15 @@ class OfGymnasium(Kernel):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         arguments = {name: x for name, x in vars(self).items() if name not in _OF_SPACES}
-        made = self._original(_Shell(observation, action), **arguments)
+        try:
+            made = self._original(_Shell(observation, action), **arguments)
+        except AssertionError as error:
+            if str(error):
+                raise
+            raise TypeError(
+                f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
+                f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside"
+            ) from error
         return made.observation_space, made.action_space
 
 
