@@ -109,6 +109,13 @@ def fails(self, xp, rng, state, action, params):
     raise RuntimeError("the author's own")  # here
 
 
+def one_for_all(self, xp, rng, state, action, params):
+    both = xp.stack([state["x"], state["v"]], axis=1) + params["end"] * xp.ones(
+        (len(state["x"]), 2)
+    )
+    return {**state, "x": both[:, 0]}, state["x"], state["x"] > 5.0
+
+
 def columns(self, xp, rng, state, action, params):
     return state, state["x"][:, None], state["x"] > 5.0
 
@@ -129,6 +136,7 @@ WRONG = [
     ("reset", without_dtype, r"state\['v'\] is float64 in numpy", {"numpy", "torch"}),
     ("observe", outside, "is not in the space", {"numpy"}),
     ("observe", other_form, "an array of shape", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", one_for_all, r"with parameters of shape \(5,\), one for each environment", {"numpy"}),
     ("step", columns, r"the reward has the shape \(5, 1\)", {"numpy"}),
     ("step", fails, "RuntimeError: the author's own", {"numpy", "array_api_strict", "torch", "jax"}),
 ]  # fmt: skip

@@ -224,6 +224,8 @@ class _Trial:
                 self._one_reward(result[1])
                 self._alone(number, state, action, result)
             state = result[0]
+        if backend.name == "numpy":
+            self._spread(state)
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
             try:
                 image = self._call("render", dynamics.render, env.shown(state), 0, passing=MISSING)
@@ -305,6 +307,35 @@ class _Trial:
                       f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
             raise _FoundError
 
+    def _spread(self, state: Any) -> None:
+        """Check that a float among the parameters may also be an array with one for each environment."""
+        leaves, layout = af.flatten(self._params, everything=True)
+        if not any(type(x) is float for x in leaves):
+            return
+        given = layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
+        single, action = self._params, self._action()
+        spread = prepare(given, self._dynamics.default_params, N, self._backend, None).tree
+        calls: dict[str, Callable[[], Any]] = {
+            "reset": lambda: self._reset(0),
+            "step": lambda: self._step(0, state, action),
+            "observe": lambda: self._observe(state),
+        }
+        for method, call in calls.items():
+            expected = call()
+            self._params = spread
+            try:
+                wrong = None if _close(expected, call()) else "the results are others"
+            except Exception as error:
+                wrong = f"{type(error).__name__}: {error}"
+            finally:
+                self._params = single
+            if wrong is not None:
+                self._add(method, _start(self._dynamics, method),
+                          f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                          "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
+                          "action[:, 0], and stack them.")  # fmt: skip
+                raise _FoundError
+
     def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
         """Check that a step depends on its arguments alone, and each environment on itself alone."""
         start = _start(self._dynamics, "step")
@@ -342,6 +373,16 @@ def _differs(a: Any, b: Any, rows: slice) -> bool:
     pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
     return any(
         not np.array_equal(x[rows], y[rows], equal_nan=x.dtype.kind == "f") for x, y in pairs
+    )
+
+
+def _close(a: Any, b: Any) -> bool:
+    """Tell whether floats are equal but for rounding."""
+    pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
+    return all(
+        x.shape == y.shape and np.allclose(x, y, rtol=1e-3, atol=1e-4, equal_nan=True)
+        for x, y in pairs
+        if x.dtype.kind == "f"
     )
 
 
