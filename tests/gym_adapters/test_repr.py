@@ -92,9 +92,15 @@ def cells(value):
     return re.findall("<td[^>]*>(.*?)</td>", value._repr_html_())
 
 
+def facts(value):
+    """Return the names and values that a notebook shows."""
+    shown = cells(value)
+    return dict(zip(shown[::2], shown[1::2], strict=True))
+
+
 def test_in_notebooks():
     env = arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1").unwrapped, check_actions="strict")
-    shown = dict(zip(cells(env)[::2], cells(env)[1::2], strict=True))
+    shown = facts(env)
     assert env._repr_html_().startswith("<div><strong>NumpyToTorch</strong>")
     assert shown.pop("observation space").startswith("Box(")
     assert shown == {
@@ -115,7 +121,7 @@ def test_in_notebooks():
 def test_in_notebooks_a_functional_environment():
     envs = CartPole().make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=None)
     assert envs._repr_html_().startswith("<div><strong>FunctionalVectorEnv</strong>")
-    shown = dict(zip(cells(envs)[::2], cells(envs)[1::2], strict=True))
+    shown = facts(envs)
     assert shown.pop("observation space").startswith("Box(")
     assert shown.pop("parameters").startswith("CartPoleParams(gravity=9.8, ")
     assert shown == {
@@ -126,7 +132,7 @@ def test_in_notebooks_a_functional_environment():
         "action space": "Discrete(2)",
         "limit of an episode": "none",
     }
-    shown = dict(zip(*[iter(cells(Pendulum().make()))] * 2, strict=True))
+    shown = facts(Pendulum().make())
     assert shown["limit of an episode"] == "200 steps"
     assert "environments" not in shown
 

@@ -394,7 +394,6 @@ class DaskEngine(Engine):
         self._hosts.discard(host)
         host.discards = True
         asked = not host.lost and not self._own_cluster  # processes that end anyway are not asked
-
         self._client.loop.add_callback(self._start_stopping, host, asked)
 
     def _start_stopping(self, host: _ActorHandle, asked: bool) -> None:

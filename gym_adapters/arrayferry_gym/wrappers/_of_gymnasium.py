@@ -41,7 +41,7 @@ class OfGymnasium(Kernel):
         except AssertionError as error:
             if str(error):
                 raise
-            raise TypeError(
+            raise AssertionError(
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
                 f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside"
             ) from error
