@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import itertools
+import os
 import pickle
 import random
+import signal
+import sys
+import threading
 import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -190,14 +199,6 @@ def test_what_blocks_share_is_computed_once():
             seen = rows(af.stream(shared, "numpy", shuffle=True))
             assert sorted(seen) == (np.arange(40) - 19.5).tolist()
             assert sorted(computed) == once
-        stream = af.stream(shared, "numpy")
-        computed.clear()
-        assert [stream[i][0] for i in range(8)] == [5 * i - 19.5 for i in range(8)]
-        assert sorted(computed) == once
-        computed.clear()
-        assert [stream[i][0] for i in (3, 4, 5, 6)] == [-4.5, 0.5, 5.5, 10.5]
-        assert len(computed) < 2 * 40 + 1  # it is not known at first that they are taken in turn
-        assert stream[-1].tolist() == stream[7].tolist()
 
 
 def test_resuming():
@@ -226,8 +227,254 @@ def test_resuming():
             assert rows(other) == rows(stream)  # the epoch after
     with pytest.raises(af.OptionError, match="length is 1000, here it is 999"):
         af.stream(X[1:], "numpy", block=60).load_state_dict(state)
-    with pytest.raises(af.OptionError, match="position is None"):
-        stream.load_state_dict({"epoch": 1})
+
+
+@pytest.mark.parametrize("position", [None, -1, "a", 2.0, True, 18])
+def test_positions_that_are_none(position):
+    stream = af.stream(X, "numpy", block=60)
+    state = {**stream.state_dict(), "position": position}
+    with pytest.raises(af.OptionError, match=f"{position}.*Pass what state_dict"):
+        stream.load_state_dict(state)
+    for nonsense in ({}, {"epoch": 1, "position": 1}, None, 3):
+        with pytest.raises(af.OptionError, match="no state of a stream"):
+            stream.load_state_dict(nonsense)
+    assert rows(stream) == X.tolist()
+    stream.load_state_dict({**stream.state_dict(), "epoch": np.int64(2), "position": np.array(16)})
+    assert rows(stream) == X[960:].tolist()
+
+
+MADE_OF = {"block": 60, "shuffle": True, "seed": 3, "batch_size": 70, "buffer_size": 250}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batch_size": 71},
+        {"batch_size": None},
+        {"buffer_size": 300},
+        {"buffer_size": None},
+        {"block": 50},
+        {"shuffle": False, "seed": None, "buffer_size": None},
+        {"drop_last": True},
+        lambda stream: stream.shard(0, 2),
+        lambda stream: af.stream(da.from_array(X, chunks=90), "numpy", **MADE_OF),
+    ],
+)
+def test_states_of_other_streams_are_refused(other, monkeypatch):
+    monkeypatch.setattr("arrayferry._stream.order.SMALL_BYTES", 0)
+    stream = af.stream(X, "numpy", **MADE_OF)
+    next(iter(stream))
+    if isinstance(other, dict):
+        another = af.stream(X, "numpy", **{**MADE_OF, **other})
+    else:
+        with warnings.catch_warnings(action="ignore"):
+            another = other(af.stream(X, "numpy", **MADE_OF))
+    before = another.state_dict()
+    for one, state in ((another, stream.state_dict()), (stream, before)):
+        with pytest.raises(af.OptionError, match="of another stream: its"):
+            one.load_state_dict(state)
+    assert another.state_dict() == before
+
+
+def test_a_state_means_nothing_for_a_part():
+    for options in ({"block": 60}, {"block": 60, "shuffle": True}, {"batch_size": 30}):
+        stream = af.stream(X, "numpy", **options)
+        iteration = iter(stream)
+        next(iteration), next(iteration)
+        stream.load_state_dict(stream.state_dict())
+        with pytest.raises(af.OptionError, match="begins at result 2"):
+            stream.shard(0, 2)
+        stream.set_epoch(0)
+        assert sorted(rows(stream.shard(0, 2)) + rows(stream.shard(1, 2))) == X.tolist()
+    stream = af.stream(X, "numpy", block=60)
+    stream.load_state_dict({**stream.state_dict(), "position": 3})
+    with pytest.raises(af.OptionError, match="begins at result 3"):
+        stream[2:]
+    state = {**af.stream(X, "numpy", block=60)[:8].state_dict(), "position": 1}
+    with pytest.raises(af.OptionError, match="layout"):
+        af.stream(X, "numpy", block=60)[1::2].load_state_dict(state)
+
+
+def test_the_state_after_set_epoch_is_that_of_the_next_iteration():
+    stream = af.stream(X, "numpy", block=60, shuffle=True, seed=3)
+    next(iter(stream))
+    stream.set_epoch(4)
+    state = stream.state_dict()
+    assert (state["epoch"], state["position"]) == (4, 0)
+    other = af.stream(X, "numpy", block=60, shuffle=True, seed=3)
+    other.load_state_dict(state)
+    assert rows(other) == rows(stream)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 7}, {"shuffle": True, "buffer_size": 10}])
+def test_resuming_computes_only_what_follows(options):
+    computed = []
+
+    def noted(x, block_id=None):
+        computed.append(block_id[0])
+        return x
+
+    x = da.from_array(np.arange(1000), chunks=10).map_blocks(
+        noted, dtype=int, meta=np.empty(0, int)
+    )
+    with dask.config.set(scheduler="synchronous"):
+        stream = af.stream(x, "numpy", prefetch=0, **options)
+        count = len(stream)
+        stream.load_state_dict({**stream.state_dict(), "position": count - 5})
+        assert len(rows(stream)) <= 50
+        assert len(computed) <= 6
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+def test_prefetching_changes_no_order(prefetch):
+    options = {"block": 60, "shuffle": True, "seed": 3}
+    assert rows(af.stream(X, "numpy", prefetch=prefetch, **options)) == rows(
+        af.stream(X, "numpy", **options)
+    )
+
+
+def test_single_blocks_keep_nothing():
+    computed = []
+    x = da.from_array(np.arange(40), chunks=10).map_blocks(
+        lambda x: computed.append(x[0]) or x, dtype=int, meta=np.empty(0, int)
+    )
+    before = set(threading.enumerate())
+    stream = af.stream(x, "numpy")
+    with dask.config.set(scheduler="synchronous"):
+        assert [stream[i][0] for i in (0, 1, 1, -1)] == computed == [0, 10, 10, 30]
+    assert set(threading.enumerate()) == before
+
+
+def test_an_array_of_few_chunks_does_not_hinder_shuffling(monkeypatch):
+    x = da.random.default_rng(0).normal(size=(1000, 4), chunks=(10, 4))
+    tree = {"x": x, "label": da.from_array(X, chunks=500), "row": da.arange(1000, chunks=10)}
+    stream = af.stream(tree, "numpy", shuffle=True, seed=0)
+    assert "runs" not in repr(stream)
+    results = list(stream)
+    labels = np.concatenate([result["label"] for result in results])
+    np.testing.assert_array_equal(labels, np.concatenate([result["row"] for result in results]))
+    assert abs(np.corrcoef(labels, X)[0, 1]) < 0.5
+    monkeypatch.setattr("arrayferry._stream.order.KEPT_BYTES", 0)
+    with pytest.warns(
+        UserWarning, match="1000 rows are hardly shuffled: 100 blocks .* 2 runs"
+    ) as told:
+        stream = af.stream(tree, "numpy", shuffle=True, seed=0)
+    assert told[0].filename == __file__
+    assert "1000 of 1000, in 2 independent runs, to" in repr(stream)
+    af.stream(tree, "numpy", shuffle=True, seed=0, buffer_size=1000)  # all are permuted together
+    one = da.from_array(X, chunks=1000)  # which is in memory as a whole
+    assert abs(np.corrcoef(rows(af.stream(one, "numpy", block=10, shuffle=True)), X)[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize(
+    "options", [{"block": 7}, {"block": 7, "shuffle": True}, {"batch_size": 7}]
+)
+def test_objects_in_memory_are_cut(options):
+    texts = np.array([f"row {n}" for n in X], dtype=object)
+    mixed = np.array([None, 1.5, np.float32(2), "text"] * 250, dtype=object)
+    tree = {
+        "text": texts,
+        "mixed": mixed,
+        "number": da.from_array(X, chunks=90),
+        "one": texts[:1].reshape(()),
+    }
+    results = list(af.stream(tree, "torch", **options))
+    for result in results:
+        assert result["text"].tolist() == [f"row {n}" for n in result["number"].tolist()]
+        assert len(result["mixed"]) == len(result["number"])
+        assert result["one"] == texts[:1].reshape(())
+    assert sum(len(result["text"]) for result in results) == 1000
+    results[0]["text"][:] = "changed"
+    assert "changed" not in texts
+    with pytest.raises(af.StructureError, match=r"lengths: 1000, but 999 at \['text'\]"):
+        af.stream({**tree, "text": texts[1:]}, "numpy")
+
+
+def test_objects_that_hold_arrays_are_trees():
+    tree = np.empty(2, object)
+    tree[:] = [da.from_array(X, chunks=90), X]
+    for start, result in zip(range(0, 1000, 60), af.stream(tree, "numpy", block=60), strict=True):
+        assert [x.tolist() for x in result] == [X[start : start + 60].tolist()] * 2
+
+
+def test_threads_that_begin_at_the_same_moment():
+    stream = af.stream(X[:4], "numpy", block=2, shuffle=True, seed=0)
+    begun = threading.Barrier(8)
+    epochs = []
+
+    def begin():
+        begun.wait()
+        epochs.extend(iter(stream)._progress.epoch for _ in range(300))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=begin) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(epochs) == list(range(2400))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_fork_while_others_read():
+    stream = af.stream(X, "numpy", block=10)
+    iteration, ended = iter(stream), threading.Event()
+
+    def read():
+        while not ended.is_set():
+            stream[3], stream.state_dict(), next(iter(stream))
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)  # which ends a process that hangs
+                done = stream[3][0] == 30 and next(iteration)[0] == 0 and len(rows(stream)) == 1000
+                os._exit(0 if done else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("options", [{"block": 2}, {"batch_size": 2, "shuffle": True, "seed": 1}])
+def test_an_interruption_at_any_line_loses_no_row(options):
+    x = X[:4]
+    whole = rows(af.stream(x, "numpy", prefetch=0, **options))
+
+    def interrupted(line):
+        """Return whether the iteration was interrupted, and check that another goes on where it was."""
+        stream, seen = af.stream(x, "numpy", prefetch=0, **options), []
+
+        def trace(frame, event, argument):
+            nonlocal line
+            if "/_stream/" not in frame.f_code.co_filename or frame.f_code.co_name == "__del__":
+                return None
+            line -= event == "line"
+            if not line:
+                raise KeyboardInterrupt
+            return trace
+
+        iteration = iter(stream)
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            for result in iteration:
+                seen += result.tolist()
+        sys.settrace(None)
+        stream.load_state_dict(stream.state_dict())
+        assert seen + rows(stream) == whole, line
+        return line <= 0
+
+    with ThreadPoolExecutor(1) as pool:  # what a trace function raises is left behind in its thread
+        assert [*itertools.takewhile(bool, pool.map(interrupted, range(1, 400)))][100:]
 
 
 def test_a_part_goes_on_where_it_was():
@@ -304,20 +551,51 @@ def test_masks_libraries_and_own_memory():
     assert sorted(rows(af.stream(jnp.arange(30), "jax", block=7, shuffle=True))) == list(range(30))
 
 
-@pytest.mark.parametrize(("buffer_size", "blocks"), [(None, 4), (250, 2), (1000, 10)])
-def test_memory(buffer_size, blocks):
-    """The buffer, as many rows that are read ahead, the block that is copied into the buffer, and two results."""
-    x = da.zeros((3000, 1250), chunks=(100, 1250))  # of 1 MB
-    stream = af.stream(
-        x, "numpy", shuffle=True, prefetch=2, batch_size=100, buffer_size=buffer_size
-    )
+MEGABYTE = 100
+"""Rows of the arrays whose memory is measured."""
+
+
+def most_memory(x, **options):
+    """Return how much memory a stream needs at most, in megabytes."""
+    stream = af.stream(x, "numpy", **options)
     next(iter(stream))  # what is imported at first
+    gc.collect()
     tracemalloc.start()
-    for _ in stream:
-        pass
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert blocks * 1e6 < most < (2 * blocks + 3.5) * 1e6
+    try:
+        for _ in stream:
+            pass
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("buffer_size", "blocks"), [(None, 4), (250, 2), (800, 8)])
+def test_memory(buffer_size, blocks):
+    """The buffer, as many rows that are read ahead, the block that is copied into the buffer, and results."""
+    x = da.zeros((30 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
+    options = {"shuffle": True, "prefetch": 2, "buffer_size": buffer_size}
+    most = most_memory(x, batch_size=MEGABYTE, **options)
+    assert blocks < most < 2 * blocks + 3.5
+    most = most_memory(x, batch_size=130, **options)  # put together from two windows
+    assert most < 2 * blocks + 1 + 3 * 1.3 + 0.3
+    most = most_memory(x, batch_size=130, **{**options, "prefetch": 0})
+    assert most < blocks + 1 + 3 * 1.3 + 0.3
+
+
+@pytest.mark.parametrize("make", [da.zeros, da.random.default_rng(0).random])
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_memory_without_shuffling(make, prefetch):
+    x = make((20 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
+    assert most_memory(x, prefetch=prefetch) < prefetch + 2.3
+    # A block of 2.4 chunks is put together, and two chunks are cut.
+    assert most_memory(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.3
+
+
+@pytest.mark.filterwarnings("ignore:.*hardly shuffled")
+def test_memory_of_blocks_that_are_no_whole_chunks():
+    x = da.zeros((30 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
+    most = most_memory(x, shuffle=True, seed=0, block=240, batch_size=240)
+    assert most < 2.4 * (4 + 4 + 1 + 3) + 2.3
 
 
 def test_errors_name_the_block():

@@ -23,7 +23,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.layout import Layout
 from arrayferry._tree.layout import flatten as flatten_tree
 
-__all__ = ["StreamedArray", "common_length", "cut", "grouped", "streamed_array", "take_apart"]
+__all__ = ["StreamedArray", "common_length", "cut", "grouped", "itemsize_of", "take_apart"]
 
 
 _ARRAY = Kind("array")
@@ -77,13 +77,8 @@ def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Any]:
 
 def _flattened(value: Any, prefix: str) -> tuple[list[Any], list[str], Any]:
     """Return the arrays of a tree, their places, and its layout."""
+    leaves, layout = flatten_tree(value, _kind_of, prefix=prefix)
     registry = default_registry()
-
-    def kind_of(x: Any) -> Kind:
-        kind = registry.kind(x)
-        return _ARRAY if kind.what == "source" or _streamed(x, kind) is not x else kind
-
-    leaves, layout = flatten_tree(value, kind_of, prefix=prefix)
     arrays: list[Any] = []
     paths: list[str] = []
     inner: list[Any] = []  # for each leaf, how many arrays it stands for, and their layout
@@ -95,6 +90,22 @@ def _flattened(value: Any, prefix: str) -> tuple[list[Any], list[str], Any]:
         inner.append((len(own), within))
     nested = any(within is not None for _, within in inner)
     return arrays, paths, _Nested(layout, inner) if nested else layout
+
+
+def _kind_of(x: Any) -> Kind:
+    """Return what a value is to a stream: an array of texts, for example, is one array, and is cut as such."""
+    kind = _searched_kind(x)
+    if kind.what != "objects" or not x.ndim or not kind.searches(x):
+        return kind
+    inside, _ = flatten_tree(x, _searched_kind)
+    has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inside)
+    return kind if has_arrays else _ARRAY
+
+
+def _searched_kind(x: Any) -> Kind:
+    """Return what a value is where arrays of objects are searched for arrays."""
+    kind = default_registry().kind(x)
+    return _ARRAY if kind.what == "source" or _streamed(x, kind) is not x else kind
 
 
 def _streamed(x: Any, kind: Kind) -> Any:
@@ -229,7 +240,9 @@ def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tup
         ends = max(
             [leaf.ends for leaf in leaves if leaf.group is not None]
             or [
-                list(itertools.accumulate(even_lengths(leaf.x.shape, _itemsize(leaf.x), leaf.axis)))
+                list(
+                    itertools.accumulate(even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis))
+                )
                 for leaf in leaves
                 if leaf.axis is not None
             ],
@@ -241,6 +254,7 @@ def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tup
     return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
 
 
-def _itemsize(x: Any) -> int:
+def itemsize_of(x: Any) -> int:
+    """Return the size of an element in bytes."""
     size = getattr(x.dtype, "itemsize", None)
     return size if isinstance(size, int) else 8

@@ -12,8 +12,8 @@ from arrayferry._errors import (
 from arrayferry._options import Narrowing, Sparse, Unsupported
 from arrayferry._plugin.backend import Target
 
+from .order import Ordering
 from .overloads import typed_stream
-from .shuffling import Ordering
 from .stream import Stream
 
 __all__ = ["stream"]
@@ -45,11 +45,11 @@ def stream(
 
     The next blocks are computed or read in other threads, or on a cluster, while the current one is in use. Each
     part of the arrays is computed or read once. At most `prefetch` + 2 blocks are in memory: the one in use, the
-    next one, and those prefetched after it.
+    next one, and those prefetched after it; one more if blocks are not whole chunks.
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
-            along the axis are equal. Numbers, text and 0-d arrays in a tree are part of every block.
+            along the axis are equal. Arrays of objects that hold no arrays, such as texts, are cut too. Numbers, text and 0-d arrays in a tree are part of every block.
         to: the target: a name ("torch"), a namespace module or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`.
         device: the device of the blocks.
@@ -64,7 +64,7 @@ def stream(
             each row once, in a different order.
         seed: the seed of the orders; the same seed gives the same orders. None draws a random seed.
         buffer_size: how many rows are permuted together: as many whole blocks as fit, but at least one. None means
-            `prefetch` + 2 blocks.
+            4 blocks.
         batch_size: the number of rows in each result. None means as many as a block has.
         drop_last: whether to drop a last batch with fewer rows.
         copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
@@ -81,6 +81,9 @@ def stream(
         ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler can be
             reached. While iterating: a block cannot be converted. If it cannot be computed or read, the error is a
             `BlockError`, which names the block.
+
+    Warns:
+        UserWarning: rows will hardly be shuffled, since blocks share chunks.
 
     Examples:
         >>> import arrayferry as af
@@ -104,7 +107,9 @@ def stream(
         raise OptionError(f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds.")
     ordering = _ordering(shuffle, seed, buffer_size, batch_size, drop_last)
     conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
-    return Stream(value, conversion, axis, prefetch, block, client, timeout, ordering)
+    made: Stream[Any] = Stream(value, conversion, axis, prefetch, block, client, timeout, ordering)
+    made.warn_of_runs(stacklevel=3)
+    return made
 
 
 def _ordering(

@@ -15,9 +15,20 @@ from arrayferry._errors import (
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
-from .shuffling import Progress
+__all__ = ["Iteration", "Progress"]
 
-__all__ = ["Iteration"]
+
+class Progress:
+    """How far an iteration has come.
+
+    Attributes:
+        epoch: its epoch.
+        position: how many results were taken.
+    """
+
+    def __init__(self, epoch: int, position: int = 0) -> None:
+        self.epoch = epoch
+        self.position = position
 
 
 class Iteration(Generic[B]):
@@ -25,8 +36,8 @@ class Iteration(Generic[B]):
 
     Args:
         open_reads: begins to read.
-        block: returns a block by its number.
-        count: how many blocks there are.
+        block: returns a result by its number.
+        count: how many results there are.
         progress: counts those that were taken.
     """
 
@@ -42,8 +53,8 @@ class Iteration(Generic[B]):
         self._count = count
         self._progress = progress
         self._process: int | None = None  # where it was begun
-        self._turn = threading.Lock()
-        self._state = threading.Lock()
+        self._turn = threading.RLock()
+        self._state = threading.RLock()  # a signal handler may close it
         self._reads: Any = None
         self._closed = False
 
@@ -51,30 +62,43 @@ class Iteration(Generic[B]):
         return self
 
     def __next__(self) -> B:
-        if self._process not in (None, os.getpid()):
+        if self._process is None:
+            self._process = (
+                os.getpid()
+            )  # before a lock is held, which a forked process could not release
+        elif self._process != os.getpid():
             raise OptionError(
                 "an iteration over a stream cannot go on in a process that was forked meanwhile",
                 remedy="Begin the iteration in that process.",
             )
-        with self._turn:
-            if self._closed or self._progress.position >= self._count:
+        taken = None
+        try:
+            with self._turn:
+                if self._closed or self._progress.position >= self._count:
+                    self.close()
+                    raise StopIteration
+                block = self._take(self._progress.position)
+                taken = self._progress.position = self._progress.position + 1
+                return block
+        except BaseException:
+            if taken is not None and self._progress.position == taken:  # it did not arrive
+                self._progress.position -= 1
                 self.close()
-                raise StopIteration
-            self._process = os.getpid()
-            try:
-                block = self._block(self._reads or self._begin(), self._progress.position)
-            except BaseException as error:
-                closed = self._closed
-                if self._reads is not None and isinstance(
-                    error, (BlockTimeoutError, KeyboardInterrupt)
-                ):
-                    self._reads.abandon()
-                self.close()
-                if closed and isinstance(error, Exception):  # by another thread
-                    raise StopIteration from None
-                raise
-            self._progress.position += 1
-            return block
+            raise
+
+    def _take(self, position: int) -> B:
+        try:
+            return self._block(self._reads or self._begin(), position)
+        except BaseException as error:
+            closed = self._closed
+            if self._reads is not None and isinstance(
+                error, (BlockTimeoutError, KeyboardInterrupt)
+            ):
+                self._reads.abandon()
+            self.close()
+            if closed and isinstance(error, Exception):  # by another thread
+                raise StopIteration from None
+            raise
 
     def _begin(self) -> Any:
         reads = self._open()
@@ -87,10 +111,13 @@ class Iteration(Generic[B]):
 
     def close(self) -> None:
         """Cancel what was asked for, and end the iteration, from any thread. It does not wait."""
+        if self._process not in (None, os.getpid()):  # its locks are those of another process
+            self._closed = True
+            return
         with self._state:
             self._closed = True
             reads, self._reads = self._reads, None
-        if reads is not None and self._process == os.getpid():
+        if reads is not None:
             reads.close()
 
     def __del__(self) -> None:

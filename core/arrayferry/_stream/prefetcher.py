@@ -25,7 +25,13 @@ __all__ = ["FailedError", "LateError", "Prefetcher", "concatenated"]
 
 
 class FailedError(Exception):
-    """A block could not be read."""
+    """A block could not be read, or its rows could not be put together.
+
+    Attributes:
+        block: the number of the block, None if several are concerned.
+    """
+
+    block: int | None = None
 
     def __init__(self, error: BaseException, path: str = "") -> None:
         super().__init__()
@@ -34,7 +40,13 @@ class FailedError(Exception):
 
 
 class LateError(Exception):
-    """A block was not read in time."""
+    """A block was not read in time.
+
+    Attributes:
+        block: the number of the block.
+    """
+
+    block = 0
 
 
 class Prefetcher:
@@ -45,7 +57,7 @@ class Prefetcher:
         leaves: the arrays.
         bounds: the blocks that are asked for.
         prefetch: how many reads are started ahead, each in a thread of its own.
-        ahead: how many blocks may wait until they are taken, None for as many.
+        ahead: how many blocks may wait until they are taken, if that is more.
         timeout: seconds to wait for a read, None for no limit.
         copy: whether parts of arrays in memory are copied.
     """
@@ -56,13 +68,14 @@ class Prefetcher:
         leaves: list[StreamedArray],
         bounds: Sequence[tuple[int, int]],
         prefetch: int,
+        ahead: int,
         timeout: float | None,
         copy: bool,
-        ahead: int | None = None,
     ) -> None:
         self._leaves = leaves
         self._bounds = bounds
-        self._ahead = prefetch if ahead is None or not prefetch else max(prefetch, ahead)
+        self._prefetch = prefetch
+        self._ahead = ahead if prefetch else 0
         self._timeout = timeout
         self._copy = copy
         self._last: dict[Any, int] = {}  # the last step that needs a block of an array
@@ -111,8 +124,9 @@ class Prefetcher:
         """
         needed = self._needed[step]
         if self._pool is not None:
-            ahead = min(needed + self._ahead, len(self._reads))
-            while len(self._started) < ahead:
+            last = min(step + self._ahead, len(self._bounds) - 1)
+            ahead = max(needed + self._prefetch, self._needed[last])
+            while len(self._started) < min(ahead, len(self._reads)):
                 self._started.append(self._pool.submit(self._read, len(self._started)))
         while self._taken < needed:
             self._hold(self._taken)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import os
+import threading
+import warnings
+import zlib
 from collections.abc import Sequence
 from typing import Any, Generic, overload
 
@@ -18,12 +23,22 @@ from arrayferry._repr import html_facts, html_table, html_view, never_raises
 from arrayferry._types import B
 
 from .arrays import common_length, cut, grouped, take_apart
-from .in_turn import InTurn
-from .iteration import Iteration
+from .iteration import Iteration, Progress
+from .order import Order, Ordering, batch_bounds, linked_blocks
 from .prefetcher import FailedError, LateError, Prefetcher
-from .shuffling import EpochOrder, Ordering, Progress, ShuffledReads, batch_bounds, linked_blocks
+from .results import Results
 
 __all__ = ["Stream"]
+
+_POSITION = threading.RLock()
+"""Held while the position of a stream is read and changed. A fork waits for it, so that it is free in the child."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_POSITION.acquire,
+        after_in_parent=_POSITION.release,
+        after_in_child=_POSITION.release,
+    )
 
 
 class Stream(Generic[B]):
@@ -85,8 +100,7 @@ class Stream(Generic[B]):
         self._shard: tuple[int, int] = (0, 1)
         self._next = Progress(0)  # where the next iteration begins
         self._latest: Progress | None = None
-        self._order: tuple[Any, EpochOrder] | None = None
-        self._in_turn = InTurn()
+        self._order: tuple[Any, Order] | None = None
         self._refuse_early()
 
     def _refuse_early(self) -> None:
@@ -115,11 +129,7 @@ class Stream(Generic[B]):
                 raise
 
     def __len__(self) -> int:
-        return (
-            len(self._epoch_order(self._next.epoch).ends)
-            if self._ordering.shuffle
-            else len(self.bounds)
-        )
+        return len(self._epoch_order(self._next.epoch).ends)
 
     @overload
     def __getitem__(self, index: slice) -> Stream[B]: ...
@@ -136,7 +146,9 @@ class Stream(Generic[B]):
         if isinstance(index, slice):
             return self._part(index)
         at = range(len(self))[index]
-        return self._in_turn.block(self, at)
+        one = self._part(slice(at, at + 1))
+        one._prefetch = 0
+        return next(iter(one))
 
     def _part(self, index: slice) -> Stream[B]:
         part = self._copy()
@@ -145,10 +157,15 @@ class Stream(Generic[B]):
 
     def _copy(self) -> Stream[B]:
         """Return a stream of the same arrays that begins at the same epoch."""
+        if self._next.position:
+            raise OptionError(
+                f"this stream begins at result {self._next.position}, which means nothing for a part of it",
+                remedy="Make the part of a stream that begins at its first result, and load the state of that part "
+                "into it. set_epoch() begins at the first result.",
+            )
         copy: Stream[B] = Stream.__new__(Stream)
         copy.__dict__.update(self.__dict__)
-        copy._next = Progress(self._next.epoch, self._next.position)
-        copy._latest, copy._order, copy._in_turn = None, None, InTurn()
+        copy._next, copy._latest, copy._order = Progress(self._next.epoch), None, None
         return copy
 
     def shard(self, index: int, count: int) -> Stream[B]:
@@ -197,147 +214,178 @@ class Stream(Generic[B]):
             raise OptionError(
                 f"epoch={epoch!r} is not valid", remedy="Pass a whole number from 0 on."
             )
-        self._next = Progress(epoch)
+        with _POSITION:
+            self._next, self._latest = Progress(epoch), None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the most recently started iteration, as plain numbers.
+    def state_dict(self) -> dict[str, int]:
+        """Return the position of the most recently started iteration, as plain integers.
 
-        `load_state_dict` of an equal stream continues from there, with the result after the last one taken.
+        `load_state_dict` of an equal stream continues from there, with the result after the last one taken. After
+        `set_epoch`, it is the beginning of that epoch.
+
+        Returns:
+            The position, and what it belongs to: the seed, the options, the length of the arrays, and `layout`, a
+            checksum of how they are split.
         """
-        at = self._latest or self._next
+        with _POSITION:
+            at = self._latest or self._next
+            return {"epoch": at.epoch, "position": at.position, **self._identity()}
+
+    def _identity(self) -> dict[str, int]:
+        """Return what a position belongs to."""
+        ordering, (part, parts) = self._ordering, self._shard
+        shuffled = (self._runs,) if ordering.shuffle else ()
         return {
-            "epoch": at.epoch,
-            "position": at.position,
-            "seed": self._ordering.seed,
+            "seed": ordering.seed,
             "length": self.length,
             "blocks": len(self.bounds),
+            "shuffle": int(ordering.shuffle),
+            "buffer_size": ordering.buffer_size or 0,
+            "batch_size": ordering.batch_size or 0,
+            "drop_last": int(ordering.drop_last),
+            "part": part,
+            "parts": parts,
+            "layout": zlib.crc32(repr((list(self.bounds), *shuffled)).encode()),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
         """Make the next iteration continue from a saved position.
 
         Args:
             state: the result of `state_dict`.
 
         Raises:
-            OptionError: it belongs to a stream of other arrays or blocks.
+            OptionError: it is not a state, or it belongs to a stream of other arrays, blocks or options, or to another
+                part of this one.
         """
-        own = self.state_dict()
-        for name in own:
-            if name not in state or (name in ("length", "blocks") and state[name] != own[name]):
+        own = self._identity()
+        found = {name: _whole(state, name) for name in ("epoch", "position", *own)}
+        for name, value in own.items():
+            if name != "seed" and found[name] != value:
                 raise OptionError(
-                    f"the state is of another stream: its {name} is {state.get(name)!r}, here it is {own[name]!r}",
-                    remedy="Make the stream with the same arrays and options.",
+                    f"the state is of another stream: its {name} is {found[name]}, here it is {value}",
+                    remedy="Make the stream with the same arrays and options, and load the state of a part into that "
+                    "part.",
                 )
-        self._ordering = self._ordering._replace(seed=state["seed"])
-        self._arguments = (*self._arguments[:-1], self._ordering)
-        self._next, self._latest = Progress(state["epoch"], state["position"]), None
+        ordering = self._ordering._replace(seed=found["seed"])
+        count = len(self._make_order(ordering, found["epoch"]).ends)
+        if found["position"] > count:
+            raise OptionError(
+                f"the state is at result {found['position']}, but the stream has {count}",
+                remedy="Pass what state_dict() returned.",
+            )
+        with _POSITION:
+            self._ordering = ordering
+            self._arguments = (*self._arguments[:-1], ordering)
+            self._next, self._latest = Progress(found["epoch"], found["position"]), None
 
-    def _epoch_order(self, epoch: int) -> EpochOrder:
+    def _epoch_order(self, epoch: int) -> Order:
         """Return the order of an epoch."""
         key = epoch, self._ordering, self._shard
-        if self._order is None or self._order[0] != key:
-            lengths = [stop - start for start, stop in self.bounds]
-            order = EpochOrder(
-                lengths, self._runs, self._ordering, epoch, self._shard, self._prefetch + 2
+        found = self._order
+        if found is None or found[0] != key:
+            self._order = found = key, self._make_order(self._ordering, epoch)
+        return found[1]
+
+    def _make_order(self, ordering: Ordering, epoch: int) -> Order:
+        lengths = [stop - start for start, stop in self.bounds]
+        return Order(lengths, self._runs, ordering, epoch, self._shard)
+
+    def warn_of_runs(self, stacklevel: int) -> None:
+        """Warn if most rows are hardly shuffled, since their blocks are read one after another."""
+        longest = max((self._rows_of(run) for run in self._runs), default=0)
+        windows = self._epoch_order(self._next.epoch).windows
+        most = max((stop - start for _, _, start, stop in windows), default=0)
+        if longest > max(2 * most, self.length // 8):
+            runs = len(self._runs)
+            warnings.warn(
+                f"the {self.length} rows are hardly shuffled: {len(self.bounds)} blocks are read in "
+                f"{f'{runs} runs' if runs > 1 else 'one run'}, since blocks share chunks of large arrays, and the "
+                f"buffer holds {most} of up to {longest} rows. Make block a multiple of the chunks of each array "
+                "(rechunk those that have others), or pass a larger buffer_size.",
+                stacklevel=stacklevel,
             )
-            self._order = key, order
-        return self._order[1]
+
+    def _rows_of(self, run: range) -> int:
+        return sum(stop - start for start, stop in self.bounds[run.start : run.stop])
 
     def __iter__(self) -> Iteration[B]:
         """Return an iterator over the results. Its `close()`, in any thread, cancels pending requests."""
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
-        self._latest = progress
-        if not self._ordering.shuffle:
-            return Iteration(
-                lambda: self._open(self.bounds), self._block, len(self.bounds), progress
-            )
+        with _POSITION:
+            progress, self._next = self._next, Progress(self._next.epoch + 1)
+            self._latest = progress
         order = self._epoch_order(progress.epoch)
         return Iteration(
-            lambda: ShuffledReads(
-                order, progress.position, self._leaves, self._open_some, self._read_block
-            ),
+            lambda: Results(order, progress.position, self._leaves, self._open),
             self._result,
             len(order.ends),
             progress,
         )
 
-    def _open(self, bounds: Sequence[tuple[int, int]], ahead: int | None = None) -> Prefetcher:
-        copy = self._conversion.options.copy is not False
+    def _open(self, blocks: Sequence[int], ahead: int) -> Prefetcher:
+        """Begin to read some blocks, in an order of their own."""
         return Prefetcher(
-            self._groups, self._leaves, bounds, self._prefetch, self._timeout, copy, ahead
+            self._groups,
+            self._leaves,
+            [self.bounds[block] for block in blocks],
+            self._prefetch,
+            ahead,
+            self._timeout,
+            copy=self._conversion.options.copy is not False,
         )
 
-    def _open_some(self, blocks: list[int], ahead: int) -> Prefetcher:
-        """Begin to read some blocks, in an order of their own."""
-        return self._open([self.bounds[block] for block in blocks], ahead)
-
-    def _block(self, work: Prefetcher, index: int) -> B:
-        """Return one block, converted."""
-        parts = self._read_block(work, index, index)
-        return self._converted(parts, self._which(index))
-
-    def _result(self, work: ShuffledReads, index: int) -> B:
-        """Return one result of shuffled rows, converted."""
-        which = f"result {index}"
-        try:
-            parts = work.take(index)
-        except FailedError as failed:
-            raise ConversionError(
-                f"{which}: its rows could not be put together ({describe_error(failed.error)})",
-                path=failed.path,
-                target=self._conversion.target.name,
-            ) from failed.error
-        return self._converted(parts, which)
-
-    def _converted(self, parts: list[Any], which: str) -> B:
+    def _result(self, work: Results, index: int) -> B:
+        """Return one result, converted."""
+        which = f"result {index}" if self._ordering.shuffle else self._which(index)
+        parts = self._taken(work, index)
         try:
             return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise
 
-    def _which(self, index: int) -> str:
-        start, stop = self.bounds[index]
-        return f"block {self._numbers[index]} ({start}:{stop} along the axis of the stream)"
-
-    def _read_block(self, work: Prefetcher, step: int, index: int) -> list[Any]:
-        """Return the parts of a block.
-
-        Args:
-            work: the reads.
-            step: which of them.
-            index: the number of the block in this stream.
-        """
-        number, (start, stop) = self._numbers[index], self.bounds[index]
-        target = self._conversion.target
+    def _taken(self, work: Results, index: int) -> list[Any]:
+        """Return the parts of a result."""
+        target = self._conversion.target.name
         try:
-            return work.take(step)
-        except LateError:
+            return work.take(index)
+        except LateError as late:
             raise BlockTimeoutError(
-                f"{self._which(index)} did not arrive within {self._timeout} seconds",
+                f"{self._which(late.block)} did not arrive within {self._timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
-                target=target.name,
-                block=number,
-                start=start,
-                stop=stop,
+                target=target,
+                **self._place(late.block),
             ) from None
         except FailedError as failed:
             error = failed.error
             if isinstance(error, MemoryError):
                 raise error from None
+            if failed.block is None:
+                raise ConversionError(
+                    f"result {index}: its rows could not be put together ({describe_error(error)})",
+                    path=failed.path,
+                    target=target,
+                ) from error
             remedy = f"The iteration ends here; stream[{index + 1}:] goes on after it."
             if self._ordering != Ordering():
                 remedy = "The iteration ends here."
             raise BlockError(
-                f"{self._which(index)} could not be computed or read ({describe_error(error)})",
+                f"{self._which(failed.block)} could not be computed or read ({describe_error(error)})",
                 remedy=remedy,
                 path=failed.path,
-                target=target.name,
-                block=number,
-                start=start,
-                stop=stop,
+                target=target,
+                **self._place(failed.block),
             ) from error
+
+    def _place(self, block: int) -> dict[str, Any]:
+        """Return the number of a block, and where it begins and ends."""
+        start, stop = self.bounds[block]
+        return {"block": self._numbers[block], "start": start, "stop": stop}
+
+    def _which(self, block: int) -> str:
+        return "block {block} ({start}:{stop} along the axis of the stream)".format(
+            **self._place(block)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         value, conversion, axis, prefetch, block, client, timeout, ordering = self._arguments
@@ -357,6 +405,9 @@ class Stream(Generic[B]):
             what, order = f"shuffled {what}", self._epoch_order(self._next.epoch)
             rows = order.windows[-1][3] if order.windows else 0
         part = "" if shard == (0, 1) else f", part {shard[0]} of {shard[1]}"
+        if len(self._runs) < len(self.bounds) * of.shuffle:
+            runs = len(self._runs)
+            part += f", in {runs} independent run{'s' * (runs > 1)}"
         return f"<Stream of {len(self)} {what}, {rows} of {self.length}{part}, to {self._conversion._name}>"
 
     @html_view
@@ -393,3 +444,24 @@ def _restored(
     stream.bounds, stream._numbers, stream._shard = bounds, numbers, shard
     stream._next = Progress(*at)
     return stream
+
+
+def _whole(state: dict[str, Any], name: str) -> int:
+    """Return a number of a state.
+
+    Raises:
+        OptionError: it is none.
+    """
+    value = state.get(name) if isinstance(state, dict) else None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
+        if number < 0:
+            raise TypeError
+    except TypeError:
+        raise OptionError(
+            f"this is no state of a stream: its {name} is {value!r:.80}",
+            remedy="Pass what state_dict() returned.",
+        ) from None
+    return number

@@ -295,7 +295,9 @@ class _DaskReader(Reader):
                 self._keep(key, AGAIN)
         self._drop(step)
         private = self._engine.private and len(keys) == len(every)  # no chunk is in two blocks
-        return [_joined(_filled(block, values), private=private) for block in wanted]
+        chunks = [_filled(block, values) for block in wanted]
+        values.clear()
+        return [_joined(each, private=private) for each in chunks]
 
     def abandon(self) -> None:
         self._engine.abandon()
@@ -338,20 +340,36 @@ class _DaskReader(Reader):
                     del self._kept[key]
 
 
-def _joined(chunks: Any, *, private: bool) -> Any:
-    """Return the chunks of one block as one array, in memory that nobody else writes to."""
+def _joined(chunks: list[Any], *, private: bool) -> Any:
+    """Return the chunks of one block as one array, in memory that nobody else writes to. They are taken out."""
     from dask.array.core import concatenate3
 
-    only = chunks
-    while isinstance(only, list) and len(only) == 1:
-        only = only[0]
-    if isinstance(only, list):
+    inner = chunks
+    while len(inner) == 1 and isinstance(inner[0], list):
+        inner = inner[0]
+    if len(inner) > 1:
         return concatenate3(chunks)
-    if private:
-        return only
+    if private or _is_owned(inner):
+        return inner.pop()
     import numpy as np
 
+    only = inner.pop()
     if isinstance(only, (np.ndarray, np.generic)):
         return np.array(only, subok=True)
     backend = backend_of(only)
     return backend.copy(only) if backend.memory == "writable" else only
+
+
+def _is_owned(chunks: list[Any]) -> bool:
+    """Return whether nobody but a list refers to its array, nor to the memory of that."""
+    import numpy as np
+
+    x = chunks[0]
+    if type(x) is not np.ndarray or not x.flags.owndata or not x.flags.writeable:
+        return False
+    del x
+    return _references(chunks) == _references([object()])
+
+
+def _references(items: list[Any]) -> int:
+    return sys.getrefcount(items[0])

@@ -1,0 +1,179 @@
+"""The results of one iteration, put together from the blocks that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .arrays import StreamedArray
+from .order import Order
+from .prefetcher import FailedError, LateError, Prefetcher, concatenated
+
+__all__ = ["Results"]
+
+
+class Results:
+    """Reads windows of blocks, and hands out their rows, result by result.
+
+    Args:
+        order: the order of the blocks and rows.
+        first: the number of the first result.
+        leaves: the arrays.
+        open_reads: takes the blocks in the order in which they are read, and how many may wait, and begins to read.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        first: int,
+        leaves: Sequence[StreamedArray],
+        open_reads: Callable[[Sequence[int], int], Prefetcher],
+    ) -> None:
+        self._order = order
+        self._leaves = leaves
+        self._window = order.window_of(order.result(first)[0])  # the next one to read
+        self._skipped = order.windows[self._window][0]
+        self._reads = open_reads(order.steps[self._skipped :], order.longest)
+        self._end = 0  # the row after the last one of the window in memory
+        self._rows: Any = None  # the permutation of its rows
+        self._buffers: list[_Buffer | None] = [None] * len(leaves)
+
+    def take(self, number: int) -> list[Any]:
+        """Return the parts of a result, one for each array. Results are taken in order.
+
+        Raises:
+            FailedError: a block could not be read, or rows could not be put together.
+            LateError: reading a block took too long.
+        """
+        at, stop = self._order.result(number)
+        if not self._order.shuffled:
+            return self._read(number)
+        pieces: list[list[Any]] = [[] for _ in self._leaves]
+        while at < stop:
+            if at >= self._end:
+                self._fill()
+            end = min(stop, self._end)
+            begin = self._end - len(self._rows)
+            self._choose(self._rows[at - begin : end - begin], pieces)
+            at = end
+        return [
+            self._reads.own(leaf.x)
+            if leaf.axis is None
+            else self._guarded(leaf, _joined, own, leaf.axis)
+            for leaf, own in zip(self._leaves, pieces, strict=True)
+        ]
+
+    def _choose(self, rows: Any, pieces: list[list[Any]]) -> None:
+        for leaf, buffer, own in zip(self._leaves, self._buffers, pieces, strict=True):
+            if buffer is not None:
+                own.append(self._guarded(leaf, buffer.take, rows))
+
+    def _fill(self) -> None:
+        """Read the next window into the buffers, whose rows are used up."""
+        first, last, start, stop = self._order.windows[self._window]
+        self._buffers = [
+            None if leaf.axis is None else _Buffer(leaf.axis, stop - start, used)
+            for leaf, used in zip(self._leaves, self._buffers, strict=True)
+        ]
+        for step in range(first, last):
+            self._add(self._read(step))
+        self._rows = self._order.rows(self._window)
+        self._end = stop
+        self._window += 1
+
+    def _add(self, parts: list[Any]) -> None:
+        for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
+            if buffer is not None:
+                self._guarded(leaf, buffer.add, x)
+
+    def _read(self, step: int) -> list[Any]:
+        """Return the parts of a block."""
+        try:
+            return self._reads.take(step - self._skipped)
+        except (FailedError, LateError) as error:
+            error.block = self._order.steps[step]
+            raise
+
+    def _guarded(self, leaf: StreamedArray, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise FailedError(error, leaf.path) from error
+
+    def abandon(self) -> None:
+        """Let the process end without waiting for what hangs."""
+        self._reads.abandon()
+
+    def close(self) -> None:
+        """Cancel what has not been read yet."""
+        self._reads.close()
+        self._leaves, self._buffers = [], []
+
+
+class _Buffer:
+    """The blocks of a window, one after another. Those of NumPy are copied into one array as they come.
+
+    Args:
+        axis: along which they are joined.
+        length: how many rows there will be.
+        used: a buffer whose rows are not needed any more. Its memory is used again.
+    """
+
+    def __init__(self, axis: int, length: int, used: _Buffer | None = None) -> None:
+        self._axis = axis
+        self._length = length
+        self._filled = 0
+        self._array: Any = None if used is None else used._array  # new memory takes time
+        self._pieces: list[Any] = []
+
+    def add(self, x: Any) -> None:
+        """Add a block."""
+        import numpy as np
+
+        length = x.shape[self._axis]
+        if type(x) is np.ndarray and length < self._length and not self._pieces:
+            if not self._filled:
+                self._reserve(x)
+            if self._fits(x):
+                self._array[self._rows(self._filled, self._filled + length)] = x
+                self._filled += length
+                return
+        if self._filled:
+            self._pieces.append(self._array[self._rows(0, self._filled)])
+        self._filled, self._array = 0, None
+        self._pieces.append(x)
+
+    def _reserve(self, x: Any) -> None:
+        """Make room for all blocks, if there is none from the last window."""
+        import numpy as np
+
+        if self._array is None or not self._fits(x) or self._array.shape[self._axis] < self._length:
+            self._array = None  # first, so that its memory is free
+            shape = (*x.shape[: self._axis], self._length, *x.shape[self._axis + 1 :])
+            self._array = np.empty(shape, x.dtype)
+
+    def _rows(self, start: int, stop: int) -> Any:
+        return (*[slice(None)] * self._axis, slice(start, stop))
+
+    def _fits(self, x: Any) -> bool:
+        shape, own = list(x.shape), list(self._array.shape)
+        del shape[self._axis], own[self._axis]
+        return bool(x.dtype == self._array.dtype) and shape == own
+
+    def take(self, rows: Any) -> Any:
+        """Return some rows, in memory of their own."""
+        import numpy as np
+
+        if self._pieces:
+            self._pieces = [_joined(self._pieces, self._axis)]
+        x = self._pieces[0] if self._pieces else self._array
+        if isinstance(x, np.ndarray):  # also a masked one
+            return x.take(rows, axis=self._axis)
+        import array_api_compat
+
+        xp = array_api_compat.array_namespace(x)
+        return xp.take(x, xp.asarray(rows), axis=self._axis)
+
+
+def _joined(pieces: list[Any], axis: int) -> Any:
+    return pieces[0] if len(pieces) == 1 else concatenated(pieces, axis)
