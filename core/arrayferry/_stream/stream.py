@@ -101,6 +101,7 @@ class Stream(Generic[B]):
         self._next = Progress(0)  # where the next iteration begins
         self._latest: Progress | None = None
         self._order: tuple[Any, Order] | None = None
+        self._layout_sum: int | None = None
         self._refuse_early()
 
     def _refuse_early(self) -> None:
@@ -165,7 +166,8 @@ class Stream(Generic[B]):
             )
         copy: Stream[B] = Stream.__new__(Stream)
         copy.__dict__.update(self.__dict__)
-        copy._next, copy._latest, copy._order = Progress(self._next.epoch), None, None
+        copy._next, copy._latest = Progress(self._next.epoch), None
+        copy._order, copy._layout_sum = None, None
         return copy
 
     def shard(self, index: int, count: int) -> Stream[B]:
@@ -234,7 +236,9 @@ class Stream(Generic[B]):
     def _identity(self) -> dict[str, int]:
         """Return what a position belongs to."""
         ordering, (part, parts) = self._ordering, self._shard
-        shuffled = (self._runs,) if ordering.shuffle else ()
+        if self._layout_sum is None:
+            split = list(self.bounds), self._runs if ordering.shuffle else None
+            self._layout_sum = zlib.crc32(repr(split).encode())
         return {
             "seed": ordering.seed,
             "length": self.length,
@@ -245,7 +249,7 @@ class Stream(Generic[B]):
             "drop_last": int(ordering.drop_last),
             "part": part,
             "parts": parts,
-            "layout": zlib.crc32(repr((list(self.bounds), *shuffled)).encode()),
+            "layout": self._layout_sum,
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
