@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections import OrderedDict, defaultdict
-    from typing import TypeAlias, TypedDict, final
+    from typing import TypeAlias, final
 
     import cupy
     import dask.array
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from typing_extensions import TypeVar  # every checker knows it, installed or not
-
-    from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor
@@ -44,13 +42,9 @@ __all__ = [
     "Array",
     "Arrays",
     "B",
-    "Common",
-    "Every",
     "K",
-    "Keeping",
     "Leaf",
     "Nothing",
-    "Plain",
     "R",
     "Text",
     "ToCupy",
@@ -189,38 +183,3 @@ if TYPE_CHECKING:
         def __str__(self) -> T: ...  # type: ignore[override]
 
     Wrong: TypeAlias = NoSuchOption[_Nothing]
-
-    class Common(TypedDict, total=False):
-        """Options that mean the same for all values."""
-
-        device: Any
-        copy: bool | Wrong | None
-        narrowing: Narrowing | Wrong
-        unknown: Unknown | Wrong
-        sparse: Sparse | Wrong
-
-    class Plain(Common, total=False):
-        """Options with which every array becomes one of the target."""
-
-        like: None
-        scalars: Scalars | Wrong
-        unsupported: Literal["raise"]
-
-    class Keeping(Common, total=False):
-        """Options with which Python numbers are kept."""
-
-        like: Any
-        scalars: Literal["keep"]
-        unsupported: Unsupported | Wrong
-
-    class Every(TypedDict, total=False):
-        """All options."""
-
-        like: Any
-        device: Any
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unsupported: Unsupported
-        unknown: Unknown
-        sparse: Sparse

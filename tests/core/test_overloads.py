@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import runpy
 import types
 import typing
 from pathlib import Path
@@ -15,7 +16,7 @@ import arrayferry as af
 from arrayferry import _overloads
 from arrayferry._stream import overloads
 
-CORE = Path(af.__file__).parent
+ROOT = Path(__file__).parents[2]
 FUNCTIONS = {
     "convert": _overloads.Convert,
     "converter": _overloads.Converter,
@@ -25,13 +26,18 @@ FUNCTIONS = {
 
 def fields_of(name):
     """Return the keys of a TypedDict, which exists for type checkers only."""
-    for module in ("_types.py", "_overloads.py", "_stream/overloads.py"):
-        for node in ast.walk(ast.parse((CORE / module).read_text())):
+    for module in (_overloads, overloads):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.ClassDef) and node.name == name:
-                own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
-                bases = [base.id for base in node.bases if base.id != "TypedDict"]
-                return own.union(*map(fields_of, bases))
+                return {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
     raise LookupError(name)
+
+
+def test_they_are_those_that_the_tool_writes():
+    written = runpy.run_path(str(ROOT / "tools" / "overloads.py"))["WRITTEN"]
+    assert len(written) == 3
+    for place, text in written.items():
+        assert place.read_text() == text(), "Run: python tools/overloads.py"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

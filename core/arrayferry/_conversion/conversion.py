@@ -1,10 +1,9 @@
 """`Conversion`: a target with options, made once and called often."""
 
-# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 from arrayferry._observers import observers
 from arrayferry._options import Options
@@ -17,12 +16,14 @@ from arrayferry._types import A
 from .compiled import CompiledConversion
 
 if TYPE_CHECKING:
-    from arrayferry._types import K2, X2, X3, Arrays, K, Text, Unclear, V, X
+    from .calls import Conversion as Calls
+else:
+    Calls = Generic
 
 __all__ = ["Conversion", "make_conversion", "notice_observers"]
 
 
-class Conversion(Generic[A]):
+class Conversion(Calls[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
     Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed, and
@@ -60,55 +61,22 @@ class Conversion(Generic[A]):
         self._compiled: CompiledConversion | None = None
         registry.watch(self)
 
-    if TYPE_CHECKING:
+    if not TYPE_CHECKING:  # which know more of it
 
-        @overload
-        def __call__(self, value: Unclear) -> Any: ...
-        @overload
-        def __call__(self, value: X) -> A: ...
-        @overload
-        def __call__(self, value: dict[K, X]) -> dict[K, A]: ...
-        @overload
-        def __call__(self, value: dict[K, dict[K2, X]]) -> dict[K, dict[K2, A]]: ...
-        @overload
-        def __call__(self, value: dict[K, list[X]]) -> dict[K, list[A]]: ...
-        @overload
-        def __call__(self, value: dict[K, Arrays]) -> dict[K, tuple[A, ...]]: ...
-        @overload
-        def __call__(self, value: list[X]) -> list[A]: ...
-        @overload
-        def __call__(self, value: list[dict[K, X]]) -> list[dict[K, A]]: ...
-        @overload
-        def __call__(self, value: list[list[X]]) -> list[list[A]]: ...
-        @overload
-        def __call__(self, value: list[Arrays]) -> list[tuple[A, ...]]: ...
-        @overload
-        def __call__(self, value: tuple[X]) -> tuple[A]: ...
-        @overload
-        def __call__(self, value: tuple[X, X2]) -> tuple[A, A]: ...
-        @overload
-        def __call__(self, value: tuple[X, X2, X3]) -> tuple[A, A, A]: ...
-        @overload
-        def __call__(self, value: tuple[X, ...]) -> tuple[A, ...]: ...
-        @overload
-        def __call__(self, value: Text) -> Text: ...
-        @overload
-        def __call__(self, value: V) -> Any: ...
+        def __call__(self, value: Any) -> Any:
+            """Convert a value.
 
-    def __call__(self, value: Any) -> Any:
-        """Convert a value.
+            Args:
+                value: an array, a tree of arrays, or anything else. It is never modified.
 
-        Args:
-            value: an array, a tree of arrays, or anything else. It is never modified.
-
-        Returns:
-            A value of the same structure, as `arrayferry.convert` returns it.
-        """
-        try:  # `try` costs nothing, and reading the attribute before the call is faster
-            run = self._compiled.run  # type: ignore[union-attr]
-        except AttributeError:  # nothing has been learnt yet, or the registry has changed
-            run = self._prepare().run
-        return run(value)
+            Returns:
+                A value of the same structure, as `arrayferry.convert` returns it.
+            """
+            try:  # `try` costs nothing, and reading the attribute before the call is faster
+                run = self._compiled.run
+            except AttributeError:  # nothing has been learnt yet, or the registry has changed
+                run = self._prepare().run
+            return run(value)
 
     def _prepare(self) -> CompiledConversion:
         """Look up the target, and start learning."""
