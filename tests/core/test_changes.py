@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import linecache
 import multiprocessing
 import os
 import sys
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -125,6 +128,63 @@ def test_a_container_whose_library_is_imported_later(module, registered):
     af.convert(Unknown(), "torch")
     for _ in range(4):
         assert isinstance(af.convert(value, "torch").x, torch.Tensor)
+
+
+@pytest.fixture
+def run_again(tmp_path, monkeypatch):
+    """Import a library from a file, and return what runs that again."""
+    path = tmp_path / "boxlib.py"
+    path.write_text(
+        """
+class Box:
+    def __init__(self, values):
+        self.values = values
+class Late(Box):
+    pass
+class Pair:
+    def __init__(self, x):
+        self.x = x
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "boxlib", raising=False)
+    yield lambda: importlib.reload(importlib.import_module("boxlib"))
+    sys.modules.pop("boxlib", None)
+
+
+def test_a_library_that_is_run_again(run_again, registered):
+    """Its new arrays are arrays, and so are those that were made before. Classes without objects are freed."""
+
+    class Pairs(MineContainer):
+        types = ("boxlib.Pair",)
+
+        def rebuild(self, value, children):
+            return type(value)(*children)
+
+    class Late(BoxBackend):
+        deferred_types = ("boxlib.Late",)
+
+        def compute(self, xs):
+            return [x.values for x in xs]
+
+    registered(Late())
+    registered(Pairs())
+    to, back = af.converter("torch"), af.converter("boxlib")
+    first = run_again()
+    old = first.Box(X)
+    classes = []
+    for _ in range(3):
+        library = run_again()
+        classes.append(weakref.ref(library.Box))
+        for x in (library.Box(X), old) * 3:
+            assert to(x).tolist() == to({"x": x})["x"].tolist() == [0, 1, 2]
+            assert to(library.Pair(x)).x.tolist() == [0, 1, 2]
+            assert af.backend_of(x).name == "boxlib"
+            assert af.convert(x, "torch").tolist() == [0, 1, 2]
+            assert type(back(torch.ones(2))) is library.Box
+            assert type(to(library.Late(X))) is torch.Tensor
+    gc.collect()
+    assert [ref() is None for ref in classes] == [True, True, False]
 
 
 def test_a_change_within_a_conversion(registered):
@@ -283,8 +343,6 @@ def test_a_converter_in_a_fork():
 
 
 def test_dropped_converters_leave_nothing():
-    import gc
-
     before = len(linecache.cache)
     for _ in range(300):
         conversion = af.converter("torch")
@@ -297,9 +355,6 @@ def test_dropped_converters_leave_nothing():
 
 
 def test_types_that_live_shortly_are_not_kept():
-    import gc
-    import weakref
-
     made = []
     conversion = af.converter("torch")
     for number in range(2_500):

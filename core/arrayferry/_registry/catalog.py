@@ -264,5 +264,5 @@ class Catalog:
         return None if self._named(namespace.__name__) is not None else self._generic_of(namespace)
 
     def outdated(self) -> bool:
-        """Tell whether a registered type has been imported since types were looked up."""
+        """Tell whether another type is at a registered path than when types were looked up."""
         return self._classifier is not None and self._classifier.outdated()

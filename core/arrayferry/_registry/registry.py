@@ -106,7 +106,7 @@ class Registry:
             self._replace(self._gather())
 
     def notice_imports(self) -> None:
-        """Look up array types again if a library has been imported since the last lookup."""
+        """Look up array types again if a library has been imported or run again since the last lookup."""
         if self.catalog.outdated():
             with self._lock:
                 if self.catalog.outdated():
