@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._cache import Cache
-from arrayferry._errors import UnknownBackendError
+from arrayferry._errors import BackendUnavailableError, UnknownBackendError
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
@@ -25,7 +25,7 @@ from .claims import Claims
 from .classifier import Classifier
 from .discovery import DISABLE, LeftOut, is_built_in, is_disabled
 from .generic import GenericBackend, is_namespace
-from .imports import import_module
+from .imports import find_namespace
 
 __all__ = ["Catalog"]
 
@@ -126,9 +126,11 @@ class Catalog:
         """Return the source or target of a converter that is not a backend, "" if both are."""
         for name in (converter.source, converter.target):
             if name not in self._backends and name not in self._generic:
-                module = import_module(name)
-                if module is None or not is_namespace(module):
-                    return name
+                try:
+                    if find_namespace(name) is None:
+                        return name
+                except BackendUnavailableError:
+                    continue
         return ""
 
     # Looking up.
@@ -158,13 +160,13 @@ class Catalog:
 
         Raises:
             UnknownBackendError: no backend has that name.
+            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
         """
         if isinstance(to, Backend):
             return self._backends.get(to.name, to)
         if isinstance(to, str):
-            backend = self._named(to)
-            module = import_module(to) if backend is None else None
-            module = module if module is not None and is_namespace(module) else None
+            backend = self._named(to) or self._generic.get(to)
+            module = find_namespace(to) if backend is None else None
         elif isinstance(to, ModuleType):
             backend = self._named(to.__name__)
             module = to if is_namespace(to) else None
@@ -203,7 +205,8 @@ class Catalog:
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             remedy = (
-                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin."
+                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin, "
+                "or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 

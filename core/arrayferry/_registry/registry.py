@@ -185,6 +185,7 @@ class Registry:
 
         Raises:
             UnknownBackendError: no backend has that name.
+            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
         """
         return self.catalog.backend(to)
 
