@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
-from ._cache import Cache
+from ._cache import CostlyCache
 from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
@@ -298,7 +298,7 @@ def _differentiable(
     """
     registry = default_registry()
     by_numpy = entry_by_numpy(inside)
-    kept: Cache[Any, Differentiable] = Cache(MAX_KEPT)
+    kept: CostlyCache[Any, Differentiable] = CostlyCache(MAX_KEPT)
 
     @functools.lru_cache(4)
     def compiles(own: Backend) -> bool:
@@ -314,7 +314,10 @@ def _differentiable(
             key = own, layout, callers
             cached = kept.get(key)
             if cached is not None:
+                kept.used.add(cached)
                 return cached
+            if kept.make_room(key) is None:
+                key = None
         flat, autodiff = _flat(function, own, inside, layout, callers), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))

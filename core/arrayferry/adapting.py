@@ -9,7 +9,7 @@
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
 - `refuse_more_than_values` raises for arrays with units or a mask.
-- `Cache` is a dict of limited size.
+- `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from ._cache import Cache
+from ._cache import Cache, CostlyCache
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.threads import Threads
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cache",
+    "CostlyCache",
     "Keys",
     "Same",
     "Threads",

@@ -33,6 +33,10 @@ MAX_TYPES = 1_000
 """How many types have their kind cached at most, so that short-lived types are not kept alive."""
 
 
+MAX_ROUTES = 1_000
+"""How many routes are cached at most."""
+
+
 class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
@@ -54,7 +58,7 @@ class Catalog:
         self._told: set[tuple[int, str]] = set()
         self.left_out: list[LeftOut] = []
         self.kinds: Cache[type, Kind] = Cache(MAX_TYPES)
-        self.routes: dict[Any, Any] = {}
+        self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
 
     def copy(self) -> Catalog:
         """Return a catalog with the same content and without any cached answer."""
