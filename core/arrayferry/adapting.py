@@ -8,6 +8,7 @@
   objects for notebooks.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
+- `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
 - `Threads` is a pool of threads for calls that may hang.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ._cache import Cache, CostlyCache
 from ._errors import ConversionError, describe_error
 from ._observers import observers
+from ._plugin.random import check_integers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import html_facts, html_view, never_raises, printable
@@ -42,6 +44,7 @@ __all__ = [
     "Same",
     "Threads",
     "attributes",
+    "check_integers",
     "compares",
     "describe_error",
     "difference",
