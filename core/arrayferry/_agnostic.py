@@ -152,7 +152,14 @@ def agnostic(
             remedy=f"Write the function for one of {', '.join(having)}.",
         )
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(decorate(function.__func__))
+        if not callable(function):
+            raise OptionError(
+                f"agnostic was given a {type(function).__name__}, which cannot be called",
+                remedy="Decorate the function, below other decorators such as @property.",
+            )
         later = later_by_kind(function)
         if later is not None and differentiable:
             raise OptionError(
@@ -173,7 +180,7 @@ def agnostic(
         wrapper = _uncompiled(wrapper) if later is None else LATER[later[1]](wrapper)
         return functools.wraps(function)(wrapper)
 
-    return decorate  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    return decorate
 
 
 def _plain(function: Function, inside: Conversion, result_like: Any, name: str) -> Function:
