@@ -41,6 +41,21 @@ def test_as_the_target_would(target, number):
             )
 
 
+@pytest.mark.parametrize("target", OWN)
+@pytest.mark.parametrize("number", [True, 3, 1.5, 1 - 2j])
+def test_numbers_have_no_memory_to_share(target, number):
+    convert = af.converter(target, scalars="convert", copy=False)
+    own = OWN[target](np.zeros(2))
+    for _ in range(4):
+        for value in (number, {"a": number}, [own, (number,)]):
+            with pytest.raises(af.CopyRequiredError, match=r'a Python \w+ has no memory.*"keep"'):
+                convert(value)
+        assert convert([own])[0] is own
+    with pytest.raises(af.CopyRequiredError, match=r"at \['a'\]\[0\], to "):
+        convert({"a": [number]})
+    assert af.convert([number], target, copy=False)[0] is number
+
+
 def test_settings_of_the_target(enable_x64):
     torch.set_default_dtype(torch.float64)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import Cache, CostlyCache
-from arrayferry._errors import ArrayFerryError, ConversionError
+from arrayferry._errors import ArrayFerryError, ConversionError, CopyRequiredError
 from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
@@ -230,6 +230,11 @@ class CompiledConversion:
 
         if isinstance(number, numpy.generic):
             return numpy.asarray(number)
+        if self.options.copy is False:
+            raise CopyRequiredError(
+                f"a Python {type(number).__name__} has no memory that could be shared",
+                remedy='Pass copy=None to allow a copy, or scalars="keep" to leave Python numbers unchanged.',
+            )
         return number_array(number, self.target, self.options.narrowing)
 
     def pair(self, source: Origin) -> Pair:
