@@ -1,14 +1,45 @@
-"""`Cache` and `CostlyCache`: dicts of limited size."""
+"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is made when it is first needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Cache", "CostlyCache"]
+__all__ = ["Cache", "CostlyCache", "once"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class once(Generic[V]):  # noqa: N801
+    """An attribute that is made when it is first needed, and is the same object for all threads.
+
+    Unlike `functools.cached_property` of Python 3.11 it has no lock, which a forked process could find held for ever.
+
+    Args:
+        make: returns the value for an object.
+
+    Examples:
+        >>> from arrayferry.adapting import once
+        >>> class Table:
+        ...     @once
+        ...     def rows(self):
+        ...         return [1, 2, 3]
+        >>> table = Table()
+        >>> table.rows is table.rows
+        True
+    """
+
+    def __init__(self, make: Callable[[Any], V]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> V:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value: V = vars(instance).setdefault(self._make.__name__, self._make(instance))
+        return value
 
 
 PART = 8

@@ -11,6 +11,7 @@
 - `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
+- `once` is a decorator for an attribute that is made when it is first needed.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from ._cache import Cache, CostlyCache
+from ._cache import Cache, CostlyCache, once
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.random import check_integers
@@ -54,6 +55,7 @@ __all__ = [
     "never_raises",
     "observed_read",
     "observers",
+    "once",
     "printable",
     "refuse_more_than_values",
 ]

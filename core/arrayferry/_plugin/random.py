@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from arrayferry._cache import once
 from arrayferry._errors import OptionError
 from arrayferry._repr import never_raises
 
@@ -168,7 +169,7 @@ class HostRandom(Random):
         self._backend = backend
         self._device = device
 
-    @functools.cached_property
+    @once
     def _generator(self) -> Any:
         """The generator, which takes longer to make than a step of an environment."""
         import numpy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -301,12 +302,17 @@ class _Packed:
 def _register() -> None:
     from jax.tree_util import register_pytree_node
 
-    register_pytree_node(
-        _Packed,
-        lambda packed: (packed.arrays, packed.layout),
-        lambda layout, arrays: _Packed(list(arrays), layout),
+    kinds: tuple[tuple[Any, Any, Any], ...] = (
+        (
+            _Packed,
+            lambda packed: (packed.arrays, packed.layout),
+            lambda layout, arrays: _Packed(list(arrays), layout),
+        ),
+        (_Held, lambda held: ((), held), lambda held, _: held),
     )
-    register_pytree_node(_Held, lambda held: ((), held), lambda held, _: held)
+    for kind in kinds:
+        with suppress(ValueError):  # another thread was faster
+            register_pytree_node(*kind)
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from arrayferry import Random
-from arrayferry.adapting import check_integers
+from arrayferry.adapting import check_integers, once
 
 __all__ = ["TorchRandom"]
 
@@ -40,7 +39,7 @@ class TorchRandom(Random):
         self._device = torch.device("cpu" if device is None else device)
         self._seed = seed
 
-    @functools.cached_property
+    @once
     def _generator(self) -> Any:
         """The generator, which takes longer to make than a step of an environment."""
         import numpy as np
