@@ -12,10 +12,12 @@ __all__ = ["TorchRandom"]
 
 def _in_host_memory(bound: Any) -> Any:
     """Return a bound for integers as NumPy knows it, or as it is if that cannot be."""
-    from .backend import BACKEND
-
-    known = getattr(bound, "is_cpu", False) and not BACKEND.is_traced(bound)
-    return BACKEND.to_numpy(bound) if known else bound
+    if not getattr(bound, "is_cpu", False):
+        return bound
+    try:
+        return bound.detach().numpy()
+    except Exception:  # a traced one
+        return bound
 
 
 def _is_beyond(bound: Any) -> bool:
