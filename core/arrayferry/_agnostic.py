@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
-from ._cache import Cache
+from ._cache import CostlyCache
 from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
@@ -152,7 +152,14 @@ def agnostic(
             remedy=f"Write the function for one of {', '.join(having)}.",
         )
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(decorate(function.__func__))
+        if not callable(function):
+            raise OptionError(
+                f"agnostic was given a {type(function).__name__}, which cannot be called",
+                remedy="Decorate the function, below other decorators such as @property.",
+            )
         later = later_by_kind(function)
         if later is not None and differentiable:
             raise OptionError(
@@ -173,7 +180,7 @@ def agnostic(
         wrapper = _uncompiled(wrapper) if later is None else LATER[later[1]](wrapper)
         return functools.wraps(function)(wrapper)
 
-    return decorate  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    return decorate
 
 
 def _plain(function: Function, inside: Conversion, result_like: Any, name: str) -> Function:
@@ -298,7 +305,7 @@ def _differentiable(
     """
     registry = default_registry()
     by_numpy = entry_by_numpy(inside)
-    kept: Cache[Any, Differentiable] = Cache(MAX_KEPT)
+    kept: CostlyCache[Any, Differentiable] = CostlyCache(MAX_KEPT)
 
     @functools.lru_cache(4)
     def compiles(own: Backend) -> bool:
@@ -314,7 +321,10 @@ def _differentiable(
             key = own, layout, callers
             cached = kept.get(key)
             if cached is not None:
+                kept.used.add(cached)
                 return cached
+            if kept.make_room(key) is None:
+                key = None
         flat, autodiff = _flat(function, own, inside, layout, callers), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))

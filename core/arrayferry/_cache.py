@@ -1,17 +1,55 @@
-"""`Cache`: a dict of limited size."""
+"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is made when it is first needed."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "CostlyCache", "once"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+class once(Generic[V]):  # noqa: N801
+    """An attribute that is made when it is first needed, and is the same object for all threads.
+
+    Unlike `functools.cached_property` of Python 3.11 it has no lock, which a forked process could find held for ever.
+
+    Args:
+        make: returns the value for an object.
+
+    Examples:
+        >>> from arrayferry.adapting import once
+        >>> class Table:
+        ...     @once
+        ...     def rows(self):
+        ...         return [1, 2, 3]
+        >>> table = Table()
+        >>> table.rows is table.rows
+        True
+    """
+
+    def __init__(self, make: Callable[[Any], V]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> V:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value: V = vars(instance).setdefault(self._make.__name__, self._make(instance))
+        return value
+
+
+PART = 8
+"""One in so many entries is dropped at a time."""
+
+
 class Cache(dict[K, V]):
-    """A dict that is cleared when an entry is added while it is full.
+    """A dict that drops some of its entries when one is added while it is full.
+
+    So it helps in proportion if slightly more is needed than there is room for, and forgets what is needed no more.
 
     Args:
         limit: the maximum number of entries.
@@ -22,16 +60,81 @@ class Cache(dict[K, V]):
         >>> for number in (1, 2, 3):
         ...     cache[number] = number**2
         >>> cache
-        {3: 9}
+        {2: 4, 3: 9}
     """
 
-    __slots__ = ("limit",)
+    __slots__ = ("_times", "limit")
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit: int = limit
+        self._times = 0
 
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
-            self.clear()
+            keys = list(self)
+            for each in keys[self._times % min(PART, self.limit) :: PART]:
+                self.pop(each, None)
+            self._times += 1
         super().__setitem__(key, value)
+
+
+class CostlyCache(dict[K, V]):
+    """A dict of limited size for what takes as long to make as doing without it a hundred times.
+
+    What is in use is not dropped for something else, since that would have to be made again soon.
+
+    Args:
+        limit: the maximum number of entries.
+
+    Attributes:
+        used: the values that were used lately. Whoever uses one adds it.
+
+    Examples:
+        >>> from arrayferry.adapting import CostlyCache
+        >>> programs = CostlyCache(2)
+        >>> for number in (1, 2, 3):
+        ...     if programs.make_room(number) is not None:  # else do without it
+        ...         programs[number] = f"program {number}"
+        >>> programs
+        {1: 'program 1', 2: 'program 2'}
+    """
+
+    __slots__ = ("_again", "_dropped", "_emptied", "_wait", "_waited", "limit", "used")
+
+    WAIT, LONGEST = 32, 8_192
+    """How many requests it takes at least and at most until what was not used since is dropped."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit: int = limit
+        self.used: set[V] = set()
+        self._dropped: Cache[K, None] = Cache(8 * limit)
+        self._wait, self._waited = self.WAIT, 0
+        self._emptied = self._again = False
+
+    def make_room(self, key: K) -> list[V] | None:
+        """Ask for room for one more entry, before it is made.
+
+        Returns:
+            The values that were dropped. None if there is no room now: do without it.
+        """
+        gone: list[V] = []
+        if key in self._dropped:  # it was still in use
+            self._again = True
+        if len(self) < self.limit:
+            return gone
+        self._waited += 1
+        if self._waited < self._wait:
+            return None
+        if self._emptied:
+            longer = min(2 * self._wait, self.LONGEST)
+            self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
+        idle = [each for each, value in list(self.items()) if value not in self.used]
+        for each in idle[: max(1, self.limit // 4)]:
+            with suppress(KeyError):
+                gone.append(self.pop(each))
+                self._dropped[each] = None
+        self.used.clear()
+        self._waited, self._emptied, self._again = 0, bool(gone), False
+        return gone or None

@@ -8,8 +8,10 @@
   objects for notebooks.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
+- `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
-- `Cache` is a dict of limited size.
+- `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
+- `once` is a decorator for an attribute that is made when it is first needed.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -21,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from ._cache import Cache
+from ._cache import Cache, CostlyCache, once
 from ._errors import ConversionError, describe_error
 from ._observers import observers
+from ._plugin.random import check_integers
 from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import html_facts, html_view, never_raises, printable
@@ -37,10 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cache",
+    "CostlyCache",
     "Keys",
     "Same",
     "Threads",
     "attributes",
+    "check_integers",
     "compares",
     "describe_error",
     "difference",
@@ -50,6 +55,7 @@ __all__ = [
     "never_raises",
     "observed_read",
     "observers",
+    "once",
     "printable",
     "refuse_more_than_values",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import dataclasses
 import functools
@@ -219,6 +220,51 @@ def methods(decorate):
             return x * 2
 
     return Counting
+
+
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_above_static_and_class_methods(library):
+    decorate = af.agnostic(library, differentiable=library == "jax")
+    seen = []
+
+    class Base:
+        @decorate
+        @staticmethod
+        def static(x, y=1):
+            """Doc."""
+            seen.append(af.backend_of(x).name)
+            return x * y
+
+        @decorate
+        @classmethod
+        def of_class(cls, x, y=1):
+            seen.append(cls)
+            return x * y
+
+        @decorate
+        @staticmethod
+        @abc.abstractmethod
+        def to_do(x):
+            raise NotImplementedError
+
+    class Derived(Base):
+        pass
+
+    x = torch.tensor(X)
+    for owner in (Base, Derived, Derived()):
+        cls = owner if isinstance(owner, type) else type(owner)
+        for y in (owner.static(x), owner.static(x, y=1), owner.of_class(x), owner.of_class(x, y=1)):
+            assert torch.equal(y, x)
+        assert seen[-4:] == [library, library, cls, cls]
+        assert owner.static.__doc__ == "Doc."
+    assert Base.static.__name__ == "static"
+    assert Base.to_do.__isabstractmethod__
+
+
+@pytest.mark.parametrize("wrap", [property, functools.cached_property, lambda f: [f]])
+def test_what_cannot_be_called_is_refused(wrap):
+    with pytest.raises(af.OptionError, match=r"was given a \w+, which cannot be called.*below"):
+        af.agnostic("numpy")(wrap(lambda self: self.x))
 
 
 def outside(self, x):

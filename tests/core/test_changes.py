@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import linecache
 import multiprocessing
 import os
 import sys
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._route import execute
+from arrayferry.adapting import Threads
 
 X = np.arange(3, dtype=np.float32)
 
@@ -125,6 +130,63 @@ def test_a_container_whose_library_is_imported_later(module, registered):
     af.convert(Unknown(), "torch")
     for _ in range(4):
         assert isinstance(af.convert(value, "torch").x, torch.Tensor)
+
+
+@pytest.fixture
+def run_again(tmp_path, monkeypatch):
+    """Import a library from a file, and return what runs that again."""
+    path = tmp_path / "boxlib.py"
+    path.write_text(
+        """
+class Box:
+    def __init__(self, values):
+        self.values = values
+class Late(Box):
+    pass
+class Pair:
+    def __init__(self, x):
+        self.x = x
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "boxlib", raising=False)
+    yield lambda: importlib.reload(importlib.import_module("boxlib"))
+    sys.modules.pop("boxlib", None)
+
+
+def test_a_library_that_is_run_again(run_again, registered):
+    """Its new arrays are arrays, and so are those that were made before. Classes without objects are freed."""
+
+    class Pairs(MineContainer):
+        types = ("boxlib.Pair",)
+
+        def rebuild(self, value, children):
+            return type(value)(*children)
+
+    class Late(BoxBackend):
+        deferred_types = ("boxlib.Late",)
+
+        def compute(self, xs):
+            return [x.values for x in xs]
+
+    registered(Late())
+    registered(Pairs())
+    to, back = af.converter("torch"), af.converter("boxlib")
+    first = run_again()
+    old = first.Box(X)
+    classes = []
+    for _ in range(3):
+        library = run_again()
+        classes.append(weakref.ref(library.Box))
+        for x in (library.Box(X), old) * 3:
+            assert to(x).tolist() == to({"x": x})["x"].tolist() == [0, 1, 2]
+            assert to(library.Pair(x)).x.tolist() == [0, 1, 2]
+            assert af.backend_of(x).name == "boxlib"
+            assert af.convert(x, "torch").tolist() == [0, 1, 2]
+            assert type(back(torch.ones(2))) is library.Box
+            assert type(to(library.Late(X))) is torch.Tensor
+    gc.collect()
+    assert [ref() is None for ref in classes] == [True, True, False]
 
 
 def test_a_change_within_a_conversion(registered):
@@ -282,9 +344,103 @@ def test_a_converter_in_a_fork():
     assert _in_a_fork(lambda: conversion([X])[0].tolist()) == [0, 1, 2]
 
 
-def test_dropped_converters_leave_nothing():
-    import gc
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@pytest.mark.parametrize("what", ["random numbers", "a route"])
+def test_a_fork_while_another_thread_makes_what_is_made_once(what, monkeypatch):
+    inside, leave = threading.Event(), threading.Event()
 
+    def waiting(make):
+        def made(*args):
+            inside.set()
+            leave.wait(30)
+            return make(*args)
+
+        return made
+
+    if what == "a route":
+        monkeypatch.setattr(execute, "Executor", waiting(execute.Executor))
+        work = lambda: af.converter("array_api_strict")(X).shape  # noqa: E731
+    else:
+        monkeypatch.setattr(np.random, "default_rng", waiting(np.random.default_rng))
+        work = lambda: af.registry.backend("numpy").random(1).uniform((3,)).shape  # noqa: E731
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert inside.wait(30)
+        assert _in_a_fork(lambda: (leave.set(), work())[1])
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_two_threads_draw_their_first_numbers_together(monkeypatch):
+    both, make = threading.Barrier(2, timeout=30), np.random.default_rng
+
+    def together(seed):
+        both.wait()
+        return make(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", together)
+    rng, drawn = af.registry.backend("numpy").random(1), []
+    threads = [threading.Thread(target=lambda: drawn.append(rng.uniform((3,)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == 2
+    assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_pool_of_threads_in_a_fork():
+    """Neither the threads of the parent are there, nor what they hold."""
+    pool = Threads(2, "test")
+    assert pool.submit(int).result(30) == 0  # now a thread is idle
+    pool._state.lock.acquire()
+    try:
+        assert _in_a_fork(lambda: [pool.submit(abs, -n).result(20) for n in range(4)]) == [
+            0,
+            1,
+            2,
+            3,
+        ]
+    finally:
+        pool._state.lock.release()
+    assert pool.submit(abs, -5).result(30) == 5
+    pool.shutdown()
+
+
+def test_two_threads_take_their_first_gradients_together(run_python):
+    run_python(GRADIENTS)
+
+
+GRADIENTS = """
+import sys, threading, torch, jax, arrayferry as af
+sys.setswitchinterval(1e-6)
+from arrayferry_plugins.jax_ import functions
+register, both = jax.tree_util.register_pytree_node, threading.Barrier(2, timeout=30)
+def together(*args):
+    both.wait()
+    register(*args)
+jax.tree_util.register_pytree_node = together
+errors = []
+def work():
+    try:
+        functions._register()
+    except BaseException as error:
+        errors.append(error)
+threads = [threading.Thread(target=work) for _ in range(2)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+assert not errors, errors
+x = torch.ones(2, requires_grad=True)
+af.agnostic("jax", differentiable=True)(jax.jit(lambda x: x.sum()))(x).backward()
+assert x.grad.tolist() == [1, 1]
+"""
+
+
+def test_dropped_converters_leave_nothing():
     before = len(linecache.cache)
     for _ in range(300):
         conversion = af.converter("torch")
@@ -297,9 +453,6 @@ def test_dropped_converters_leave_nothing():
 
 
 def test_types_that_live_shortly_are_not_kept():
-    import gc
-    import weakref
-
     made = []
     conversion = af.converter("torch")
     for number in range(2_500):

@@ -531,6 +531,29 @@ def test_results_of_another_library():
     assert torch.autograd.grad(third, x)[0].tolist() == [1.0, 1.0]
 
 
+def test_more_structures_than_functions_are_kept_for(monkeypatch):
+    monkeypatch.setattr("arrayferry._agnostic.MAX_KEPT", 4)
+    monkeypatch.setattr("arrayferry_plugins.jax_.functions.MAX_MADE", 2)
+    traced = []
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def scaled(x, note, *more):
+        traced.append(note)
+        return (x * len(note)).sum() + sum(y.sum() for y in more)
+
+    for times in range(3):
+        for size in range(1, 8):
+            x = torch.ones(3, requires_grad=True)
+            y = torch.ones(2, requires_grad=size % 2 == 0)
+            scaled(x, (None,) * size, y, torch.ones(1, requires_grad=size % 3 == 0)).backward()
+            assert x.grad.tolist() == [size] * 3
+            assert (y.grad is None) == (size % 2 == 1)
+        if times == 0:
+            traced.clear()
+    assert traced == []
+
+
 def test_x64_is_turned_off_before_the_backward_pass(enable_x64):
     x = torch.full((2,), 2.0, dtype=torch.float64, requires_grad=True)
     function = af.agnostic("jax", differentiable=True)(jnp.sqrt)

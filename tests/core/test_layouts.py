@@ -6,6 +6,7 @@ import array
 import collections
 import copy
 import dataclasses
+import datetime
 import decimal
 import functools
 import pathlib
@@ -534,6 +535,33 @@ def test_what_has_a_shape_but_no_values_is_not_taken_for_an_array():
     assert layout(2)[1] == layout(2)[1]
     assert layout(2)[1] != layout(3)[1]
     assert layout(2)[0] != layout(3)[0]
+
+
+@pytest.mark.parametrize("library", ["jax.tree_util", "optree"])
+def test_equal_structures_are_the_same_however_they_are_written(library):
+    """The structures of MuJoCo's states hold such objects, made anew by each step."""
+
+    class Static:
+        def __init__(self, number):
+            self.number = number
+
+        def __eq__(self, other):
+            return self.number == other.number
+
+        def __hash__(self):
+            return hash(self.number)
+
+    structure = pytest.importorskip(library).tree_structure
+
+    def key(*made):
+        kept = [Node(X, made)] if library == "jax.tree_util" else dict.fromkeys(made, X)
+        return exact_key(structure(kept))
+
+    assert key(Static(1), np.int64(0)) == key(Static(1), 0) != key(Static(2), 0)
+    assert hash(key(Static(1), np.int64(0))) == hash(key(Static(1), 0))
+    zone = type("Zone", (datetime.tzinfo,), {"utcoffset": lambda self, moment: None})
+    times = [datetime.time(tzinfo=zone()) for _ in range(2)]
+    assert exact_key(times[0]) == exact_key(times[1]) != exact_key(datetime.time())
 
 
 def test_what_c_hides_is_not_taken_for_nothing():

@@ -238,3 +238,154 @@ def test_quantised_and_other_layouts_raise():
         for target in TARGETS:
             with pytest.raises(af.ConversionError, match="nested" if word == "jagged" else word):
                 af.convert(tensor, target)
+
+
+class Wrapping(torch.Tensor):
+    """A tensor that is made of another one, as those of torchao and `DTensor` are."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=torch.float32)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].inner)
+        raise NotImplementedError(f"no {function}")
+
+
+class Quantised(Wrapping):
+    def dequantize(self):
+        return self.inner * 0.5
+
+
+class Spread(Wrapping):
+    def full_tensor(self):
+        return self.inner
+
+
+@pytest.mark.parametrize(
+    ("cls", "remedy"),
+    [
+        (Quantised, "dequantize"),
+        (Spread, "full_tensor"),
+        (Wrapping, "what makes an ordinary tensor"),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_tensors_that_are_made_of_others(cls, remedy, target):
+    x = cls(torch.ones(3))
+    for options in ({}, {"copy": True}, {"copy": False}):
+        conversion = af.converter(target, **options)
+        for _ in range(4):
+            with pytest.raises(
+                af.ConversionError, match=rf"{cls.__name__}, which is made of .*\['x'\].*{remedy}"
+            ) as caught:
+                conversion({"x": x})
+            assert not isinstance(caught.value, af.ContractError)
+    assert af.convert(x, "torch") is x
+    with pytest.raises(af.ConversionError, match=remedy):
+        af.convert(x, "torch", copy=True)
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Return a function that makes what `torch.utils.dlpack.ReadOnlyTensorWrapper` of PyTorch 2.15 makes."""
+
+    class ReadOnlyTensorWrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, tensor):
+            return tensor.as_subclass(cls)
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if function in (torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__):
+                with torch._C.DisableTorchFunctionSubclass():
+                    return function(*args, **(kwargs or {}))
+            raise RuntimeError("only DLPack export is supported")
+
+    monkeypatch.setattr(
+        torch.utils.dlpack, "ReadOnlyTensorWrapper", ReadOnlyTensorWrapper, raising=False
+    )
+    return torch.utils.dlpack.ReadOnlyTensorWrapper
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"a": x, "b": [x]}])
+def test_tensors_that_may_only_be_read(read_only, target, wrap):
+    base = torch.arange(3.0)
+    values = {
+        "plain": base,
+        "strided": torch.arange(6.0)[::2],
+        "gradient": torch.ones(2, requires_grad=True),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "bfloat16": torch.ones(2, dtype=torch.bfloat16),
+        "empty": torch.ones(0),
+    }
+    for copying in (None, True):
+        conversion = af.converter(target, copy=copying)
+        for tensor in values.values():
+            for _ in range(4):
+                (y, *_), _ = af.flatten(conversion(wrap(read_only(tensor))))
+                assert af.backend_of(y).name == target
+                expected = tensor.detach().resolve_conj()
+                assert af.convert(y, "torch", copy=True).tolist() == expected.tolist()
+                if target == "numpy":
+                    assert y.flags.writeable is bool(copying)
+    shared = af.convert(read_only(base), "numpy", copy=False)
+    assert not shared.flags.writeable
+    base[0] = 7
+    assert shared[0] == 7
+    x = read_only(base)
+    assert af.convert(x, "torch") is af.convert(x, "torch", device="cpu") is x
+    assert type(af.convert(x, "torch", copy=True)) is torch.Tensor
+
+
+@pytest.mark.skipif(not hasattr(jax, "Ref"), reason="this JAX has no references")
+def test_references_of_jax():
+    x = jax.new_ref(jnp.arange(3.0))
+    for target in ("numpy", "torch", "dask", "array_api_strict"):
+        for _ in range(3):
+            with pytest.raises(af.ConversionError, match=r"jax\.Ref .*\['x'\].*Pass ref\[\.\.\.\]"):
+                af.convert({"x": x}, target)
+    assert af.convert([x], "jax")[0] is x
+    with pytest.raises(af.ConversionError, match=r"jax\.Ref"):
+        af.convert(x, "jax", copy=True)
+    assert af.convert(x[...], "numpy").tolist() == [0, 1, 2]
+
+
+UNREDUCED = """
+import jax, jax.numpy as jnp, arrayferry as af
+from jax.sharding import AxisType, PartitionSpec as P
+mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Explicit,))
+with jax.set_mesh(mesh):
+    a, b = (jax.device_put(x, P("d")) for x in (jnp.arange(8.0), jnp.ones((8, 2))))
+    product = lambda a, b: jnp.einsum("i,ij->j", a, b, out_sharding=P(unreduced={"d"}))
+    x = jax.jit(product)(a, b)
+    whole = jax.reshard(x, P())
+for target, options in (("numpy", {}), ("torch", {"copy": True}), ("dask", {}), ("jax", {"device": "cpu"})):
+    try:
+        af.convert([x], target, **options)
+    except af.ConversionError as error:
+        print(type(error).__name__, error)
+assert af.convert(x, "jax") is x
+print(af.convert(whole, "numpy").tolist())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(jax, "reshard"), reason="this JAX has no unreduced arrays")
+def test_unreduced_arrays(run_python):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    *errors, last = run_python(UNREDUCED, env=flags).splitlines()
+    assert len(errors) == 4
+    for error in errors:
+        assert error.startswith(
+            "ConversionError a JAX array that is not summed up over its devices"
+        )
+        assert "at [0]" in error
+        assert error.endswith("Call jax.reshard(x, jax.P()) first.")
+    assert last == "[28.0, 28.0]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array_api_strict
 import dask.array as da
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,6 +39,21 @@ def test_as_the_target_would(target, number):
             np.testing.assert_array_equal(
                 np.asarray(af.convert(found, "numpy")), np.asarray(number)
             )
+
+
+@pytest.mark.parametrize("target", OWN)
+@pytest.mark.parametrize("number", [True, 3, 1.5, 1 - 2j])
+def test_numbers_have_no_memory_to_share(target, number):
+    convert = af.converter(target, scalars="convert", copy=False)
+    own = OWN[target](np.zeros(2))
+    for _ in range(4):
+        for value in (number, {"a": number}, [own, (number,)]):
+            with pytest.raises(af.CopyRequiredError, match=r'a Python \w+ has no memory.*"keep"'):
+                convert(value)
+        assert convert([own])[0] is own
+    with pytest.raises(af.CopyRequiredError, match=r"at \['a'\]\[0\], to "):
+        convert({"a": [number]})
+    assert af.convert([number], target, copy=False)[0] is number
 
 
 def test_settings_of_the_target(enable_x64):
@@ -81,3 +97,73 @@ def test_numpy_scalars_keep_their_dtype():
 def test_integers_beyond_the_default():
     assert af.convert(2**63, "torch", scalars="convert").dtype is torch.uint64
     assert af.convert(2**63, "numpy", scalars="convert").dtype == np.uint64
+
+
+LIBRARIES = pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict"])
+WHOLE = {
+    name: (int(np.iinfo(name).min), int(np.iinfo(name).max) + 1)
+    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+}
+
+
+def drawn(library, *args):
+    """Return random integers as Python's."""
+    values = af.registry.backend(library).random(1).integers(*args)
+    return values, np.asarray(af.convert(values, "numpy")).ravel().tolist()
+
+
+@LIBRARIES
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_random_integers_of_every_range_of_a_dtype(library, dtype, x64):
+    least, end = WHOLE[dtype]
+    for low, high in (
+        (least, end),
+        (end // 3, end),
+        (least, least + 5),
+        (end - 5, end),
+        (end - 1, end),
+    ):
+        values, numbers = drawn(library, (2, 500), low, high, dtype)
+        assert str(values.dtype).removeprefix("torch.").removeprefix("array_api_strict.") == dtype
+        assert all(low <= number < high for number in numbers)
+        middle = sum(number >= (low + high) // 2 for number in numbers)
+        assert low != least or high != end or 400 < middle < 600
+        assert high - low > 5 or set(numbers) == set(range(low, high))
+
+
+@LIBRARIES
+def test_random_integers_that_do_not_fit_are_refused(library):
+    wrong = [(least - 1, 5, dtype) for dtype, (least, _) in WHOLE.items()]
+    wrong += [(0, end + 1, dtype) for dtype, (_, end) in WHOLE.items()]
+    wrong += [(0, 2**32, "int32"), (0, 300, "int8"), (np.int64(0), np.int64(2**40), "int32")]
+    wrong += [(np.zeros(4, int), np.array([1, 2, 3, 300]), "int8"), (np.full(4, -1), 3, "uint8")]
+    own = af.registry.backend(library).from_numpy
+    wrong.append((own(np.zeros(4, np.int32)), own(np.array([1, 2, 3, 300], np.int32)), "int8"))
+    for low, high, dtype in wrong:
+        with pytest.raises(
+            af.OptionError, match=r"integers from .* were asked for as u?int\d+, which"
+        ):
+            drawn(library, (4,), low, high, dtype)
+    for low, high in ((5, 5), (5, 3), (np.zeros(4, int), np.array([1, 2, 0, 3]))):
+        with pytest.raises(af.OptionError, match="there are no integers from"):
+            drawn(library, (4,), low, high)
+
+
+def test_random_integers_without_64_bits_in_jax():
+    _, numbers = drawn("jax", (500,), 0, 2**31)
+    assert max(numbers) > 2**30
+    with pytest.raises(af.OptionError, match="as int32, which"):
+        drawn("jax", (4,), 0, 2**40, "int64")
+
+
+def test_random_integers_with_traced_bounds():
+    rng = af.registry.backend("jax").random
+
+    def draw(high):
+        return rng(1).integers((100,), 0, high, "int8")
+
+    assert sorted(set(jax.jit(draw)(jnp.int32(3)).tolist())) == [0, 1, 2]
+    own = af.registry.backend("torch").random(1)
+    with torch.random.fork_rng():
+        draw_row = torch.func.vmap(lambda high: own.integers((), 0, high), randomness="different")
+        assert int(draw_row(torch.full((20,), 3)).max()) < 3

@@ -17,6 +17,9 @@ import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._conversion import plan
+from arrayferry._conversion.compiled import MAX_PLANS, CompiledConversion
+from arrayferry_plugins.jax_.identity import Identity
 
 X = np.arange(3, dtype=np.float32)
 
@@ -281,6 +284,26 @@ def test_many_shapes_into_jax():
                 np.testing.assert_array_equal(np.asarray(y), n + offset)
 
 
+def test_more_shapes_into_jax_than_programs_are_kept(monkeypatch):
+    monkeypatch.setattr(Identity, "MOST", 8)
+    enter = Identity()
+
+    def convert(sizes, times):
+        """Return how many programs were compiled."""
+        before = enter._compilations
+        for _ in range(times):
+            for size in sizes:
+                n = np.arange(size, dtype=np.float32)
+                assert enter([n])[0].tolist() == n.tolist()
+                assert len(enter._programs) <= 8
+        return enter._compilations - before
+
+    assert convert(range(1, 9), 4) == 8
+    assert convert(range(1, 13), 100) < 20
+    assert convert(range(20, 26), 50) == 6
+    assert convert(range(20, 26), 50) == 0
+
+
 @pytest.mark.parametrize("size", [3, 1000, 20_000, 100_000])
 def test_arrays_in_jax_do_not_change_when_buffers_are_reused(size):
     conversion = af.converter("jax")
@@ -365,13 +388,147 @@ def test_plans_are_dropped_when_the_registry_changes():
 
 def test_the_number_of_plans_is_bounded():
     conversion = af.converter("torch")
-    for size in range(1, 30):
+    for size in range(1, 200):
         for _ in range(3):
             conversion([{"k": X}, *range(size)])
-    assert conversion.explain().count("def convert_") <= 8
+    assert conversion.explain().count("def convert_") == MAX_PLANS
     for number in range(200):
         convert_often(conversion, type(f"Made{number}", (dict,), {})(x=X))
-    assert conversion.explain().count("def convert_") <= 8 + 64
+    assert conversion.explain().count("def convert_") <= MAX_PLANS
+
+
+def bits(number):
+    return [None if number >> place & 1 else "text" for place in range(9)]
+
+
+MANY = {
+    "lengths": lambda n: {"x": X, "note": (None,) * n},
+    "lengths of lists": lambda n: [X] * n,
+    "types": lambda n: {"x": X, "note": bits(n)},
+    "types of arrays": lambda n: {place: X if n >> place & 1 else T for place in range(6)},
+    "deep": lambda n: {"x": X, "a": [{"b": ((None,) * (n // 7), [None] * (n % 7))}]},
+    "deep types": lambda n: [X, [{"a": each} for each in bits(n)], bits(n)],
+    "named tuple": lambda n: Point(X, {"a": bits(n)}),
+    "dataclass": lambda n: Plain([X], bits(n)),
+    "mapping": lambda n: collections.OrderedDict({"x": X, **dict.fromkeys(range(n))}),
+    "empty": lambda n: [X, *([] if n >> place & 1 else {} for place in range(6))],
+    "classes": lambda n: (OTHERS[n](x=X), X),
+    "whole": lambda n: OTHERS[n](x=X),
+}
+OTHERS = [type(f"Other{number}", (dict,), {}) for number in range(50)]
+T = torch.arange(3)
+
+
+@pytest.fixture
+def without_plans(monkeypatch):
+    """Return a list of the values that no plan was there for."""
+    values = []
+    fallback = CompiledConversion.fallback
+
+    def noted(self, value):
+        values.append(value)
+        return fallback(self, value)
+
+    monkeypatch.setattr(CompiledConversion, "fallback", noted)
+    return values
+
+
+@pytest.mark.parametrize("count", [12, 50])
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY)
+def test_many_structures_in_turn_have_a_plan_each(make, count, without_plans):
+    conversion = af.converter("torch")
+    values = [make(number) for number in range(count)]
+    for _ in range(4):
+        for value in values:
+            conversion(value)
+    without_plans.clear()
+    for value in values * 3:
+        found = conversion(value)
+        assert type(found) is type(value)
+        arrays, layout = af.flatten(found)
+        assert all(map(torch.is_tensor, arrays))
+        assert str(layout) == str(af.flatten(value)[1])
+    assert without_plans == []
+
+
+def test_long_lists_that_only_differ_inside_have_plans_too(without_plans):
+    """The code for a list of arrays takes any length, so lengths do not tell it apart."""
+    conversion = af.converter("torch")
+    values = [
+        [X] * 20,
+        [*[X] * 19, None],
+        [X] * 21,
+        [*[X] * 20, None],
+        [*[T] * 20],
+        [[X] for _ in range(20)],
+    ]
+    for _ in range(6):
+        convert_often(conversion, values)
+        for value in values:
+            conversion(value)
+    without_plans.clear()
+    for value in values:
+        assert [torch.is_tensor(y) for y in conversion(value)] == [
+            isinstance(x, (np.ndarray, torch.Tensor)) for x in value
+        ]
+    assert without_plans == []
+
+
+def test_a_plan_for_many_values_in_turn_is_called_directly():
+    conversion = af.converter("torch")
+    for _ in range(3):
+        for value in (X, [X], (X,)):
+            conversion(value)
+    direct = "convert_list_to_torch"
+    assert conversion._compiled.run.__name__ != direct
+    convert_often(conversion, [X], 20)
+    assert conversion._compiled.run.__name__ == direct
+    assert torch.is_tensor(conversion((X,))[0])
+    assert conversion._compiled.run.__name__ != direct
+    convert_often(conversion, [X], 20)
+    assert conversion._compiled.run.__name__ == direct
+
+
+def test_plans_in_use_stay_and_others_make_room(without_plans, monkeypatch):
+    written = []
+    write = plan.write_plan
+    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args[2]) or write(*args))
+    conversion = af.converter("torch")
+    many = [{"x": X, "note": bits(number)} for number in range(500)]
+    for _ in range(30):
+        for value in many:
+            conversion(value)
+    assert MAX_PLANS <= len(written) < 2 * MAX_PLANS
+    assert len(conversion._compiled.plans) == MAX_PLANS
+    few = [[X, (None,) * number] for number in range(50)]
+    for _ in range(400):
+        without_plans.clear()
+        for value in few:
+            assert torch.is_tensor(conversion(value)[0])
+        if not without_plans:
+            break
+    assert not without_plans
+    assert len(conversion._compiled.plans) <= MAX_PLANS
+
+
+def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
+    conversion = af.converter("torch")
+    used = [{"x": X}, {"x": X, "y": X}]
+    for value in (*used, {"x": (X,)}, {"x": [X]}):
+        convert_often(conversion, value)
+    without_plans.clear()
+    for number in range(4_000):
+        conversion([X, *bits(number % 400)])
+        conversion(used[number % 2])
+    assert not any(value is one for value in without_plans for one in used)
+
+
+def test_a_structure_without_a_plan_is_not_tried_again(monkeypatch):
+    written = []
+    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args))
+    conversion = af.converter("torch")
+    convert_often(conversion, [X], 50)
+    assert len(written) == 1
 
 
 def test_the_number_of_structures_that_are_counted_is_bounded():

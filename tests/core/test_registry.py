@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import sys
 import types
+from pathlib import Path
 
 import array_api_compat.torch
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._registry.imports import LIBRARIES
 
 
 class Boxed:
@@ -76,6 +79,103 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
 def test_a_target_that_names_no_library(nonsense):
     with pytest.raises((af.UnknownBackendError, af.OptionError)):
         af.converter(nonsense)
+
+
+NAMESPACE = """
+import numpy
+from numpy import *
+__array_api_version__ = "2024.12"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for modules that can be imported in this test."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["train_side", "package", "package.train_side", "train_side.x"])
+def test_a_mistyped_target_is_not_imported(folder, name):
+    (folder / "package").mkdir()
+    for path in ("train_side.py", "package/__init__.py", "package/train_side.py"):
+        (folder / path).write_text(NAMESPACE)
+    for call in (
+        lambda: af.convert(np.ones(2), name),
+        lambda: af.converter(name, device="cpu"),
+        lambda: af.Conversion(name, af.Options(), af.registry)(1),
+        lambda: af.route(name, "torch"),
+        lambda: af.agnostic(name),
+    ):
+        with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
+            call()
+    assert not {"train_side", "package"} & set(sys.modules)
+
+
+def test_a_namespace_that_was_imported_is_known_by_name(folder, run_python):
+    (folder / "train_side.py").write_text(NAMESPACE)
+    conversions = [af.converter(__import__("train_side")), af.converter("train_side")]
+    assert [each([True])[0] for each in conversions] == [True, True]
+    assert conversions[0] == conversions[1] == pickle.loads(pickle.dumps(conversions[0]))
+    (folder / "pickled").write_bytes(pickle.dumps(conversions))
+    script = (
+        f"import pickle, sys; sys.path.insert(0, {str(folder)!r})\n"
+        f"for each in pickle.load(open({str(folder / 'pickled')!r}, 'rb')): print(each.target)\n"
+    )
+    assert run_python(script).split("\n")[:2] == ["<Backend train_side>"] * 2
+    sys.modules["train_side"].asarray = None
+    af.registry.refresh()
+    with pytest.raises(af.UnknownBackendError):
+        conversions[0](1)
+
+
+def test_namespaces_that_packages_declare_are_imported_by_name(folder):
+    """As the Array API standard says, in the entry-point group `array_api`."""
+    info = folder / "declared-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: declared\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[array_api]\ndeclared = declared.xp\nfailing = failing_xp\ngone = gone_xp\nodd = odd_xp\n"
+    )
+    (folder / "declared").mkdir()
+    (folder / "declared" / "__init__.py").write_text("")
+    (folder / "declared" / "xp.py").write_text(NAMESPACE)
+    (folder / "failing_xp.py").write_text("import sys; sys.exit('no licence')")
+    (folder / "odd_xp.py").write_text("asarray = 1")
+    for name in ("declared", "declared.xp"):
+        assert af.converter(name).target.package == "declared.xp"
+    for name in ("failing", "failing_xp"):
+        with pytest.raises(
+            af.BackendUnavailableError, match=f"{name} is installed, but .* SystemExit: no licence"
+        ) as caught:
+            af.convert(np.ones(2), name)
+        assert isinstance(caught.value.__cause__, SystemExit)
+    for name in ("gone", "odd", "declared.yp"):
+        with pytest.raises(af.UnknownBackendError):
+            af.convert(np.ones(2), name)
+
+
+def test_a_known_library_that_fails_to_import_is_named_with_the_cause(folder, monkeypatch):
+    (folder / "ragged").mkdir()
+    (folder / "ragged" / "__init__.py").write_text("import a_module_that_is_not_there")
+    for name in ("ragged", "ragged.inner"):
+        with pytest.raises(af.BackendUnavailableError, match=r"No module .*a_module_that_is_not"):
+            af.convert(np.ones(2), name)
+    with pytest.raises(af.UnknownBackendError):
+        af.convert(np.ones(2), "array_api_strict.inner")
+
+
+def test_the_libraries_that_are_imported_by_name_are_those_in_the_docs():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "values.md"
+    listed = re.search(
+        r"Array API libraries without a plugin\*\* \((.*?)\)", page.read_text(), re.DOTALL
+    )
+    names = {name.strip().replace("-", "_") for name in listed[1].split(",")}
+    assert set(LIBRARIES) == names | {"array_api_compat", "sparse"}
 
 
 def test_a_library_registered_at_run_time(boxed):

@@ -400,6 +400,34 @@ def test_trees_that_are_too_deep(wrap):
         )
 
 
+@pytest.mark.parametrize("method", ["children", "rebuild"])
+def test_a_container_that_calls_itself_without_end_is_the_cause(method, register):
+    class Endless:
+        x = np.ones(2)
+
+    class Container(af.Container):
+        types = (Endless,)
+
+        def children(self, value):
+            return [value.x]
+
+        def rebuild(self, value, children):
+            return value
+
+    def again(self, *args):
+        return getattr(self, method)(*args)
+
+    setattr(Container, method, again)
+    register(Container())
+    for _ in range(3):
+        with pytest.raises(
+            af.StructureError,
+            match=r"calls itself without end \(RecursionError: .*at \[0\].*the cause",
+        ) as caught:
+            af.convert([Endless()], "torch")
+        assert isinstance(caught.value.__cause__, RecursionError)
+
+
 def test_deep_trees():
     tree = X
     for _ in range(300):

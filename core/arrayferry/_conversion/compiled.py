@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._cache import Cache
-from arrayferry._errors import ArrayFerryError, ConversionError
+from arrayferry._cache import Cache, CostlyCache
+from arrayferry._errors import ArrayFerryError, ConversionError, CopyRequiredError
 from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
@@ -21,6 +21,7 @@ from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
+from .choice import Choice
 from .lazy import Computed, LazyPair
 from .pair import Pair
 from .structure import structure_of
@@ -31,12 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledConversion"]
 
-MAX_PLANS = 8
-"""How many plans are kept for values of one type."""
-MAX_TYPES = 64
-"""For how many types of values plans are kept."""
+MAX_PLANS = 128
+"""How many plans are kept."""
 MAX_STRUCTURES = 1_000
 """How many structures are counted."""
+RARELY = 8
+"""When there are that many plans, one in so many values is looked at for another one."""
+NEVER = -(10**9)
+"""The count of a structure that there can be no plan for."""
+MAX_OTHERS = 8
+"""How many plans are tried one after the other, since they cannot be told apart."""
+
+Run = Callable[[Any], Any]
 
 _MISSED: Any = object()
 
@@ -66,24 +73,29 @@ class CompiledConversion:
         self.target = target
         self.options = options
         self.kind_of = kind_of
-        self.run: Callable[[Any], Any]
-        self._convert: Callable[[Any], Any]
+        self.run: Run
+        self._convert: Run
         self._use(self.miss)
         self._pairs: dict[Origin, Pair] = {}
-        self._plans: Cache[type, list[Plan]] = Cache(MAX_TYPES)
         self._computed: CompiledConversion | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._runs: CostlyCache[int, Run] = CostlyCache(MAX_PLANS)
+        self._plans: dict[Run, Plan] = {}
         self._counts: Cache[int, int] = Cache(MAX_STRUCTURES)
-        self._hits = 0
+        self._others: list[Plan] = []
+        self._passed = 0
+        self._choice = Choice(self.miss, self._settle, self._runs.used.add)
 
     @property
     def plans(self) -> list[Plan]:
         """All plans."""
-        return [plan for plans in self._plans.values() for plan in plans]
+        return list(self._plans.values())
 
     def forget_plans(self) -> None:
         """Drop all plans, since a converter that their code calls is no longer used."""
-        self._plans.clear()
-        self._counts.clear()
+        self._forget()
         self._use(self.miss)
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
@@ -110,21 +122,24 @@ class CompiledConversion:
         return convert(value)
 
     def miss(self, value: Any) -> Any:
-        """Convert a value that the last plan does not handle: by another plan, or without one."""
-        try:
-            plans = self._plans.get(type(value), ())
-        except Exception:  # a class that cannot be hashed
-            plans = ()
-        for plan in plans:
-            if plan.run == self._convert:  # it has just missed
-                continue
+        """Convert a value that no plan was found for."""
+        for plan in self._others:
             result = plan.run(value, _missed)
             if result is not _MISSED:
-                self._hits += 1
-                if self._hits % 16 == 0:
-                    self._use(plan.run)
                 return result
         return self.fallback(value)
+
+    def _choose(self, value: Any) -> Any:
+        """Convert a value that the plan that is called directly does not handle."""
+        self._choice.start()
+        self._use(self._choice.run)
+        return self._choice.run(value)
+
+    def _settle(self, run: Run) -> None:
+        """Call a plan directly."""
+        plan = self._plans.get(run)
+        if plan is not None:
+            self._use(plan.calling(self._choose))
 
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan, and learn its structure."""
@@ -215,6 +230,11 @@ class CompiledConversion:
 
         if isinstance(number, numpy.generic):
             return numpy.asarray(number)
+        if self.options.copy is False:
+            raise CopyRequiredError(
+                f"a Python {type(number).__name__} has no memory that could be shared",
+                remedy='Pass copy=None to allow a copy, or scalars="keep" to leave Python numbers unchanged.',
+            )
         return number_array(number, self.target, self.options.narrowing)
 
     def pair(self, source: Origin) -> Pair:
@@ -230,18 +250,36 @@ class CompiledConversion:
 
     def _learn(self, tree: Tree, value: Any) -> None:
         """Write a plan for a structure that has been converted before."""
+        if len(self._runs) >= MAX_PLANS:
+            self._passed = (self._passed + 1) % RARELY
+            if self._passed:
+                return
         structure = structure_of(tree)
         if structure is None:
             return
-        times = self._counts.get(structure, 0) + 1
-        enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
-        if times > enough + 1:
+        key = hash(structure)  # so that counting keeps no type alive
+        known = self._plans.get(self._runs.get(key, self.miss))
+        if known is not None and known.structure == structure:
+            if known.with_fallback:
+                self._others = [known, *(each for each in self._others if each is not known)]
+                del self._others[MAX_OTHERS:]
+            else:  # it did not handle this value
+                self._write(tree, structure, key, with_fallback=True)
             return
-        self._counts[structure] = times
+        times = self._counts[key] = self._counts.get(key, 0) + 1
+        enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
         if times < enough:
             return
-        with_fallback = times > enough  # there is a plan, which did not handle this value
+        dropped = self._runs.make_room(key)
+        if not self._runs.used:
+            self._choice.start(everywhere=True)
+        if dropped is None:
+            return
+        for run in dropped:
+            self._drop(run)
+        self._write(tree, structure, key, with_fallback=False)
 
+    def _write(self, tree: Tree, structure: Any, key: int, *, with_fallback: bool) -> None:
         def ways(kind: Kind, cls: type) -> Ways | None:
             if kind.what in ("number", "scalar"):
                 return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
@@ -253,13 +291,22 @@ class CompiledConversion:
         from .plan import write_plan  # the first conversion does not need it
 
         plan = write_plan(tree, ways, structure, self.target.name, self.miss)
-        if plan is not None:
-            self._keep(plan, type(value))
+        if plan is None:
+            self._counts[key] = NEVER
+            return
+        plan.with_fallback = with_fallback
+        self._plans.pop(self._runs.get(key, self.miss), None)
+        self._plans[plan.run] = plan
+        self._runs[key] = plan.run
+        if not self._choice.add(plan, tree.root):
+            self._others = [plan, *self._others][:MAX_OTHERS]
+        self._use(self._choice.run)
 
-    def _keep(self, plan: Plan, cls: type) -> None:
-        others = [other for other in self._plans.get(cls, ()) if other.structure != plan.structure]
-        self._plans[cls] = [plan, *others][:MAX_PLANS]
-        self._use(plan.run)
+    def _drop(self, run: Run) -> None:
+        plan = self._plans.pop(run, None)
+        if plan is not None:
+            self._others = [each for each in self._others if each is not plan]
+            self._choice.remove(plan)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic
 
+from arrayferry._errors import ArrayFerryError
 from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend, Target
+from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._repr import given, html_code, html_facts, html_view, never_raises
 from arrayferry._route.devices import resolve_device
@@ -151,7 +155,15 @@ class Conversion(Calls[A]):
             raise TypeError(
                 f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
             )
-        return _restore, (to, options)
+        return _restore, (to, options, self._namespace())
+
+    def _namespace(self) -> str:
+        """Return the module of a target that no plugin handles, which another process has to import; "" for others."""
+        try:
+            target = self.registry.backend(self._to)
+        except ArrayFerryError:
+            return ""
+        return target.package if isinstance(target, GenericBackend) else ""
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
@@ -202,7 +214,10 @@ def _portable_target(target: Target, registry: Registry) -> str | Backend:
     return backend.name if by_name else backend
 
 
-def _restore(target: str | Backend, options: Options) -> Conversion:
+def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
+    if namespace:
+        with suppress(Exception):  # if it is not here, calling the conversion says so
+            import_module(namespace)
     return Conversion(target, options, default_registry())
 
 

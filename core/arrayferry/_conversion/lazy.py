@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from arrayferry._cache import once
 from arrayferry._errors import (
     ContractError,
     ConversionError,
@@ -44,7 +45,7 @@ class Computed:
 class LazyPair(Pair):
     """Converts what is computed or read on demand."""
 
-    @functools.cached_property
+    @once
     def _computes(self) -> bool:
         return isinstance(self.source, Backend) and overrides(self.source, Backend.compute)
 

@@ -5,10 +5,10 @@ It knows the direct way, if there is one, and falls back to executing a route.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from arrayferry._cache import once
 from arrayferry._errors import (
     ArrayFerryError,
     ContractError,
@@ -74,7 +74,7 @@ class Pair:
         self.together: Callable[[list[Any]], list[Any]] = self._all
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
 
-    @functools.cached_property
+    @once
     def executor(self) -> Executor:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor

@@ -34,7 +34,7 @@ import itertools
 import keyword
 import re
 from collections.abc import Callable
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._plugin.converter import Inline
@@ -57,23 +57,30 @@ class Plan:
     """Code for one structure.
 
     Attributes:
-        structure: the number of the structure, see `structure_of`.
+        structure: the structure, see `structure_of`.
         run: takes the value, and optionally a function to call for a value that it does not handle.
         source: the text of the code.
+        with_fallback: whether it also converts arrays that a direct converter does not handle.
     """
 
-    __slots__ = ("run", "source", "structure")
+    __slots__ = ("run", "source", "structure", "with_fallback")
 
-    def __init__(self, structure: int, run: Callable[..., Any], source: str) -> None:
+    def __init__(self, structure: Any, run: Callable[..., Any], source: str) -> None:
         self.structure = structure
-        self.run = run
+        self.run: Any = run
         self.source = source
+        self.with_fallback = False
+
+    def calling(self, miss: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `run` with another function that it calls for a value that it does not handle."""
+        run = self.run
+        return FunctionType(run.__code__, run.__globals__, run.__name__, (miss,))
 
 
 def write_plan(
     tree: Tree,
     ways: Callable[[Kind, type], Ways | None],
-    structure: int,
+    structure: Any,
     target: str,
     miss: Callable[[Any], Any],
 ) -> Plan | None:

@@ -8,8 +8,10 @@ from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 
-__all__ = ["UnplannableError", "are_parts", "is_run", "structure_of"]
+__all__ = ["MANY", "UnplannableError", "are_parts", "is_run", "structure_of"]
 
+MANY = "..."
+"""Stands for any number of children that are like the first."""
 RUN = 16
 """A container with at least this many children of one kind is written as a loop, whatever its length."""
 MAX_LEVELS = 30
@@ -20,18 +22,20 @@ class UnplannableError(Exception):
     """There is no plan for a structure: it is too large, too deep, or holds an array of objects."""
 
 
-def structure_of(tree: Tree) -> int | None:
-    """Return a number for all that a plan for this tree would check, None if there can be no plan.
+def structure_of(tree: Tree) -> Any:
+    """Return all that a plan for this tree would check, None if there can be no plan.
 
-    It is a hash, so that no type is kept alive. If two structures have the same hash, one of
-    them gets its plan earlier, and nothing else happens.
+    That is the type of a leaf; for a container its type and what its children are, or what each of them is and
+    `MANY` if it is written as a loop; and the type alone, in a tuple, of anything else.
     """
     if not tree.settled:
         return None
     try:
-        return hash(_key(tree, tree.root, 0, set()))
-    except Exception:  # also because a class cannot be hashed
+        structure = _key(tree, tree.root, 0, set())
+        hash(structure)  # which fails for some classes
+    except Exception:
         return None
+    return structure
 
 
 def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
@@ -43,10 +47,10 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
         raise UnplannableError
     seen.add(id(node))
     if is_run(tree, node):
-        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), "...")
+        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), MANY)
     keys = [_key(tree, child, depth + 1, seen) for child in node.children]
     if _is_long(node) and all(map(_is_part, node.children)) and len(set(keys)) == 1:
-        return (type(node.value), keys[0], "...")
+        return (type(node.value), keys[0], MANY)
     return (type(node.value), *keys)
 
 

@@ -14,7 +14,7 @@ from arrayferry._repr import never_raises
 
 from .blocks import Blocks
 
-__all__ = ["Memory", "Origin", "Source"]
+__all__ = ["Memory", "Origin", "Source", "failed_import"]
 
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
@@ -131,20 +131,8 @@ class Origin(ABC):
                 remedy=f"Run: pip install {self.install or self.name}",
                 backend=self.name,
             )
-        try:
-            importlib.import_module(self.package)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            text = " ".join(word for word in str(error).split() if word.strip("="))  # one line
-            failure = BackendUnavailableError(
-                f"{self.name} is installed, but importing {self.package} failed with "
-                f"{type(error).__name__}: {text}",
-                remedy=f"Reinstall it, for instance: pip install --force-reinstall "
-                f"{self.install or self.name}",
-                backend=self.name,
-            )
-            failure.__cause__ = error
+        failure = failed_import(self.name, self.package, self.install or self.name)
+        if failure is not None:
             return failure
         try:
             reason = self.check()
@@ -163,6 +151,30 @@ class Origin(ABC):
     @never_raises
     def __repr__(self) -> str:
         return f"<{self.role} {self.name:.80}>"
+
+
+def failed_import(name: str, package: str, install: str) -> BackendUnavailableError | None:
+    """Import the package of a library, and return why that failed, as an error to raise; None if it did not.
+
+    Args:
+        name: the name of the library in the message.
+        package: the module to import, which can be found.
+        install: the argument of `pip install`.
+    """
+    try:
+        importlib.import_module(package)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        text = " ".join(word for word in str(error).split() if word.strip("="))  # one line
+        failure = BackendUnavailableError(
+            f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",
+            remedy=f"Reinstall it, for instance: pip install --force-reinstall {install}",
+            backend=name,
+        )
+        failure.__cause__ = error
+        return failure
+    return None
 
 
 class Source(Origin):

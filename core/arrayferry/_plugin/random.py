@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from arrayferry._cache import once
 from arrayferry._errors import OptionError
 from arrayferry._repr import never_raises
 
-__all__ = ["HostRandom", "Random", "Seed"]
+__all__ = ["HostRandom", "Random", "Seed", "check_integers"]
 
 Seed = int | Sequence[int] | None
 """A whole number from 0 on, several of them, or None for a seed of the operating system."""
@@ -65,6 +66,10 @@ class Random(ABC):
             low: the lowest integer, as a number or an array that broadcasts to the shape.
             high: one above the highest.
             dtype: the name of an integer dtype.
+
+        Raises:
+            OptionError: there are no integers in that range, or the dtype does not hold them. Arrays are not checked
+                if they are traced or on an accelerator.
         """
 
     @abstractmethod
@@ -93,6 +98,63 @@ class Random(ABC):
         )
 
 
+def check_integers(low: Any, high: Any, dtype: str) -> None:
+    """Check the arguments of `Random.integers`.
+
+    Args:
+        low: the lowest integer, as a number or a NumPy array. Anything else is not checked.
+        high: one above the highest.
+        dtype: the name of the dtype.
+
+    Raises:
+        OptionError: there are no such integers, or the dtype does not hold them.
+    """
+    limits = _limits(dtype)
+    first, last = _extreme(low, min), _extreme(high, max)
+    if limits is not None:
+        least, most = limits
+        if (first is not None and first < least) or (last is not None and last > most + 1):
+            raise OptionError(
+                f"integers from {first if first is not None else 'low'} to below {last if last is not None else 'high'} "
+                f"were asked for as {dtype}, which holds those from {least} to {most}",
+                remedy="Pass other bounds, or the dtype that you need.",
+            )
+    if first is not None and last is not None:
+        empty = first >= last
+        if not empty and not (type(low) is type(high) is int):
+            import numpy
+
+            empty = bool(numpy.any(numpy.asarray(low) >= numpy.asarray(high)))
+        if empty:
+            raise OptionError(
+                f"there are no integers from {low!r:.80} to below {high!r:.80}",
+                remedy="Pass a `high` that is greater than `low`.",
+            )
+
+
+@functools.lru_cache(64)
+def _limits(dtype: str) -> tuple[int, int] | None:
+    """Return the lowest and the highest integer that a dtype holds; None for other dtypes."""
+    import ml_dtypes
+
+    try:
+        info = ml_dtypes.iinfo(getattr(ml_dtypes, dtype, dtype))
+    except (TypeError, ValueError):
+        return None
+    return int(info.min), int(info.max)
+
+
+def _extreme(bound: Any, extreme: Any) -> Any:
+    """Return the lowest or highest of some numbers as Python's, None if there are none, or they are not known."""
+    if isinstance(bound, (int, float)):
+        return bound
+    import numpy
+
+    if not isinstance(bound, (numpy.ndarray, numpy.generic)) or bound.size == 0:
+        return None
+    return extreme(bound.min().item(), bound.max().item())
+
+
 class HostRandom(Random):
     """Draws in host memory by NumPy, and converts. It serves any library.
 
@@ -107,7 +169,7 @@ class HostRandom(Random):
         self._backend = backend
         self._device = device
 
-    @functools.cached_property
+    @once
     def _generator(self) -> Any:
         """The generator, which takes longer to make than a step of an environment."""
         import numpy
@@ -150,7 +212,12 @@ class HostRandom(Random):
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = self._values(low), self._values(high)
-        return self._made(self._generator.integers(low, high, tuple(shape)), dtype)
+        check_integers(low, high, dtype)
+        try:
+            values = self._generator.integers(low, high, tuple(shape))
+        except (OverflowError, ValueError):  # beyond int64
+            values = self._generator.integers(low, high, tuple(shape), "uint64")
+        return self._made(values, dtype)
 
     def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
         import numpy

@@ -28,7 +28,6 @@ class Threads(Executor):
     def __init__(self, count: int, name: str) -> None:
         self._max_workers = count  # where Dask looks for it
         self._name = name
-        self._process = os.getpid()
         self._state = _State()
         _states.add(self._state)
 
@@ -63,7 +62,7 @@ class Threads(Executor):
 
     def __del__(self) -> None:
         state = getattr(self, "_state", None)
-        if state is not None and self._process == os.getpid():
+        if state is not None:
             state.close(cancel=False)
 
 
@@ -71,6 +70,10 @@ class _State:
     """What the threads of a pool share. They do not refer to the pool, so that the threads of an unused pool end."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin without threads, as in a forked process: those of its parent are not there, and neither are its calls."""
         self.lock = threading.Lock()
         self.calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.idle = threading.Semaphore(0)
@@ -134,5 +137,10 @@ def _end() -> None:
                 thread.join()
 
 
+def _after_fork() -> None:
+    for state in list(_states):
+        state.renew()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_states.clear)  # the threads are not in the child
+    os.register_at_fork(after_in_child=_after_fork)

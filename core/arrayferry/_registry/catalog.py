@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._cache import Cache
-from arrayferry._errors import UnknownBackendError
+from arrayferry._errors import BackendUnavailableError, UnknownBackendError
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
@@ -25,12 +25,16 @@ from .claims import Claims
 from .classifier import Classifier
 from .discovery import DISABLE, LeftOut, is_built_in, is_disabled
 from .generic import GenericBackend, is_namespace
-from .imports import import_module
+from .imports import find_namespace
 
 __all__ = ["Catalog"]
 
 MAX_TYPES = 1_000
 """How many types have their kind cached at most, so that short-lived types are not kept alive."""
+
+
+MAX_ROUTES = 1_000
+"""How many routes are cached at most."""
 
 
 class Catalog:
@@ -54,7 +58,7 @@ class Catalog:
         self._told: set[tuple[int, str]] = set()
         self.left_out: list[LeftOut] = []
         self.kinds: Cache[type, Kind] = Cache(MAX_TYPES)
-        self.routes: dict[Any, Any] = {}
+        self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
 
     def copy(self) -> Catalog:
         """Return a catalog with the same content and without any cached answer."""
@@ -126,9 +130,11 @@ class Catalog:
         """Return the source or target of a converter that is not a backend, "" if both are."""
         for name in (converter.source, converter.target):
             if name not in self._backends and name not in self._generic:
-                module = import_module(name)
-                if module is None or not is_namespace(module):
-                    return name
+                try:
+                    if find_namespace(name) is None:
+                        return name
+                except BackendUnavailableError:
+                    continue
         return ""
 
     # Looking up.
@@ -158,13 +164,13 @@ class Catalog:
 
         Raises:
             UnknownBackendError: no backend has that name.
+            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
         """
         if isinstance(to, Backend):
             return self._backends.get(to.name, to)
         if isinstance(to, str):
-            backend = self._named(to)
-            module = import_module(to) if backend is None else None
-            module = module if module is not None and is_namespace(module) else None
+            backend = self._named(to) or self._generic.get(to)
+            module = find_namespace(to) if backend is None else None
         elif isinstance(to, ModuleType):
             backend = self._named(to.__name__)
             module = to if is_namespace(to) else None
@@ -203,7 +209,8 @@ class Catalog:
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             remedy = (
-                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin."
+                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin, "
+                "or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
@@ -264,5 +271,5 @@ class Catalog:
         return None if self._named(namespace.__name__) is not None else self._generic_of(namespace)
 
     def outdated(self) -> bool:
-        """Tell whether a registered type has been imported since types were looked up."""
+        """Tell whether another type is at a registered path than when types were looked up."""
         return self._classifier is not None and self._classifier.outdated()

@@ -36,7 +36,7 @@ class _Types:
         arrays: array types and their backends, and the types of sources and their sources.
         deferred: types of values that are yet to be computed, and the backends that compute them.
         containers: container types and their containers, in the order in which they are asked.
-        missing: dotted paths of types that have not been imported yet.
+        found: the type at each dotted path, None if it has not been imported yet.
         pytrees: whether JAX is imported, so that its pytrees are known.
     """
 
@@ -44,17 +44,26 @@ class _Types:
         self.arrays: dict[type, Origin] = {}
         self.deferred: dict[type, Backend] = {}
         self.containers: dict[type, Container] = {}
-        self.missing: set[str] = set()
+        self.found: dict[str, type | None] = {}
         self.pytrees = pytrees_are_known()
+        self._by_name: dict[tuple[str, str], type] = {}
 
     def add(self, entry: Any, parts: dict[type, Any], part: Any) -> Any:
         """Note which part handles a type, if that has been imported. Return another part that already does."""
         cls = resolve_type(entry)
+        if cls is not entry:
+            self.found[entry] = cls
+            if cls is not None and "<locals>" not in cls.__qualname__:
+                self._by_name[cls.__module__, cls.__qualname__] = cls
         if cls is None:
-            self.missing.add(entry)
             return None
         holder = parts.setdefault(cls, part)
         return None if holder is part else holder
+
+    def mro(self, cls: type) -> list[type]:
+        """Return the bases of a type, with what is at a path now for what was there before a module was run again."""
+        by_name = self._by_name
+        return [by_name.get((base.__module__, base.__qualname__), base) for base in cls.__mro__]
 
 
 class Classifier:
@@ -102,7 +111,7 @@ class Classifier:
             raise
         except Exception:  # an object so odd that even its type cannot be examined
             return _OTHER, False
-        if kind is _OTHER and _importing(types.missing):
+        if kind is _OTHER and _importing(path for path, cls in types.found.items() if cls is None):
             return _OTHER_SO_FAR, False
         return kind, True
 
@@ -133,7 +142,8 @@ class Classifier:
     ) -> Kind:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
-        container = types.containers.get(cls)
+        mro = types.mro(cls)
+        container = types.containers.get(mro[0])
         if container is not None:
             return Kind("container", container=container)
         if cls in (bool, int, float, complex):
@@ -144,18 +154,18 @@ class Classifier:
         if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return _OTHER if issubclass(cls, words) else _SCALAR
-        backend = _origin_of(cls, types.arrays)
+        backend = _origin_of(cls, mro, types.arrays)
         if isinstance(backend, Source):
             return Kind("source", source=backend)
         if isinstance(backend, Backend):
             if numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ())):
                 return Kind("objects", backend, OBJECT_ARRAY)
             return Kind("array", backend)
-        deferred = next((types.deferred[b] for b in cls.__mro__ if b in types.deferred), None)
+        deferred = next((types.deferred[b] for b in mro if b in types.deferred), None)
         if deferred is not None:
             return Kind("deferred", deferred)
         for base, container in types.containers.items():
-            if issubclass(cls, base):
+            if any(each is base for each in mro) or issubclass(cls, base):
                 return Kind("container", container=container)
         container = self._asked_container(cls) or container_for(value)
         if container is not None:
@@ -183,15 +193,16 @@ class Classifier:
         return None
 
     def outdated(self) -> bool:
-        """Tell whether a registered type has been imported since types were looked up."""
+        """Tell whether another type is at a registered path than when types were looked up."""
         types = self._types
         return types.pytrees != pytrees_are_known() or any(
-            resolve_type(path) is not None for path in types.missing
+            (now := resolve_type(path)) is not None and now is not cls
+            for path, cls in types.found.items()
         )
 
 
-def _origin_of(cls: type, arrays: dict[type, Origin]) -> Origin | None:
-    for base in cls.__mro__:
+def _origin_of(cls: type, mro: list[type], arrays: dict[type, Origin]) -> Origin | None:
+    for base in mro:
         backend = arrays.get(base)
         if backend is not None:
             return backend
@@ -201,7 +212,7 @@ def _origin_of(cls: type, arrays: dict[type, Origin]) -> Origin | None:
     return None
 
 
-def _importing(missing: set[str]) -> bool:
+def _importing(missing: Iterable[str]) -> bool:
     """Tell whether a package with one of these types is being imported now, by another thread."""
     for top in {path.partition(".")[0] for path in missing}:
         spec = getattr(sys.modules.get(top), "__spec__", None)

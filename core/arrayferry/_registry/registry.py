@@ -106,7 +106,7 @@ class Registry:
             self._replace(self._gather())
 
     def notice_imports(self) -> None:
-        """Look up array types again if a library has been imported since the last lookup."""
+        """Look up array types again if a library has been imported or run again since the last lookup."""
         if self.catalog.outdated():
             with self._lock:
                 if self.catalog.outdated():
@@ -185,6 +185,7 @@ class Registry:
 
         Raises:
             UnknownBackendError: no backend has that name.
+            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
         """
         return self.catalog.backend(to)
 

@@ -7,6 +7,7 @@ closes over.
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections import deque
@@ -38,6 +39,7 @@ _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), Co
 _BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
 _NUMBERS = (int, float, complex, str, bytes)
 HEAP_TYPE, IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of a class
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 POINTER = struct.calcsize("P")
 
 Parts = Iterable[tuple[str, Any]]
@@ -192,7 +194,12 @@ class Keys:
         if isinstance(value, _class_of("numpy", "generic")):
             return str(value.dtype), value.tobytes()
         hash(value)
-        return value, repr(value)  # Decimal("1.0") equals Decimal("1")
+        if isinstance(value, _structures()):
+            structure: Hashable = (
+                value  # equal ones may hold objects that are written in several ways
+            )
+            return structure
+        return value, _ADDRESS.sub("", repr(value))  # Decimal("1.0") equals Decimal("1")
 
     def parts(self, value: Any, cls: type) -> Parts | None:
         """Return the parts of a value, None if they are hidden in C."""
@@ -324,6 +331,11 @@ def _is_array(cls: type) -> bool:
         and hasattr(cls, "__len__")
         and any(hasattr(cls, name) for name in _WAYS_OUT)
     )
+
+
+def _structures() -> Any:
+    """Return the classes of the structures of trees, which compare what they hold themselves."""
+    return _class_of("jax.tree_util", "PyTreeDef"), _class_of("optree", "PyTreeSpec")
 
 
 def _class_of(module: str, name: str) -> Any:

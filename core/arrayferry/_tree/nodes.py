@@ -126,7 +126,7 @@ class Nodes:
         except MemoryError:
             raise
         except RecursionError as error:
-            raise too_deep(self._path_to(lambda node: node is branch)) from error
+            raise too_deep(self._path_to(lambda node: node is branch), error) from error
         except Exception as error:
             if not branch.arrays:  # a torch.Size, say, whose numbers cannot be arrays
                 return value
@@ -166,13 +166,14 @@ class Nodes:
         return written_path(steps)
 
 
-def too_deep(path: str) -> StructureError:
-    """Return the error for a tree of too many levels."""
-    return StructureError(
-        "the tree is nested too deeply",
-        remedy="Flatten it, or convert its parts one by one.",
-        path=path,
-    )
+def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
+    """Return the error for a tree of too many levels, or one at which Python ran out of stack."""
+    if error is None:
+        why, remedy = "", "Flatten it, or convert its parts one by one."
+    else:
+        why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
+        remedy = "See the cause; flatten the tree, or convert its parts one by one."
+    return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
 
 
 def _are_same(results: Sequence[Any], branch: Branch, twin: Branch) -> bool:

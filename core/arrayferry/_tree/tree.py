@@ -122,7 +122,7 @@ class Tree(Nodes):
         try:
             root = self._walk(value, prefix or "")
         except RecursionError as error:  # of a container, or since the stack was almost full before
-            raise too_deep(self._path()) from error
+            raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
 
     def _walk(self, value: Any, prefix: str) -> Any:

@@ -35,7 +35,7 @@ __all__ = ["BACKEND", "JaxBackend"]
 
 
 class JaxBackend(Backend):
-    """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, and sparse arrays."""
+    """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""
 
     name = "jax"
     package = "jax"
@@ -45,6 +45,7 @@ class JaxBackend(Backend):
         "jax.Array",
         "jax.core.Tracer",
         "jax.experimental.sparse.JAXSparse",
+        "jax.Ref",
     )
     item_types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
     memory: Memory = "immutable"
@@ -64,7 +65,8 @@ class JaxBackend(Backend):
                 "a JAX PRNG key array cannot be converted",
                 remedy="Call jax.random.key_data(x) first.",
             )
-        _refuse_deleted(x)
+        _refuse(x)
+        _refuse_unreduced(x)
         if not x.is_fully_addressable:
             raise ConversionError(
                 "a JAX array that is spread over several processes cannot be converted",
@@ -92,7 +94,7 @@ class JaxBackend(Backend):
 
         if self.is_sparse(x):
             return jax.tree.map(self.copy, x)
-        _refuse_deleted(x)
+        _refuse(x)
         with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x):
             try:
                 y = jnp.array(x, copy=True)
@@ -105,6 +107,9 @@ class JaxBackend(Backend):
         return y
 
     def to_device(self, x: Any, device: Any) -> Any:
+        if not self.is_sparse(x):
+            _refuse(x)
+            _refuse_unreduced(x)
         y = put(x, self._own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
             y = self.copy(y)  # a shard that was there already is not moved
@@ -264,11 +269,28 @@ def _parts(x: Any) -> Sequence[Any]:
     return parts
 
 
-def _refuse_deleted(x: Any) -> None:
+def _refuse(x: Any) -> None:
+    """Raise for what holds no array, or none any more."""
+    import jax
+
+    if isinstance(x, getattr(jax, "Ref", ())):
+        raise ConversionError(
+            "a jax.Ref cannot be converted, since its values may change",
+            remedy="Pass ref[...], its values now.",
+        )
     if x.is_deleted():
         raise ConversionError(
             "a deleted JAX array cannot be converted: it was deleted, or donated to a jitted function",
             remedy="Convert it before that, or do not donate it.",
+        )
+
+
+def _refuse_unreduced(x: Any) -> None:
+    """Raise for an array whose values are the sums of what its devices hold."""
+    if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
+        raise ConversionError(
+            f"a JAX array that is not summed up over its devices yet cannot be converted: {x.sharding.spec}",
+            remedy="Call jax.reshard(x, jax.P()) first.",
         )
 
 

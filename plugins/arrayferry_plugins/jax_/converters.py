@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
@@ -13,6 +13,7 @@ from arrayferry import (
     Options,
     fit_dtype,
 )
+from arrayferry.adapting import Cache, CostlyCache
 from arrayferry_plugins._packed import Packed, Part, cut
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class NumpyToGpu(Packed):
     target = "jax"
 
     def __init__(self) -> None:
-        self._seen: dict[Any, bool] = {}
+        self._seen: Cache[Any, None] = Cache(4 * Identity.MOST)
+        self._programs: CostlyCache[Any, Any] = CostlyCache(Identity.MOST)
 
     @property
     def backend(self) -> Backend:
@@ -92,7 +94,9 @@ class NumpyToGpu(Packed):
         return staged if device is None else put(staged, BACKEND._own_device(device))
 
     def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        ys: list[Any] = _split()(flat, parts)
+        program = self._programs[parts, flat.dtype]
+        self._programs.used.add(program)
+        ys: list[Any] = program(flat)
         if type(ys[0]) is not array_type():
             raise RuntimeError("inside a traced function, or compilation is disabled")
         return ys
@@ -102,21 +106,16 @@ class NumpyToGpu(Packed):
 
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code checks for these
             return False
-        key = (parts, dtype)
-        if key in self._seen:
+        key = parts, dtype
+        if key in self._programs:
             return True
-        if len(self._seen) >= Identity.MOST:
-            self._seen.clear()
-            _split().clear_cache()
-        self._seen[key] = True
-        return False
-
-
-@cache
-def _split() -> Any:
-    import jax
-
-    return jax.jit(cut, static_argnums=1)
+        if key not in self._seen:
+            self._seen[key] = None
+            return False
+        if self._programs.make_room(key) is None:
+            return False
+        self._programs[key] = jax.jit(partial(cut, parts=parts))
+        return True
 
 
 class NumpyToJax(_ToJax):

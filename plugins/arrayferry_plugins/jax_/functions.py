@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
-from arrayferry.adapting import Cache
+from arrayferry.adapting import CostlyCache
 
 __all__ = ["JaxAutodiff", "call_host"]
 
@@ -179,18 +180,21 @@ class JaxFunction(Differentiable):
         self._function = function
         self._compiled: bool = compiled
         self.takes_numpy: bool = compiled
-        self._made: Cache[Any, Any] = Cache(MAX_MADE)
+        self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
 
     def _make(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Return what `make` returns for these arguments, the same object each time."""
+        """Return what a method returns for these arguments, the same object each time while there is room."""
         key = make, args
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = make(*args)
+            if self._made.make_room(key) is None:
+                return make(JaxFunction(self._function, False), *args)
+            made = self._made[key] = make(self, *args)
+        self._made.used.add(made)
         return made
 
     def __call__(self, arrays: list[Any]) -> Flat:
-        return Flat(*self._make(self._runner)(arrays))
+        return Flat(*self._make(JaxFunction._runner)(arrays))
 
     def _runner(self) -> Any:
         return self._jitted(lambda arrays: _Packed(*self._function(arrays)))
@@ -205,8 +209,9 @@ class JaxFunction(Differentiable):
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
         import jax
 
-        packed, pullback = self._make(self._forward, wanted)(arrays)
-        backward, wide = _backward() if self._compiled else _pull, jax.config.jax_enable_x64
+        packed, pullback = self._make(JaxFunction._forward, wanted)(arrays)
+        kept = self._compiled and (JaxFunction._forward, (wanted,)) in self._made
+        backward, wide = _backward() if kept else _pull, jax.config.jax_enable_x64
 
         def pull(cotangents: list[Any]) -> list[Any]:
             if wide and not jax.config.jax_enable_x64:
@@ -242,7 +247,7 @@ class JaxFunction(Differentiable):
         return part
 
     def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(self._transposed, count, wanted)  # type: ignore[no-any-return]
+        return self._make(JaxFunction._transposed, count, wanted)  # type: ignore[no-any-return]
 
     def _transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
@@ -256,7 +261,7 @@ class JaxFunction(Differentiable):
         return JaxFunction(transposed, self._compiled)
 
     def pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(self._pushed, count, wanted)  # type: ignore[no-any-return]
+        return self._make(JaxFunction._pushed, count, wanted)  # type: ignore[no-any-return]
 
     def _pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
@@ -270,7 +275,7 @@ class JaxFunction(Differentiable):
         return JaxFunction(pushed, self._compiled)
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
-        return self._make(self._mapped, axes, size)  # type: ignore[no-any-return]
+        return self._make(JaxFunction._mapped, axes, size)  # type: ignore[no-any-return]
 
     def _mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
         import jax
@@ -297,12 +302,17 @@ class _Packed:
 def _register() -> None:
     from jax.tree_util import register_pytree_node
 
-    register_pytree_node(
-        _Packed,
-        lambda packed: (packed.arrays, packed.layout),
-        lambda layout, arrays: _Packed(list(arrays), layout),
+    kinds: tuple[tuple[Any, Any, Any], ...] = (
+        (
+            _Packed,
+            lambda packed: (packed.arrays, packed.layout),
+            lambda layout, arrays: _Packed(list(arrays), layout),
+        ),
+        (_Held, lambda held: ((), held), lambda held, _: held),
     )
-    register_pytree_node(_Held, lambda held: ((), held), lambda held, _: held)
+    for kind in kinds:
+        with suppress(ValueError):  # another thread was faster
+            register_pytree_node(*kind)
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:

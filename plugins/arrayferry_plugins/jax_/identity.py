@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from arrayferry.adapting import Cache, CostlyCache
 
 from .placement import mesh_is_set, without_mesh
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Identity", "array_type", "identity", "private"]
 
@@ -34,8 +36,8 @@ def private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
-    A compiled identity is the fastest way, but it compiles once for each combination of shapes and
-    dtypes. So it is used from the second time that a combination is seen, for small arrays, for a limited
+    A compiled identity is the fastest way, but one is needed for each combination of shapes and
+    dtypes. So it is used from the third time that a combination is seen, for small arrays, for a limited
     number of combinations, and for a limited number of arrays at once, since compiling for thousands
     would take seconds.
 
@@ -53,14 +55,8 @@ class Identity:
         self._commits = device is not None
         self._spreads = False
         self._compilations = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        import jax
-
-        place = None if self._device is None else jax.sharding.SingleDeviceSharding(self._device)
-        self._compiled = jax.jit(lambda xs: xs, out_shardings=place)
-        self._states: dict[Any, str] = {}
+        self._programs: CostlyCache[Any, Any] = CostlyCache(self.MOST)
+        self._seen: Cache[Any, int] = Cache(4 * self.MOST)
 
     def __call__(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
         import jax
@@ -98,25 +94,32 @@ class Identity:
     ) -> list[Any] | None:
         """Convert with the compiled identity, if this combination has been seen often enough."""
         signature = tuple([(x.shape, x.dtype) for x in xs])
-        state = self._states.get(signature)
-        if state == "compiled" or (state == "ready" and may_compile):
-            if state == "ready":
-                self._compilations += 1
-                self._states[signature] = "compiled"
-            return self._run(xs)
-        if state is None:
-            if len(self._states) >= self.MOST:
-                self._reset()
-            self._states[signature] = "seen"
-        elif state == "seen" and all(x.nbytes <= SMALL for x in xs):
-            self._states[signature] = "ready"
-        return None
+        program = self._programs.get(signature)
+        if program is None:
+            times = self._seen.get(signature, 0)
+            if times < 2:
+                self._seen[signature] = times + 1
+                return None
+            if not may_compile or any(x.nbytes > SMALL for x in xs):
+                return None
+            if self._programs.make_room(signature) is None:
+                return None
+            program = self._programs[signature] = self._program()
+        self._programs.used.add(program)
+        return self._run(program, xs)
 
-    def _run(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
+    def _program(self) -> Any:
+        import jax
+
+        self._compilations += 1
+        place = None if self._device is None else jax.sharding.SingleDeviceSharding(self._device)
+        return jax.jit(lambda xs: xs, out_shardings=place)
+
+    def _run(self, program: Any, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
         """Call the compiled identity, without any mesh that is set, since it would spread the results over that."""
         if not self._spreads:
             try:
-                ys: list[Any] = self._compiled([x.copy() for x in xs])
+                ys: list[Any] = program([x.copy() for x in xs])
                 if getattr(ys[0], "committed", self._commits) is self._commits:
                     return ys
             except ValueError:  # the named device is not the mesh
@@ -125,7 +128,7 @@ class Identity:
         # asking for a mesh costs time, so it is done only after one was noticed
         self._spreads = mesh_is_set()
         with without_mesh():
-            return self._compiled([x.copy() for x in xs])  # type: ignore[no-any-return]
+            return program([x.copy() for x in xs])  # type: ignore[no-any-return]
 
 
 @cache

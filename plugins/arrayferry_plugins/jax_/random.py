@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    Random,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import Random
+from arrayferry.adapting import check_integers
 
 __all__ = ["JaxRandom", "seed_number"]
 
@@ -50,13 +45,45 @@ class JaxRandom(Random):
 
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
         import jax
+        import jax.numpy as jnp
+        import numpy as np
 
-        return jax.random.randint(self.key(), tuple(shape), low, high, dtype)
+        name = str(jax.dtypes.canonicalize_dtype(dtype))
+        check_integers(_in_host_memory(low, name), _in_host_memory(high, name), name)
+        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
+        if not (type(low) is type(high) is int) or -most - 1 <= low < high <= most:
+            return jax.random.randint(self.key(), tuple(shape), low, high, dtype)
+        # drawn as unsigned numbers from 0 on, and moved to the range
+        bits = jnp.iinfo(name).bits
+        unsigned = f"uint{bits}"
+        if high - low == 2**bits:
+            values = jax.random.bits(self.key(), tuple(shape), unsigned)
+        else:
+            count = np.asarray(high - low, unsigned)
+            values = jax.random.randint(self.key(), tuple(shape), 0, count, unsigned)
+        values += np.asarray(low % 2**bits, unsigned)
+        return jax.lax.bitcast_convert_type(values, name)
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import jax
 
         return jax.random.categorical(self.key(), logits, shape=tuple(shape)).astype(dtype)
+
+
+def _in_host_memory(bound: Any, dtype: str) -> Any:
+    """Return a bound for integers as NumPy knows it, or as it is if that cannot be, or it fits the dtype anyhow."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    if not isinstance(bound, jax.Array) or isinstance(bound, jax.core.Tracer):
+        return bound
+    if bound.dtype.kind in "iu":
+        own, limits = jnp.iinfo(bound.dtype), jnp.iinfo(dtype)
+        if limits.min <= own.min and own.max <= limits.max:
+            return bound
+    on_host = bound.is_fully_addressable and all(each.platform == "cpu" for each in bound.devices())
+    return np.asarray(bound) if on_host else bound
 
 
 def seed_number(seed: Any) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
+    ArrayFerryError,
     Backend,
     ConversionError,
     TracedValueError,
     UnsupportedDtypeError,
 )
+from arrayferry.adapting import describe_error
 from arrayferry_plugins._cuda import is_capturing, unless_capturing
 
 from .functions import TorchAutodiff, uncompiled
@@ -43,18 +46,24 @@ class TorchBackend(Backend):
     def to_numpy(self, x: Any) -> Any:
         if self.is_traced(x):
             raise TracedValueError("a traced torch value has no values yet")
-        _refuse(x)
-        x = x.detach()
-        if x.device.type != "cpu":
-            x = x.cpu()
-        x = x.resolve_conj().resolve_neg()
-        if x._is_zerotensor():
-            x = x.clone()
-        dtype = dtype_bits().get(x.dtype)
-        if dtype is not None:
-            raw, viewed = dtype
-            return x.view(raw).numpy().view(viewed)
-        return x.numpy()
+        plain = _plain(x)
+        if plain is not x:
+            values = self.to_numpy(plain).view()
+            values.flags.writeable = False
+            return values
+        with _in_words(x):
+            _refuse(x)
+            x = x.detach()
+            if x.device.type != "cpu":
+                x = x.cpu()
+            x = x.resolve_conj().resolve_neg()
+            if x._is_zerotensor():
+                x = x.clone()
+            dtype = dtype_bits().get(x.dtype)
+            if dtype is not None:
+                raw, viewed = dtype
+                return x.view(raw).numpy().view(viewed)
+            return x.numpy()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import torch
@@ -68,7 +77,7 @@ class TorchBackend(Backend):
         return y if device is None or device == "cpu" else y.to(device)
 
     def is_sparse(self, x: Any) -> bool:
-        return _is_sparse(x)
+        return _is_sparse(_plain(x))
 
     def to_dense(self, x: Any) -> Any:
         return x.detach().to_dense()
@@ -76,22 +85,26 @@ class TorchBackend(Backend):
     def copy(self, x: Any) -> Any:
         import torch
 
-        if _freed(x):
-            _refuse(x)
-        try:
-            return x.clone()
-        except NotImplementedError:
-            # a dtype of a few bits, such as uint4, has hardly any functions
-            return x.view(torch.uint8).clone().view(x.dtype)
-        except RuntimeError:
-            if x.is_quantized:  # and the numbers that its values are computed with are missing
+        x = _plain(x)
+        with _in_words(x):
+            if _freed(x):
                 _refuse(x)
-            raise
+            try:
+                return x.clone()
+            except NotImplementedError:
+                # a dtype of a few bits, such as uint4, has hardly any functions
+                return x.view(torch.uint8).clone().view(x.dtype)
+            except RuntimeError:
+                if x.is_quantized:  # and the numbers that its values are computed with are missing
+                    _refuse(x)
+                raise
 
     def to_device(self, x: Any, device: Any) -> Any:
-        if x.is_meta:
-            _refuse(x)
-        return x.to(device)
+        x = _plain(x)
+        with _in_words(x):
+            if x.is_meta:
+                _refuse(x)
+            return x.to(device)
 
     def devices(self) -> tuple[str, ...]:
         return _devices()
@@ -109,7 +122,11 @@ class TorchBackend(Backend):
         return unless_capturing(event.query)
 
     def device_of(self, x: Any) -> str:
-        return "cpu" if x.is_cpu else str(x.device)
+        try:
+            return "cpu" if x.is_cpu else str(x.device)
+        except RuntimeError:
+            x = _plain(x)
+            return "cpu" if x.is_cpu else str(x.device)
 
     def device_name(self, device: Any) -> str:
         kind, index = getattr(device, "type", str(device)), getattr(device, "index", None)
@@ -123,7 +140,7 @@ class TorchBackend(Backend):
         return dtype_names()
 
     def address(self, x: Any) -> int | None:
-        return int(x.data_ptr())
+        return int(_plain(x).data_ptr())
 
     def number_dtype(self, kind: str) -> str:
         import torch
@@ -134,6 +151,10 @@ class TorchBackend(Backend):
         return str(dtype if kind == "float" else dtype.to_complex()).removeprefix("torch.")
 
     def to_dlpack(self, x: Any) -> Any:
+        if _plain(x) is not x:
+            raise BufferError(
+                "a read-only tensor is not shared with a library that could write to it"
+            )
         _refuse(x)
         x = x.detach().resolve_conj().resolve_neg()
         return _Exported(x) if x.is_cuda else x
@@ -205,6 +226,44 @@ def _devices() -> tuple[str, ...]:
 
 
 BACKEND = TorchBackend()
+
+
+def _plain(x: Any) -> Any:
+    """Return the tensor in a `ReadOnlyTensorWrapper`, which allows nothing but DLPack; any other tensor as it is."""
+    import torch
+
+    wrapper = getattr(sys.modules.get("torch.utils.dlpack"), "ReadOnlyTensorWrapper", ())
+    if not isinstance(x, wrapper):
+        return x
+    with torch._C.DisableTorchFunctionSubclass():
+        return x.as_subclass(torch.Tensor)
+
+
+@contextmanager
+def _in_words(x: Any) -> Iterator[None]:
+    """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
+    import torch
+
+    try:
+        yield
+    except (ArrayFerryError, MemoryError):
+        raise
+    except Exception as error:
+        cls = type(x)
+        if cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ or BACKEND.is_out_of_memory(
+            error
+        ):
+            raise
+        ways = [
+            f"x.{name}()"
+            for name in ("full_tensor", "dequantize", "to_dense", "to_tensor")
+            if getattr(cls, name, None) is not getattr(torch.Tensor, name, None)
+        ]
+        raise ConversionError(
+            f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors, cannot be converted "
+            f"({describe_error(error)})",
+            remedy=f"Call {ways[0] if ways else 'what makes an ordinary tensor of it'} first.",
+        ) from error
 
 
 def _refuse(x: Any) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    Random,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import Random
+from arrayferry.adapting import check_integers, once
 
 __all__ = ["TorchRandom"]
+
+
+def _in_host_memory(bound: Any) -> Any:
+    """Return a bound for integers as NumPy knows it, or as it is if that cannot be."""
+    if not getattr(bound, "is_cpu", False):
+        return bound
+    try:
+        return bound.detach().numpy()
+    except Exception:  # a traced one
+        return bound
+
+
+def _is_beyond(bound: Any) -> bool:
+    """Tell whether a float64 does not hold some of the integers below a bound."""
+    import numpy as np
+
+    return bool(np.any(np.asarray(bound) > 2**53))
 
 
 class TorchRandom(Random):
@@ -30,7 +41,7 @@ class TorchRandom(Random):
         self._device = torch.device("cpu" if device is None else device)
         self._seed = seed
 
-    @functools.cached_property
+    @once
     def _generator(self) -> Any:
         """The generator, which takes longer to make than a step of an environment."""
         import numpy as np
@@ -62,13 +73,26 @@ class TorchRandom(Random):
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
         import torch
 
-        if isinstance(low, int) and isinstance(high, int):
+        known = _in_host_memory(low), _in_host_memory(high)
+        check_integers(*known, dtype)
+        if isinstance(low, int) and isinstance(high, int) and high < 2**63:
             return torch.randint(
-                low, high, tuple(shape), generator=self._generator, device=self._device,
+                int(low), int(high), tuple(shape), generator=self._generator, device=self._device,
                 dtype=getattr(torch, dtype),
             )  # fmt: skip
+        if not isinstance(known[1], torch.Tensor) and _is_beyond(known[1]):
+            return self._exactly(shape, *known, dtype)
         values = self._draw(torch.rand, shape, "float64")
         return (values * (high - low) + low).floor().to(getattr(torch, dtype))
+
+    def _exactly(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
+        """Draw integers by NumPy."""
+        import numpy as np
+        import torch
+
+        seed = torch.randint(2**62, (), generator=self._generator, device=self._device)
+        values = np.random.default_rng(int(seed)).integers(low, high, tuple(shape), dtype)
+        return torch.from_numpy(values).to(self._device)
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import torch

@@ -1,0 +1,107 @@
+"""Dicts of limited size: what stays where more is needed than there is room for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from arrayferry._cache import Cache, CostlyCache
+
+
+def hits(cache, keys):
+    """Return how many keys were there, if those that were not are added."""
+    found = 0
+    for key in keys:
+        found += key in cache
+        if key not in cache:
+            cache[key] = str(key)
+        assert len(cache) <= cache.limit
+        assert cache[key] == str(key)
+    return found
+
+
+@pytest.mark.parametrize(("count", "least"), [(64, 64), (65, 50), (80, 40), (128, 20)])
+def test_a_little_too_much_still_has_hits(count, least):
+    cache = Cache(64)
+    hits(cache, [*range(count)] * 30)
+    assert hits(cache, [*range(count)] * 30) >= 30 * least
+
+
+def test_what_is_needed_no_more_goes():
+    cache = Cache(64)
+    hits(cache, range(1_000))
+    later = [*range(2_000, 2_050)]
+    hits(cache, later * 5)
+    assert hits(cache, later) == 50
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 9])
+def test_a_small_one_holds_what_was_added_last(limit):
+    cache = Cache(limit)
+    for key in range(100):
+        hits(cache, [key])
+    assert len(cache) >= limit // 2
+
+
+def test_threads_fill_one_together():
+    cache, errors = Cache(16), []
+
+    def work(first):
+        try:
+            hits(cache, range(first, first + 5_000))
+        except (AssertionError, KeyError):
+            pass  # another thread has dropped it, or was about to
+        except BaseException as error:
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
+
+
+class Made:
+    """A cache of values that are made on request, and how many were made."""
+
+    def __init__(self, limit):
+        self.cache, self.made = CostlyCache(limit), 0
+
+    def use(self, key):
+        value = self.cache.get(key)
+        if value is None and self.cache.make_room(key) is not None:
+            value = self.cache[key] = str(key)
+            self.made += 1
+        assert len(self.cache) <= self.cache.limit
+        self.cache.used.add(value)
+        return value is not None
+
+
+@pytest.mark.parametrize("count", [17, 40, 500])
+def test_what_is_in_use_is_not_made_again_and_again(count):
+    made = Made(16)
+    for _ in range(200_000 // count):
+        found = sum(map(made.use, range(count)))
+    assert found >= 14
+    assert made.made < 200
+
+
+def test_what_is_not_used_any_more_makes_room_soon():
+    made = Made(16)
+    for _ in range(100):
+        for key in range(40):
+            made.use(key)
+    for number in range(1, 5):
+        before = made.made
+        for _ in range(300):
+            last = [made.use((number, key)) for key in range(12)]
+        assert all(last)
+        assert made.made - before < 100
