@@ -140,6 +140,14 @@ class NumpySimulator(Simulator):
             info = self.one_info(_own(with_masks(env, info, observation), leaves, env.held()))
         return self.first(own), reward, terminated, truncated, info
 
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree."""
+        if isinstance(tree, np.ndarray):
+            return tree[0, ...]
+        if type(tree) is dict:  # quicker than as any tree
+            return {key: self.first(part) for key, part in tree.items()}
+        return super().first(tree)
+
 
 def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:
     """Return a value in memory of its own, by copies of arrays of the states, the parameters or the environment.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -102,6 +101,4 @@ class Simulator:
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree."""
-        if isinstance(tree, np.ndarray):
-            return tree[0, ...]
         return map_arrays(lambda x: x[0, ...], tree)
