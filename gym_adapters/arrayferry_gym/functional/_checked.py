@@ -203,9 +203,13 @@ class CheckedEnv:
         if self.draws_params:
             params, drawn, state = _with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
+        truncated = None
         try:
-            state, reward, terminated, *rest = result
-            (truncated,) = rest or (None,)
+            if type(result) is tuple and len(result) == 3:
+                state, reward, terminated = result
+            else:
+                state, reward, terminated, *rest = result
+                (truncated,) = rest or (None,)
         except (TypeError, ValueError):
             raise EnvResultError(
                 f"{self.name}.step() returned {_values(result)}, not three or four values",

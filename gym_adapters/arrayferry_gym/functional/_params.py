@@ -248,7 +248,7 @@ def _completed(given: Any, defaults: Any) -> Any:
     if given is None or (isinstance(given, Mapping) and not given):
         return defaults
     if not isinstance(given, Mapping) or (
-        type(given) is type(defaults) and given.keys() == defaults.keys()
+        type(given) is type(defaults) and list(given) == list(defaults)
     ):
         return given
     earlier = getattr(type(defaults), "_earlier_names", {})

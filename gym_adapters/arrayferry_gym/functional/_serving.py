@@ -33,7 +33,7 @@ from ._errors import traced_env
 from ._numpy_simulator import NumpySimulator
 from ._params import Params, prepare
 from ._select_simulator import SelectSimulator
-from ._simulator import Simulator
+from ._simulator import Finish, Simulator
 
 __all__ = ["Served", "agent_space"]
 
@@ -147,8 +147,12 @@ class Served:
         self._use(backend, device)
         return True
 
-    def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the mask of the options. Results are in the library that computes."""
+    def _reset_batch(self, seed: Any, options: dict[str, Any] | None, finish: Finish) -> Any:
+        """Reset all environments, or those in the mask of the options. An error changes nothing.
+
+        Returns:
+            What `finish` makes of the observations and the infos in the library that computes.
+        """
         simulator = self._simulator
         options = options_of(options)
         mask = options.pop("reset_mask", None)
@@ -167,16 +171,25 @@ class Served:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
             mask = af.convert(mask, simulator.env.backend, device=self._device)
         seed = _seed(seed, self._n)
-        if params is not None:
-            self._set_params(params, mask)
-        if seed is not None or not self._seeded:
-            simulator.seed(seed)
-            self._seeded = True
-        if state is not None:
-            if simulator.running is None:  # whose states show what is expected
-                simulator.reset(self._params)
-            state = self._checked_state(state)
-        result = simulator.reset(self._params, mask, state)
+        before, simulated = {**vars(self)}, {**vars(simulator)}
+        try:
+            if params is not None:
+                self._set_params(params, mask)
+            if seed is not None or not self._seeded:
+                simulator.seed(seed)
+                self._seeded = True
+            if simulator.rng.before is not None:
+                simulator.rng.retry()
+            if state is not None:
+                if simulator.running is None:  # whose states show what is expected
+                    simulator.reset(self._params)
+                state = self._checked_state(state)
+            result = finish(*simulator.reset(self._params, mask, state))
+        except BaseException:
+            vars(self).update(before)
+            vars(simulator).update(simulated)
+            raise
+        simulator.rng.before = None
         self._begun = True
         return result
 
@@ -201,10 +214,6 @@ class Served:
             return self._actions(actions)
         except af.TracedValueError:
             raise traced_env(type(self.functional).__name__, "step()") from None
-
-    def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in all environments."""
-        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""

@@ -99,31 +99,41 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             options: "params" for other parameters, which remain until they are changed again; "state" for the
                 initial state, in the form of `state`.
         """
-        observation, info = self._reset_batch(seed, options)
+        simulator = self._simulator
+
+        def first(observation: Any, info: dict[str, Any]) -> Any:
+            one = self._for_agent((simulator.first(observation), simulator.one_info(info)))
+            return self._plain(*one) if self._in_numpy else one
+
+        result = self._reset_batch(seed, options, first)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
-        first = self._simulator.first(observation), self._simulator.one_info(info)
-        return self._plain(*self._for_agent(first))
+        return result  # type: ignore[no-any-return]
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
         row = self._actions.discrete_row(action) if self._begun else None
-        observation, reward, terminated, truncated, info = self._simulator.step_one(
-            self._fitted(action) if row is None else row, self._params, clip=row is None
-        )
-        observation, reward, info = self._for_agent((observation, reward, info))
+        if row is None:
+            return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
+        return self._simulator.step_one(row, self._params, self._shown, clip=False)  # type: ignore[no-any-return]
+
+    def _shown(
+        self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
+    ) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
+        """Return the results of a step as the agent gets them."""
+        if self._to_agent is not None:
+            observation, reward, info = self._to_agent((observation, reward, info))
         if type(reward) is not float and not reward.ndim and not self._differentiable:
             reward = float(reward)
-        observation, info = self._plain(observation, info)
+        if self._in_numpy and (info or self._discrete):
+            observation, info = self._plain(observation, info)
         return observation, reward, terminated, truncated, info
 
     def _plain(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return an observation and an info in the form of Gymnasium's environments, if the agent uses NumPy."""
+        """Return an observation and an info with numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
-        if info and self._in_numpy:
-            info = _numbers(info)
-        return observation, info
+        return observation, _numbers(info)
 
     def render(self) -> Any:
         """Return an image, None without a render mode."""
