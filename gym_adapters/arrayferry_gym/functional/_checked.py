@@ -19,7 +19,7 @@ from ._clipping import clipper
 from ._dynamics import Dynamics
 from ._errors import EnvResultError
 
-__all__ = ["CheckedEnv", "WithParams", "line_of"]
+__all__ = ["CheckedEnv", "WithParams", "as_flag", "as_reward", "line_of", "parts_of_step"]
 
 
 class CheckedEnv:
@@ -69,7 +69,7 @@ class CheckedEnv:
         self.draws_params = dynamics._draws_params
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        self._told = False
+        self._told: set[str] = set()
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
@@ -203,18 +203,7 @@ class CheckedEnv:
         if self.draws_params:
             params, drawn, state = _with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
-        truncated = None
-        try:
-            if type(result) is tuple and len(result) == 3:
-                state, reward, terminated = result
-            else:
-                state, reward, terminated, *rest = result
-                (truncated,) = rest or (None,)
-        except (TypeError, ValueError):
-            raise EnvResultError(
-                f"{self.name}.step() returned {_values(result)}, not three or four values",
-                remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
-            ) from None
+        state, reward, terminated, truncated = parts_of_step(self.name, result)
         if drawn is not None:
             state = WithParams(state, drawn)
         if not known or self._uneven:
@@ -266,65 +255,17 @@ class CheckedEnv:
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
     def _reward(self, reward: Any) -> Any:
-        if isinstance(reward, (int, float)):
-            if isinstance(reward, int) and reward.bit_length() > 24:
-                self._exact(np.asarray(reward))
-            return self._full(float(reward), self._float)
-        if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (self.n,):
-            raise EnvResultError(
-                f"the reward of {self.name}.step() is {reward!r:.80}, but must begin with {self.n} environments",
-                remedy=f"Return an array of shape ({self.n},).",
-            )
-        if reward.dtype == self._rewards:
-            return reward
-        kind = plain_name(reward.dtype)
-        if "float" in kind:
+        if type(reward) is float:
+            return self._full(reward, self._float)
+        if getattr(reward, "dtype", None) != self._rewards or reward.shape[:1] != (self.n,):
+            reward = as_reward(self.name, self.xp, self.n, reward, self._told)
             self._rewards = reward.dtype
-            return reward
-        if kind.startswith("complex"):
-            raise EnvResultError(
-                f"the reward of {self.name}.step() is of dtype {kind}",
-                remedy="Return its real part.",
-            )
-        if kind not in _SHORT:
-            self._check_whole(reward, kind)
-        return self.xp.astype(reward, self._float)
+        return reward
 
-    def _check_whole(self, reward: Any, kind: str) -> None:
-        """Check that integer rewards fit float32. Where reading them would wait for a device, warn once instead."""
-        backend = self.backend
-        if backend.name != "jax" and backend.device_of(reward) == "cpu":
-            self._exact(backend.to_numpy(reward.detach() if backend.name == "torch" else reward))
-        elif not self._told and not getattr(reward, "weak_type", False):
-            self._told = True
-            warnings.warn(
-                f"the rewards of {self.name}.step() are of dtype {kind}. They become float32, which is exact up to "
-                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
-                stacklevel=2,
-            )
-
-    def _exact(self, reward: Any) -> None:
-        try:
-            cast_numbers(reward, np.dtype(np.float32))
-        except ValueError as error:
-            raise EnvResultError(
-                f"the reward of {self.name}.step() loses digits: {error}",
-                remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
-            ) from None
-
-    def _flag(self, name: str, value: Any) -> Any:
+    def _flag(self, which: str, value: Any) -> Any:
         if isinstance(value, bool):
             return self._full(value, self._bool)
-        if (
-            not hasattr(value, "dtype")
-            or value.dtype != self._bool
-            or tuple(value.shape) != (self.n,)
-        ):
-            raise EnvResultError(
-                f"{name} of {self.name}.step() is {value!r:.80}, but must be {self.n} booleans",
-                remedy=f"Return an array of shape ({self.n},) and dtype bool.",
-            )
-        return value
+        return as_flag(self.name, self.xp, self.n, which, value)
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
@@ -415,6 +356,81 @@ def _with_drawn(params: Any, state: WithParams) -> Any:
     return layout.unflatten(
         [state.params.get(path, leaf) for path, leaf in zip(layout.paths, leaves, strict=True)]
     )
+
+
+def parts_of_step(name: str, result: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the state, reward, terminated and truncated, which may be None, of what an environment's step returned."""
+    if type(result) is tuple and len(result) == 3:
+        return (*result, None)
+    try:
+        state, reward, terminated, *rest = result
+        (truncated,) = rest or (None,)
+    except (TypeError, ValueError):
+        raise EnvResultError(
+            f"{name}.step() returned {_values(result)}, not three or four values",
+            remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
+        ) from None
+    return state, reward, terminated, truncated
+
+
+def as_reward(name: str, xp: Any, n: int, reward: Any, told: set[str]) -> Any:
+    """Return the reward of an environment's step as floats that begin with `n` environments.
+
+    Whole numbers become float32. If that would lose digits, it is an error, or in JAX, where reading them would wait
+    for a device, a warning for each dtype that has not been `told`.
+    """
+    if isinstance(reward, (int, float)):
+        if isinstance(reward, int) and reward.bit_length() > 24:
+            _check_exact(name, np.asarray(reward))
+        return xp.full((n,), float(reward), dtype=xp.float32)
+    if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (n,):
+        raise EnvResultError(
+            f"the reward of {name}.step() is {reward!r:.80}, but must begin with {n} environments",
+            remedy=f"Return an array of shape ({n},).",
+        )
+    kind = plain_name(reward.dtype)
+    if "float" in kind:
+        return reward
+    if kind.startswith("complex"):
+        raise EnvResultError(
+            f"the reward of {name}.step() is of dtype {kind}", remedy="Return its real part."
+        )
+    if kind not in _SHORT:
+        backend = af.backend_of(reward)
+        if backend.name != "jax" and backend.device_of(reward) == "cpu":
+            reader = reward.detach() if backend.name == "torch" else reward
+            _check_exact(name, backend.to_numpy(reader))
+        elif kind not in told and not getattr(reward, "weak_type", False):
+            told.add(kind)
+            warnings.warn(
+                f"the rewards of {name}.step() are of dtype {kind}. They become float32, which is exact up to "
+                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
+                stacklevel=2,
+            )
+    return xp.astype(reward, xp.float32)
+
+
+def _check_exact(name: str, reward: Any) -> None:
+    """Check that whole numbers fit float32."""
+    try:
+        cast_numbers(reward, np.dtype(np.float32))
+    except ValueError as error:
+        raise EnvResultError(
+            f"the reward of {name}.step() loses digits: {error}",
+            remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
+        ) from None
+
+
+def as_flag(name: str, xp: Any, n: int, which: str, value: Any) -> Any:
+    """Return `terminated` or `truncated` of an environment's step as booleans of shape (n,)."""
+    if isinstance(value, bool):
+        return xp.full((n,), value, dtype=xp.bool)
+    if not hasattr(value, "dtype") or value.dtype != xp.bool or tuple(value.shape) != (n,):
+        raise EnvResultError(
+            f"{which} of {name}.step() is {value!r:.80}, but must be {n} booleans",
+            remedy=f"Return an array of shape ({n},) and dtype bool.",
+        )
+    return value
 
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}

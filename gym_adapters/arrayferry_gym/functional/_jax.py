@@ -112,6 +112,9 @@ class Functions:
         if self.env.kernels:
             wrapped: Any = self.env
             self._chain = wrapped.chain(self.max_episode_steps)
+        self._actions: Any = (
+            self.env.action_space if self._chain is None else self._chain.outside.action
+        )
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -180,7 +183,7 @@ class Functions:
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
-        read = Actions(env.name, self.env.action_space, n, env.backend, None, misfits=self._misfits)
+        read = Actions(env.name, self._actions, n, env.backend, None, misfits=self._misfits)
         action = read(action)
         before = running
         if self._chain is not None and self._chain.acts:

@@ -84,7 +84,8 @@ class Served:
         self.render_mode = render_mode
         self._n = n
         self._mode = mode
-        self._limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._limit = env._limited(self._own_limit)
         self._given_params = params
         self._check_actions = check_actions_of("strict" if validate else check_actions)
         self._misfits = Misfits()
@@ -107,7 +108,7 @@ class Served:
         if converts and computing.name == "numpy":
             place = "cpu"
         device = None if converts else device
-        env = CheckedEnv(dynamics, computing, n, self._limit, device)
+        env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
         self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
         self._device = device if sharding is None else sharding
         self._actions = Actions(
@@ -173,13 +174,13 @@ class Served:
         seed = _seed(seed, self._n)
         before, simulated = {**vars(self)}, {**vars(simulator)}
         try:
+            if self._seeded and simulator.rng.before is not None:
+                simulator.rng.retry()
             if params is not None:
                 self._set_params(params, mask)
             if seed is not None or not self._seeded:
                 simulator.seed(seed)
                 self._seeded = True
-            if simulator.rng.before is not None:
-                simulator.rng.retry()
             if state is not None:
                 if simulator.running is None:  # whose states show what is expected
                     simulator.reset(self._params)
