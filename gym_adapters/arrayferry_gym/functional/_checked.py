@@ -18,6 +18,7 @@ from arrayferry_gym._xp import namespace, portable
 from ._clipping import clipper
 from ._dynamics import Dynamics
 from ._errors import EnvResultError
+from ._params import completed
 
 __all__ = ["CheckedEnv", "WithParams", "as_flag", "as_reward", "line_of", "parts_of_step"]
 
@@ -70,6 +71,7 @@ class CheckedEnv:
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._told: set[str] = set()
+        self._whole: tuple[Any, Any, Any] = None, object(), None
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
@@ -128,8 +130,8 @@ class CheckedEnv:
             self.layout = layout
         return self._same(state, leaves, layout, "reset", n)
 
-    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the parameters of new episodes, and those of them that were drawn, by their paths."""
+    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
         tree = self.dynamics.sample_params(self.xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)
@@ -138,9 +140,10 @@ class CheckedEnv:
                 f"{self.name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
-        drawn = {}
+        drawn: list[Any] = []
         for path, old, new in zip(layout.paths, given, leaves, strict=True):
             if new is old:
+                drawn.append(None)
                 continue
             shape = tuple(getattr(new, "shape", ()))
             if not hasattr(new, "dtype") or shape[:1] != (n,):
@@ -148,8 +151,8 @@ class CheckedEnv:
                     f"{self.name}.sample_params() returned {new!r:.80} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn[path] = new
-        return tree, drawn
+            drawn.append(new)
+        return tree, own.unflatten(drawn)
 
     def adopt(self, state: Any) -> None:
         """Require all later states to have the structure and the dtypes of these."""
@@ -201,7 +204,7 @@ class CheckedEnv:
         """Return what the author's step returns, with checked states."""
         drawn = None
         if self.draws_params:
-            params, drawn, state = _with_drawn(params, state), state.params, state.state
+            params, drawn, state = self._with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
         state, reward, terminated, truncated = parts_of_step(self.name, result)
         if drawn is not None:
@@ -270,7 +273,7 @@ class CheckedEnv:
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
         if self.draws_params:
-            params, state = _with_drawn(params, state), state.state
+            params, state = self._with_drawn(params, state), state.state
         observation = self.dynamics.observe(self.xp, state, params)
         space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
@@ -300,12 +303,72 @@ class CheckedEnv:
         """Return states as the environment returned them, without the parameters that it drew."""
         return state.state if self.draws_params else state
 
+    def _with_drawn(self, params: Any, state: WithParams) -> Any:
+        """Return parameters with those that were drawn in their places."""
+        if self._whole[0] is params and self._whole[1] is state.params:
+            return self._whole[2]
+        leaves, layout = af.flatten(params, everything=True)
+        drawn = _by_path(state.params)
+        whole = layout.unflatten(
+            [
+                old if drawn[path] is None else drawn[path]
+                for path, old in zip(layout.paths, leaves, strict=True)
+            ]
+        )
+        if self.backend.name != "jax":  # whose traced values must not be kept
+            self._whole = params, state.params, whole
+        return whole
+
+    def whole(self, state: Any, params: Any) -> Any:
+        """Return states with all parameters, not only those that were drawn."""
+        if not self.draws_params:
+            return state
+        return WithParams(state.state, self._with_drawn(params, state))
+
+    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
+        """Return states with only those parameters that are drawn.
+
+        Args:
+            state: the states, with a tree like the parameters or a dict of some of them.
+            params: the parameters that were not drawn.
+            like: states of the environment.
+            tell: whether to warn of other values for parameters that are not drawn. They are left out.
+
+        Raises:
+            EnvResultError: there are no parameters, or others than there can be.
+        """
+        if not self.draws_params:
+            return state
+        if not isinstance(state, WithParams):
+            raise EnvResultError(
+                f"the state that was set, {state!r:.80}, has no parameters, but {self.name} draws them",
+                remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
+            )
+        given = _by_path(completed(state.params, self._with_drawn(params, like)))
+        leaves, layout = af.flatten(params, everything=True)
+        if given.keys() != set(layout.paths):
+            raise EnvResultError(
+                f"the state that was set has the parameters {list(given)}, but {self.name} has {layout.paths}",
+                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
+            )
+        drawn = _by_path(like.params)
+        for path, value in zip(layout.paths, leaves, strict=True):
+            if drawn[path] is not None:
+                drawn[path] = given[path]
+            elif tell and given[path] is not None and not _equal(given[path], value):
+                warnings.warn(
+                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self.name} does not draw. It "
+                    f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
+                    stacklevel=4,
+                )
+        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
         if self.draws_params:
-            params, state = _with_drawn(params, state), state.state
+            params, state = self._with_drawn(params, state), state.state
         info = self.dynamics.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
@@ -343,19 +406,25 @@ class WithParams(NamedTuple):
 
     Attributes:
         state: the states, as the environment returned them.
-        params: the parameters that were drawn, arrays (n, ...) by their paths.
+        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
     """
 
     state: Any
-    params: dict[str, Any]
+    params: Any
 
 
-def _with_drawn(params: Any, state: WithParams) -> Any:
-    """Return parameters with those that were drawn in their places."""
+def _by_path(params: Any) -> dict[str, Any]:
+    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
-    return layout.unflatten(
-        [state.params.get(path, leaf) for path, leaf in zip(layout.paths, leaves, strict=True)]
-    )
+    return dict(zip(layout.paths, leaves, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters are equal, also where one of them is an array of another library."""
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
 
 
 def parts_of_step(name: str, result: Any) -> tuple[Any, Any, Any, Any]:

@@ -26,7 +26,7 @@ from ._renewal import Renewal, random_of, strong
 from ._shardings import batch_sharding, spread
 from ._wrapped import checked_wrapper_state
 
-__all__ = ["Functions", "Packed"]
+__all__ = ["Functions", "Packed", "as_shown"]
 
 
 class Packed:
@@ -63,8 +63,16 @@ def as_pytree(state: Any) -> Any:
     leaves, layout = af.flatten(state)
     known = jax.tree.leaves(state)
     if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
-        return jax.tree.map(strong, state)
+        tree = jax.tree.map(strong, state)
+        if af.flatten(tree)[1] == layout:  # JAX sorts dicts
+            return tree
     return Packed([strong(leaf) for leaf in leaves], layout)
+
+
+def as_shown(state: Any) -> Any:
+    """Return states as the environment returned them, if JAX knows their containers."""
+    tree = from_pytree(state)
+    return tree if len(jax.tree.leaves(tree)) == len(jax.tree.leaves(state)) else state
 
 
 def from_pytree(state: Any) -> Any:

@@ -184,7 +184,7 @@ class Served:
             if state is not None:
                 if simulator.running is None:  # whose states show what is expected
                     simulator.reset(self._params)
-                state = self._checked_state(state)
+                state = self._checked_state(state, tell=params is None)
             result = finish(*simulator.reset(self._params, mask, state))
         except BaseException:
             vars(self).update(before)
@@ -243,14 +243,19 @@ class Served:
     def state(self) -> Any:
         """The states, in the form returned by the environment's `reset`. They can be set.
 
+        If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
+        array for each parameter that is drawn. Those can be set too;
+        the others only by `reset`.
+
         They are in the agent's library, or in the library that the environment needs.
         """
         simulator = self._simulator
         if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
+        state = simulator.env.whole(simulator.state, self._params.tree)
         if self.functional.library is not None:
-            return simulator.state
-        return af.convert(simulator.state, self._backend, copy=True)
+            return state
+        return af.convert(state, self._backend, copy=True)
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -260,9 +265,10 @@ class Served:
         simulator.refuse_traced("setting the state", state)
         simulator.state = self._checked_state(state)
 
-    def _checked_state(self, state: Any) -> Any:
-        env = self._simulator.env
-        return env.check(af.convert(state, env.backend, device=self._device, copy=True))
+    def _checked_state(self, state: Any, *, tell: bool = True) -> Any:
+        env, running = self._simulator.env, self._simulator.running
+        state = af.convert(state, env.backend, device=self._device, copy=True)
+        return env.check(env.of_whole(state, self._params.tree, running.state, tell=tell))
 
     @property
     def params(self) -> Any:
