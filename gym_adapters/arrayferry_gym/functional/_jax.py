@@ -71,8 +71,10 @@ def as_pytree(state: Any) -> Any:
 
 def as_shown(state: Any) -> Any:
     """Return states as the environment returned them, if JAX knows their containers."""
-    tree = from_pytree(state)
-    return tree if len(jax.tree.leaves(tree)) == len(jax.tree.leaves(state)) else state
+    if type(state) is not Packed:
+        return state
+    known = set(map(id, jax.tree.leaves(state.tree)))
+    return state.tree if known == set(map(id, state.leaves)) else state
 
 
 def from_pytree(state: Any) -> Any:
