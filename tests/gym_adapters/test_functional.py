@@ -26,6 +26,7 @@ from arrayferry_gym.functional import (
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     ImpureError,
+    _actions,
     register,
     repeat_action,
     rollout,
@@ -296,6 +297,24 @@ def test_one_environment_takes_one_action(library):
     ):
         with pytest.raises(af.ConversionError, match="an action for Both"):
             env.step(wrong)
+
+
+def test_several_forms_of_actions_in_turn_are_each_fitted_once(monkeypatch):
+    fitted = []
+
+    class Counting(_actions._ClippingFitter):
+        def fit(self, *args):
+            fitted.append(1)
+            return super().fit(*args)
+
+    monkeypatch.setattr(_actions, "_ClippingFitter", Counting)
+    envs, forms = Count().make_vec(3), [np.ones(3, int), torch.ones(3, dtype=int)]
+    envs.reset(seed=0)
+    for form in forms * 3:
+        envs.step(form)
+    assert len(fitted) == len(forms)
+    pickle.loads(pickle.dumps(envs)).step(forms[0])
+    assert len(fitted) == len(forms) + 1
 
 
 @library

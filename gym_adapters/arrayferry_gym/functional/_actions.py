@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry.adapting import Cache
 from arrayferry_gym._actions import Fitter, LibraryFitter
 from arrayferry_gym._dtypes import culprit, held_dtype, plain_name
 from arrayferry_gym._misfits import Misfits, Place
@@ -55,6 +56,7 @@ class Actions:
         self._dtype: Any = None
         self._shape: tuple[int, ...] = ()
         self._own = True
+        self._forms: Cache[Any, bool] = Cache(_FORMS)  # and whether they are passed as they are
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
             self._first, self._last = int(space.start), int(space.start + space.n - 1)
@@ -71,7 +73,7 @@ class Actions:
             type(action) is self._type
             and action.dtype == self._dtype
             and action.shape == self._shape
-        ):
+        ) or self._recalls(action):
             try:
                 converted = action if self._own else self._convert(action)
                 return converted if self._n is not None else converted[None, ...]
@@ -100,6 +102,19 @@ class Actions:
             return np.array([action], self._space.dtype)
         return None
 
+    def _recalls(self, action: Any) -> bool:
+        """Tell whether actions like this one need at most a conversion, other than the last one."""
+        try:
+            form = type(action), action.dtype, action.shape
+            own = self._forms.get(form)
+        except (AttributeError, TypeError):  # it is no array, or its library has other dtypes
+            return False
+        if own is None:
+            return False
+        self._own = own
+        self._type, self._dtype, self._shape = form
+        return True
+
     def _remember(self, action: Any, fitted: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
         if af.registry.kind(action).what not in ("array", "objects"):
@@ -112,6 +127,7 @@ class Actions:
         if enough:
             self._own = fitted is action
             self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
+            self._forms[self._type, self._dtype, self._shape] = self._own
 
     def _check_values(self, action: Any) -> None:
         """Check that each action is in the space.
@@ -134,12 +150,17 @@ class Actions:
                 ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_xp": None, "_type": None, "_backend": portable(self._backend)}
+        own: dict[str, Any] = {"_xp": None, "_type": None, "_forms": Cache(_FORMS)}
+        return {**self.__dict__, **own, "_backend": portable(self._backend)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
         self._xp = namespace(self._backend)
+
+
+_FORMS = 32
+"""The number of types, dtypes and shapes of actions that are remembered."""
 
 
 class _ClippingFitter(LibraryFitter):

@@ -33,6 +33,7 @@ class JaxSimulator(Simulator):
         super().__init__(env, mode)
         self._sharding = sharding
         self._programs: dict[Any, tuple[Any, Any, Any]] = {}
+        self._dropped = 0
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
         self._generator: Any = None
@@ -60,8 +61,10 @@ class JaxSimulator(Simulator):
                 values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, self._generator
             if static not in self._programs:
-                while len(self._programs) >= self.PROGRAMS:
-                    self._programs.pop(next(iter(self._programs)))
+                if len(self._programs) >= self.PROGRAMS:
+                    # not always the oldest, or a few more in turn would all be compiled again each time
+                    self._dropped = (self._dropped + 3) % self.PROGRAMS
+                    del self._programs[list(self._programs)[self._dropped]]
                 self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
