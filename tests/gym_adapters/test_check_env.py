@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -307,6 +309,36 @@ def test_parameters_truncations_and_infos_are_tried():
     (problem,) = check(More)
     assert problem.method == "render"
     assert "float64 of shape (2, 2, 3)" in problem.what
+
+
+def test_threads_leave_the_filters_of_warnings_alone():
+    before, found = list(warnings.filters), []
+    inside, done = threading.Event(), threading.Event()
+
+    class First(Right):
+        def reset(self, xp, rng, n, params):
+            inside.wait(0.2)  # once, if the other one waits for its turn
+            inside.set()
+            return super().reset(xp, rng, n, params)
+
+    class Second(Right):
+        def reset(self, xp, rng, n, params):
+            inside.set()
+            done.wait(0.2)
+            done.set()
+            return super().reset(xp, rng, n, params)
+
+    def first():
+        found.append(check(First, ["numpy"]))
+        done.set()
+
+    threads = [threading.Thread(target=first), threading.Thread(target=lambda: found.append(check(Second, ["numpy"])))]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[], []]
+    assert warnings.filters == before
 
 
 def test_no_environment():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sysconfig
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +31,19 @@ LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
 MISSING = (ModuleNotFoundError, DependencyNotInstalled)
+
+_FILTERING = threading.RLock()
+"""Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
+
+
+def _after_fork() -> None:
+    """Make the lock anew, which another thread may have held."""
+    global _FILTERING
+    _FILTERING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Problem(NamedTuple):
@@ -174,7 +189,7 @@ class _Trial:
 
     def problems(self) -> list[Problem]:
         """Try everything, and return what is wrong."""
-        with warnings.catch_warnings():
+        with _FILTERING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._try()

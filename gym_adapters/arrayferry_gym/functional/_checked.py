@@ -305,8 +305,9 @@ class CheckedEnv:
 
     def _with_drawn(self, params: Any, state: WithParams) -> Any:
         """Return parameters with those that were drawn in their places."""
-        if self._whole[0] is params and self._whole[1] is state.params:
-            return self._whole[2]
+        given, kept, whole = self._whole
+        if given is params and kept is state.params:
+            return whole
         leaves, layout = af.flatten(params, everything=True)
         drawn = _by_path(state.params)
         whole = layout.unflatten(
