@@ -88,7 +88,7 @@ class Random(ABC):
             >>> state = rng.getstate()
             >>> first = rng.uniform((3,))
             >>> rng.setstate(state)
-            >>> (rng.uniform((3,)) == first).all()
+            >>> bool((rng.uniform((3,)) == first).all())
             True
         """
         return copy.deepcopy(vars(self))
