@@ -12,6 +12,7 @@ import hashlib
 import math
 import numbers
 import os
+import sys
 import types
 import weakref
 from collections import deque
@@ -25,6 +26,7 @@ import arrayferry as af
 from arrayferry.adapting import Keys, Same, attributes, compares, difference
 
 __all__ = [
+    "MODULE",
     "EnvironmentKeys",
     "HoldsArrayError",
     "Immutable",
@@ -106,6 +108,18 @@ def _is_traced(x: Any) -> bool:
     return backend is not None and backend.is_traced(x)
 
 
+MODULE = " module"
+"""The label of the module of a function."""
+
+_GLOBAL = " global "
+
+
+def _is_in_its_module(function: Any) -> bool:
+    """Tell whether the globals of a function are those of the module that it names."""
+    module = sys.modules.get(function.__module__)
+    return module is not None and vars(module) is function.__globals__
+
+
 class EnvironmentKeys(Keys):
     """Keys of values that are told apart when code is compiled for them, whatever their size."""
 
@@ -119,6 +133,19 @@ class EnvironmentKeys(Keys):
         if dataclasses.is_dataclass(cls):
             return frozenset(field.name for field in dataclasses.fields(cls) if not field.compare)
         return frozenset()
+
+    def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
+        """Take the globals that a copy of a function uses: one that was pickled by value has a module of its own."""
+        parts = super().parts(value, cls)
+        if parts is None or cls is not types.FunctionType or _is_in_its_module(value):
+            return parts
+        held = value.__globals__
+        names = sorted({name for name in _in_code(value.__code__) if name in held})
+        used = [
+            (f"{_GLOBAL}{name}", Same(held[name]) if is_array(held[name]) else held[name])
+            for name in names
+        ]
+        return [*(part for part in parts if part[0] != MODULE), *used]
 
     def array(self, x: Any) -> Hashable:
         """Take the contents of NumPy arrays, and compare other arrays by identity."""
@@ -149,6 +176,7 @@ class _CodeKeys(EnvironmentKeys):
         self._names: frozenset[str] = frozenset()
         self._owners: set[int] = set()
         self._objects = 0
+        self._of_globals = EnvironmentKeys()
 
     def array(self, x: Any) -> Hashable:
         """Refuse an array, unless it is traced and its trace ends with the function that holds it."""
@@ -167,7 +195,9 @@ class _CodeKeys(EnvironmentKeys):
             self._names, self._objects = before
 
     def part(self, label: str, part: Any) -> Hashable:
-        """Note where an array is."""
+        """Note where an array is. Those in globals are not looked for."""
+        if label.startswith(_GLOBAL):
+            return self._of_globals.of(part)
         try:
             return super().part(label, part)
         except HoldsArrayError as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -146,8 +149,6 @@ WRONG = [
     ("method", "function", "words", "libraries"), WRONG, ids=[case[1].__name__ for case in WRONG]
 )
 def test_mistakes_are_named(method, function, words, libraries):
-    import re
-
     wrong = type("Wrong", (Right,), {method: function})
     function.__name__ = method
     problems = check(wrong)
@@ -160,6 +161,107 @@ def test_mistakes_are_named(method, function, words, libraries):
     marked = [start + index for index, line in enumerate(lines) if line.rstrip().endswith("# here")]
     assert problem.place == f"test_check_env.py:{(marked or [start])[0]}"
     assert problem.place in str(problem)
+
+
+def own(xp, x, index):
+    """Return x, with a little added in the rows of an index."""
+    return x + 0.5 * xp.astype(xp.arange(x.shape[0]) == index, xp.float32)
+
+
+# what a row may not be made of: of the values x (n,) of all rows
+OTHERS = {
+    "the first row": lambda xp, x: x + x[0],
+    "the last row": lambda xp, x: x + x[-1],
+    "the row before": lambda xp, x: xp.concat([x[-1:], x[:-1]]),
+    "the largest": lambda xp, x: x - xp.max(x),
+    "the smallest, where it is small": lambda xp, x: xp.where(xp.min(x) < 0.3, x, x + 1.0),
+    "the sum of those before": lambda xp, x: xp.cumulative_sum(x),
+    "the rank": lambda xp, x: xp.astype(xp.argsort(x), xp.float32),
+    "whether any is large": lambda xp, x: xp.where(xp.any(x > 0.9), x, x + 1.0),
+}
+PLACES = {
+    "its index": lambda xp, x: x + xp.astype(xp.arange(x.shape[0]), xp.float32),
+    "whether it is in the middle": lambda xp, x: own(xp, x, 2),
+    "whether its index is even": lambda xp, x: x + xp.astype(xp.arange(x.shape[0]) % 2, xp.float32),
+    "the number of rows": lambda xp, x: x / x.shape[0],
+    "the size of the batch": lambda xp, x: x + (1.0 if x.shape[0] > 4 else 0.0),
+    "an array of the author": lambda xp, x: x + xp.asarray(np.float32([1, 1, 2, 2, 3])),
+    "a shape of the author": lambda xp, x: x + xp.zeros((5,), dtype=xp.float32),
+}
+
+
+def made_of(method, how):
+    """Return an environment in which the result of a method depends on what `how` says."""
+
+    class Wrong(Right):
+        def reset(self, xp, rng, n, params):
+            x = rng.uniform((n,), -1.0, 1.0)
+            return {"x": how(xp, x) if method == "reset" else x, "v": xp.zeros_like(x)}
+
+        def step(self, xp, rng, state, action, params):
+            state, reward, over = super().step(xp, rng, state, action, params)
+            if method == "step":
+                state = {**state, "x": how(xp, state["x"])}
+            return state, how(xp, reward) if method == "reward" else reward, over
+
+        def observe(self, xp, state, params):
+            return super().observe(
+                xp, {"x": how(xp, state["x"])} if method == "observe" else state, params
+            )
+
+        def info(self, xp, state, params):
+            return {"a": {"b": how(xp, state["x"]) if method == "info" else state["x"]}}
+
+    return Wrong
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "reward", "observe", "info"])
+@pytest.mark.parametrize("what", [*OTHERS, *PLACES])
+def test_rows_that_depend_on_more_than_themselves(method, what):
+    (problem,) = check(made_of(method, {**OTHERS, **PLACES}[what]), ["numpy"])
+    assert problem.method == ("step" if method == "reward" else method)
+    words = (
+        "on the others|on its index|number of environments"
+        if what in OTHERS
+        else "on its index|number of environments|shape"
+    )
+    assert re.search(words, problem.what), problem
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "reward", "observe", "info"])
+def test_methods_that_depend_on_what_is_outside(method):
+    def at_random(xp, x):
+        return x + np.float32(np.random.rand())
+
+    (problem,) = check(made_of(method, at_random), ["numpy"])
+    assert problem.method == ("step" if method == "reward" else method)
+    assert "other results for the same arguments" in problem.what
+
+
+def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
+    class Other(Right):
+        def reset(self, xp, rng, n, params):
+            x = rng.uniform((2, n))[0, :] + rng.uniform(())
+            k = rng.categorical((n,), xp.zeros((n, 3), dtype=xp.float32))
+            return {"x": x, "v": xp.astype(k + rng.integers((n,), 0, 5), xp.float32)}
+
+        def step(self, xp, rng, state, action, params):
+            state, reward, over = super().step(xp, rng, state, action, params)
+            return state, xp.where(state["v"] > 3, xp.nan, reward), over
+
+    assert check(Other) == []
+
+
+@pytest.mark.parametrize("axes", [(), (2,)])
+def test_a_reward_that_is_always_nan(axes):
+    class Wrong(Right):
+        def step(self, xp, rng, state, action, params):
+            state, reward, over = super().step(xp, rng, state, action, params)
+            reward = xp.stack([reward, reward * xp.nan], axis=1) if axes else reward * xp.nan
+            return state, reward, over
+
+    (problem,) = check(Wrong, ["numpy"])
+    assert (problem.method, problem.what) == ("step", "the reward is always NaN")
 
 
 def test_the_line_of_a_helper_is_named():
@@ -207,6 +309,36 @@ def test_parameters_truncations_and_infos_are_tried():
     (problem,) = check(More)
     assert problem.method == "render"
     assert "float64 of shape (2, 2, 3)" in problem.what
+
+
+def test_threads_leave_the_filters_of_warnings_alone():
+    before, found = list(warnings.filters), []
+    inside, done = threading.Event(), threading.Event()
+
+    class First(Right):
+        def reset(self, xp, rng, n, params):
+            inside.wait(0.2)  # once, if the other one waits for its turn
+            inside.set()
+            return super().reset(xp, rng, n, params)
+
+    class Second(Right):
+        def reset(self, xp, rng, n, params):
+            inside.set()
+            done.wait(0.2)
+            done.set()
+            return super().reset(xp, rng, n, params)
+
+    def first():
+        found.append(check(First, ["numpy"]))
+        done.set()
+
+    threads = [threading.Thread(target=first), threading.Thread(target=lambda: found.append(check(Second, ["numpy"])))]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[], []]
+    assert warnings.filters == before
 
 
 def test_no_environment():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
+import types
 from typing import Any, NamedTuple
 
 import equinox
@@ -512,3 +514,59 @@ def test_a_policy_may_name_a_space():
     assert drawn(spaces.Box(0, 3, (2,), np.float32)) == [[6, 6]]
     one.high[0] = 1  # in place, which nothing stops
     assert drawn(one) == [[4, 4]]
+
+
+OF_A_SCRIPT = """
+import jax.numpy as jnp
+
+TABLE = jnp.arange(9)
+
+
+def even(number):
+    return number == 0 or odd(number - 1)
+
+
+def odd(number):
+    return number != 0 and even(number - 1)
+
+
+def policy(params, observation, key):
+    traced()
+    return jnp.full(1, SCALE + even(4), int) + 0 * TABLE[0], None
+"""
+
+
+def run_again(code, name="a_script_that_is_not_imported", **names):
+    """Return the policy of a script that is run, as by runpy, or loaded by cloudpickle where it cannot be imported."""
+    module = types.ModuleType(name)
+    exec(compile(code, "a_script.py", "exec"), vars(module))
+    vars(module).update(names)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:rollout is compiled for the third time")
+def test_copies_of_a_function_that_refer_to_equal_values_are_the_same():
+    counts, table = iter(range(99)), jnp.ones(3, int)
+    names = {"traced": counts.__next__, "TABLE": table, "unused": object()}
+    for _ in range(4):
+        module = run_again(OF_A_SCRIPT, SCALE=2, **names)
+        assert chosen(module.policy) == 3
+    first = next(counts)
+    assert chosen(run_again(OF_A_SCRIPT, SCALE=5, **names).policy) == 6
+    assert next(counts) == 2 * first + 1
+    module.TABLE = jnp.ones(3, int)
+    assert chosen(module.policy) == 3
+    assert next(counts) == 3 * first + 2
+
+
+def test_a_module_that_runs_again_is_named(monkeypatch):
+    def run():
+        code = "import jax.numpy as jnp\ndef policy(p, o, k): return jnp.zeros(1, int), None"
+        module = run_again(code, "a_module")
+        monkeypatch.setitem(sys.modules, "a_module", module)
+        assert chosen(module.policy) == 0
+
+    run()
+    run()
+    with pytest.warns(UserWarning, match="because the module that defines policy was run again"):
+        run()

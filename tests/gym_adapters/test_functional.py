@@ -26,7 +26,10 @@ from arrayferry_gym.functional import (
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     ImpureError,
+    _actions,
     register,
+    repeat_action,
+    rollout,
 )
 
 LIBRARIES = {
@@ -294,6 +297,24 @@ def test_one_environment_takes_one_action(library):
     ):
         with pytest.raises(af.ConversionError, match="an action for Both"):
             env.step(wrong)
+
+
+def test_several_forms_of_actions_in_turn_are_each_fitted_once(monkeypatch):
+    fitted = []
+
+    class Counting(_actions._ClippingFitter):
+        def fit(self, *args):
+            fitted.append(1)
+            return super().fit(*args)
+
+    monkeypatch.setattr(_actions, "_ClippingFitter", Counting)
+    envs, forms = Count().make_vec(3), [np.ones(3, int), torch.ones(3, dtype=int)]
+    envs.reset(seed=0)
+    for form in forms * 3:
+        envs.step(form)
+    assert len(fitted) == len(forms)
+    pickle.loads(pickle.dumps(envs)).step(forms[0])
+    assert len(fitted) == len(forms) + 1
 
 
 @library
@@ -1058,6 +1079,137 @@ def test_limits_of_registered_environments():
         assert (cut.index(True) + 1 if True in cut else None) == limit
         assert (many.index(True) + 1 if True in many else None) == limit
         del gym.registry[name]
+
+
+class Forces(NamedTuple):
+    wind: Any = 1.0
+    gravity: Any = 2.0
+    name: str = "calm"
+
+
+@dataclasses.dataclass
+class PlainForces:
+    wind: Any = 1.0
+    gravity: Any = 2.0
+    name: str = "calm"
+
+
+class Nested(NamedTuple):
+    air: Any
+    gravity: Any = 2.0
+
+
+FORCES = {
+    "dict": {"wind": 1.0, "gravity": 2.0, "name": "calm"},
+    "named tuple": Forces(),
+    "dataclass": PlainForces(),
+    "nested": Nested({"wind": 1.0, "others": [0.5, None]}),
+}
+
+
+class Windy(FunctionalEnv):
+    """A number that is moved by a wind, which is drawn for each episode."""
+
+    observation_space = spaces.Box(-999, 999, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    max_episode_steps = 3
+
+    def __init__(self, default_params):
+        self.default_params = default_params
+
+    def sample_params(self, xp, rng, n, params):
+        return with_wind(params, rng.uniform((n,), 1.0, 2.0))
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return state + wind_of(params), wind_of(params), False
+
+    def observe(self, xp, state, params):
+        return xp.stack([state, wind_of(params)], axis=1)
+
+
+def wind_of(params):
+    if isinstance(params, Nested):
+        return params.air["wind"]
+    return params["wind"] if isinstance(params, dict) else params.wind
+
+
+def with_wind(params, wind):
+    if isinstance(params, dict):
+        return {**params, "wind": wind}
+    if isinstance(params, Nested):
+        return params._replace(air={**params.air, "wind": wind})
+    return (
+        params._replace(wind=wind)
+        if isinstance(params, Forces)
+        else dataclasses.replace(params, wind=wind)
+    )
+
+
+@library
+@pytest.mark.parametrize("kind", FORCES)
+def test_drawn_parameters_in_the_state_are_a_tree_like_the_parameters(library, kind):
+    env = Windy(FORCES[kind])
+    if kind == "nested":
+        env = repeat_action(env, 1)
+    for envs in (env.make_vec(3, **LIBRARIES[library]), env.make(**LIBRARIES[library])):
+        seen, _ = envs.reset(seed=1)
+        action = envs.action_space.sample()
+        state = envs.state
+        assert type(state.params) is type(FORCES[kind])
+        gravity = state.params["gravity"] if kind == "dict" else state.params.gravity
+        assert (float(gravity), wind_of(state.params).shape) == (2.0, (envs._n,))
+        assert np.array_equal(host(wind_of(state.params)), np.atleast_1d(host(seen)[..., 1]))
+        new = host(wind_of(state.params)) + 5
+        other = with_wind(state.params, af.convert(new, like=wind_of(state.params)))
+        for given in (other, with_wind(env.default_params, new)):
+            envs.state = state
+            assert np.array_equal(host(envs.step(action)[0])[..., 1], host(seen)[..., 1])
+            envs.state = state._replace(params=given)
+            assert np.array_equal(np.atleast_1d(host(envs.step(action)[0])[..., 1]), new)
+            started, _ = envs.reset(options={"state": state._replace(params=given)})
+            assert np.array_equal(np.atleast_1d(host(started)[..., 1]), new)
+        if kind == "dict":
+            envs.state = state._replace(params={"wind": new})
+            assert np.array_equal(host(wind_of(envs.state.params)), new)
+        copied = pickle.loads(pickle.dumps(envs))
+        assert np.array_equal(host(wind_of(copied.state.params)), new)
+
+
+@library
+def test_parameters_in_a_state_that_cannot_be_meant(library):
+    envs = Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library])
+    envs.reset(seed=1)
+    state = envs.state
+    for wrong, why in [
+        (state.state, "has no parameters"),
+        (state._replace(params={"wnd": np.ones(3)}), "no parameter 'wnd'"),
+        (state._replace(params={"wind": np.ones(2, np.float32)}), "shape"),
+        (state._replace(params=Forces()), "parameters"),
+    ]:
+        with pytest.raises(af.ArrayFerryError, match=why):
+            envs.state = wrong
+    with pytest.warns(UserWarning, match=r"params\['gravity'\].*It stays 2.0"):
+        envs.state = state._replace(params={**state.params, "gravity": 9.0})
+    envs.reset(options={"params": {"gravity": 4.0}, "state": state})
+    assert float(envs.state.params["gravity"]) == 4.0
+    assert np.array_equal(host(wind_of(envs.state.params)), host(wind_of(state.params)))
+
+
+def test_drawn_parameters_in_collected_states():
+    def still(params, observation, key):
+        return jax.numpy.zeros(2, int), None
+
+    for kind in ("dict", "named tuple"):
+        _, found = rollout(
+            Windy(FORCES[kind]), still, None, jax.random.key(0), 5, 2, collect="state"
+        )
+        params = found.state.params
+        assert type(params) is type(FORCES[kind])
+        assert np.array_equal(wind_of(params), found.observation[..., 1])
+        assert (params["gravity"] if kind == "dict" else params.gravity) is None
 
 
 @library

@@ -14,9 +14,10 @@ import arrayferry_gym  # noqa: F401
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of third-party code
 
 NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
+TABULAR = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + TABULAR)
 def test_gymnasium_checks(name):
     check_env(gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array").unwrapped)
 
@@ -38,13 +39,15 @@ def test_vectors_of_single_ones(name, mode):
     envs.close()
 
 
+@pytest.mark.parametrize("name", ["CartPole", "Pendulum", *TABULAR])
+def test_stable_baselines3_accepts(name):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(gym.make(f"arrayferry/{name}-v0"))
+
+
 @pytest.mark.parametrize("name", ["CartPole", "Pendulum"])
 def test_stable_baselines3(name):
-    pytest.importorskip("stable_baselines3")
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_checker import check_env as check
-
-    check(gym.make(f"arrayferry/{name}-v0"))
+    PPO = pytest.importorskip("stable_baselines3").PPO
     model = PPO(
         "MlpPolicy", gym.make(f"arrayferry/{name}-v0"), n_steps=64, batch_size=32, device="cpu"
     )

@@ -127,7 +127,20 @@ def test_static_parameters_are_compiled_once_for_each_value(compiled):
     assert not compiled.names()
     for stride in range(100, 130):  # kept for a few only
         envs.reset(options={"params": {"stride": stride}})
-    assert len(envs._simulator._programs) <= 8
+    simulator, made = envs._simulator, []
+    assert len(simulator._programs) <= 8
+    for stride in [*range(9)] * 20:  # one more than are kept
+        envs._set_params({"stride": stride}, None)
+        programs = simulator._prepared(envs._params)[1]
+        if not any(programs is others for others in made):
+            made.append(programs)
+    assert len(made) < 90
+    assert len(simulator._programs) <= 8
+    for stride in (*range(50), *[50, 51] * 3):
+        envs._set_params({"stride": stride}, None)
+        last = simulator._prepared(envs._params)[1]
+    envs._set_params({"stride": 51}, None)
+    assert simulator._prepared(envs._params)[1] is last
 
 
 def test_rollouts_are_compiled_once(compiled):

@@ -280,6 +280,23 @@ def test_an_environment_cannot_close_what_calls_it():
     env.functions.close()
 
 
+def test_threads_that_close_at_once_close_once(monkeypatch):
+    closed = []
+
+    class Closes(ClosesItself):
+        def close(self):
+            closed.append(1)
+
+    functions = HostFunctions(Closes())
+    monkeypatch.setattr(jax, "effects_barrier", threading.Barrier(3).wait)  # all have begun
+    threads = [threading.Thread(target=functions.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert closed == [1]
+
+
 def test_errors_of_several_environments():
     first, second = HostFunctions(Faulty()), HostFunctions(Faulty())
     first.env.error, second.env.error = KeyError("first"), KeyError("second")

@@ -238,6 +238,39 @@ CHAINS = {
 }
 
 
+@pytest.mark.parametrize("flag", ["x64", "debug_nans", pytest.param("disable_jit", marks=pytest.mark.long)])  # fmt: skip
+@pytest.mark.parametrize("chain", ["statistics", *(pytest.param(name, marks=pytest.mark.long) for name in CHAINS if name != "statistics")])  # fmt: skip
+def test_flags_of_jax(chain, flag, enable_x64):
+    context = {
+        "x64": lambda: enable_x64(True),
+        "debug_nans": lambda: jax.debug_nans(True),
+        "disable_jit": jax.disable_jit,
+    }[flag]
+    env = wrap(Sums(), *CHAINS[chain]())
+
+    def policy(params, observation, key):
+        seen = jax.tree.leaves(observation)[0]
+        return jnp.cos(seen.reshape(seen.shape[0], -1)[:, 0]).astype(jnp.float32), None
+
+    def run():
+        key = jax.random.key(0)
+        carry, first = rollout(env, policy, None, key, 4, 3)
+        _, then = rollout(env, policy, None, key, 2, 3, carry=carry)
+        states = {} if chain == "time" else {"wrapper_state": carry.running.wrappers}
+        results = evaluate(env, policy, None, key, 2, **states)
+        return (
+            first.reward,
+            then.reward,
+            results,
+            episode(env, policy, None, key, 2, **states).total,
+        )
+
+    usual = jax.tree.map(np.asarray, run())
+    with context():
+        for one, other in zip(jax.tree.leaves(run()), jax.tree.leaves(usual), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_compiled_steps_are_those_of_served_environments(chain, mode):

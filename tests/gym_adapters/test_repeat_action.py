@@ -15,9 +15,11 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry_gym.functional import (
     CartPole,
+    EnvResultError,
     FunctionalEnv,
     Functions,
     check,
+    episode,
     evaluate,
     repeat_action,
     rollout,
@@ -122,6 +124,134 @@ def test_kernels_around_it():
         running, outcome = functions.step(jax.random.key(number), running, jax.numpy.zeros(3))
     assert outcome.info["episode"]["r"].tolist() == [28.0, 0.0, 15.0]
     assert outcome.info["episode"]["l"].tolist() == [2, 0, 2]  # the actions of the agent
+
+
+class Rewards(CartPole):
+    """Rewards, flags and a number of results that an author chooses."""
+
+    def __init__(self, reward, terminated=False, rest=()):
+        self.chosen = reward, terminated, rest
+
+    def step(self, xp, rng, state, action, params):
+        reward, terminated, rest = self.chosen
+        if isinstance(reward, np.ndarray):
+            reward = af.convert(reward, xp, narrowing="allow")
+        return state, reward, terminated, *rest
+
+
+REWARDS = [True, 1, 1.0, np.array([True] * 3), *(np.array([100] * 3, name) for name in ("int8", "uint8", "int16", "int32", "float32"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda x: str(getattr(x, "dtype", type(x))))
+@pytest.mark.parametrize("rest", [(), (None,), (False,)])
+@pytest.mark.filterwarnings("ignore:the rewards of")
+def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
+    envs = repeat_action(Rewards(reward, rest=rest), 4).make_vec(3, xp=xp)
+    envs.reset(seed=1)
+    found, terminated, truncated = af.convert(envs.step([0, 1, 0])[1:4], "numpy")
+    assert found.dtype == np.float32
+    assert found.tolist() == [4.0 * float(np.max(reward))] * 3
+    assert not (terminated | truncated).any()
+
+
+@pytest.mark.parametrize(
+    ("results", "why"),
+    [
+        ((np.full(3, 2**24 + 1),), "loses digits"),
+        ((np.ones(3, np.complex64),), "real part"),
+        ((np.float32(1),), "begin with 3 environments"),
+        (("much",), "begin with 3 environments"),
+        ((1.0, 1), "terminated of Rewards"),
+        ((1.0, np.ones(3, int)), "terminated of Rewards"),
+        ((1.0, False, (np.True_,)), "truncated of Rewards"),
+        ((1.0, False, (None, None)), "5 values, not three or four"),
+    ],
+)
+def test_what_the_environment_inside_returns_is_checked(results, why):
+    for env in (Rewards(*results), repeat_action(Rewards(*results), 2)):
+        envs = env.make_vec(3)
+        envs.reset(seed=1)
+        with pytest.raises(EnvResultError, match=why):
+            envs.step([0, 1, 0])
+
+
+def ahead(params, observation, key):
+    return jax.numpy.zeros(observation.shape[0], int), None
+
+
+class Steady(CartPole):
+    """Never terminates."""
+
+    max_episode_steps = None
+
+    def step(self, xp, rng, state, action, params):
+        return (*super().step(xp, rng, state, action, params)[:2], False)
+
+
+class Limited(Steady):
+    max_episode_steps = 9
+
+
+@pytest.mark.parametrize("how", ["rollout", "Functions", "make_vec", "make"])
+@pytest.mark.parametrize(
+    ("inner", "limit", "known"),
+    [
+        (repeat_action(Limited(), 4), {}, 3),
+        (repeat_action(repeat_action(Limited(), 2), 2), {}, 3),
+        (repeat_action(Limited(), 4), {"max_episode_steps": 2}, 2),
+        (repeat_action(Limited(), 4), {"max_episode_steps": 5}, 3),
+        (repeat_action(Steady(), 4), {"max_episode_steps": 4}, 4),
+        (Steady(), {"max_episode_steps": 4}, 4),
+        (Limited(), {"max_episode_steps": 4}, 4),
+        (Limited(), {}, 9),
+    ],
+)
+def test_time_that_observations_hold(how, inner, limit, known):
+    env = wrap(inner, kernels.TimeAwareObservation(normalize_time=True))
+    expected = np.arange(known + 3) % known / known
+    if how == "rollout":
+        _, found = rollout(env, ahead, None, jax.random.key(0), known + 3, 2, **limit)
+        times = found.observation[:, 1, -1]
+        episode(env, ahead, None, jax.random.key(0), 2, **limit)
+        evaluate(env, ahead, None, jax.random.key(0), 2, **limit)
+    elif how == "Functions":
+        functions = Functions(env, **limit)
+        running, observation = functions.reset(jax.random.key(0), 2)
+        times, step = [observation[1, -1]], jax.jit(functions.step)
+        for _ in range(known + 2):
+            running, outcome = step(jax.random.key(1), running, np.zeros(2, int))
+            times.append(outcome.observation[1, -1])
+    else:
+        one = how == "make"
+        envs = env.make(**limit) if one else env.make_vec(2, autoreset_mode="SAME_STEP", **limit)
+        times, action = [envs.reset(seed=1)[0][..., -1].max()], 0 if one else [0, 0]
+        for _ in range(known + 2):
+            seen, *_, truncated, _ = envs.step(action)
+            if one and truncated:
+                seen, _ = envs.reset()
+            times.append(seen[..., -1].max())
+        assert envs.observation_space.contains(seen)
+    np.testing.assert_allclose(times, expected, rtol=1e-6)
+
+
+def test_a_limit_that_comes_later():
+    env = wrap(Steady(), kernels.TimeAwareObservation(), kernels.NormalizeReward())
+    assert pickle.loads(pickle.dumps(env)) == copy.deepcopy(env) == env
+    for name in ("observation_space", "action_space"):
+        with pytest.raises(AttributeError, match="max_episode_steps"):
+            getattr(env, name)
+    for run in (env.make_vec, env.make, lambda: Functions(env)):
+        with pytest.raises(ValueError, match="max_episode_steps"):
+            run()
+    key = jax.random.key(0)
+    carry, _ = rollout(env, ahead, None, key, 2, 2, max_episode_steps=3)
+    states = env.state_dict(carry.running)
+    more, _ = rollout(env, ahead, None, key, 2, 2, max_episode_steps=3, wrapper_state=states)
+    assert env.state_dict(more.running)["return_rms"]["count"] == 8
+    timed = kernels.TimeAwareObservation(flatten=False)
+    with pytest.raises(TypeError, match="Box"):
+        wrap(Steady(), timed, kernels.ClipAction())
 
 
 def test_equality_copies_and_mistakes():

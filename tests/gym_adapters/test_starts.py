@@ -93,7 +93,7 @@ def test_parameters_are_drawn_at_each_reset(xp, mode):
     assert set(values) <= {2, 3, 4, 5}
     assert mode == "Disabled" or len(set(values)) > 2
     envs.reset(options={"reset_mask": np.arange(N) == 1})
-    assert (host(envs.state.params)["['end']"][np.arange(N) != 1] == ends[np.arange(N) != 1]).all()
+    assert (host(envs.state.params)["end"][np.arange(N) != 1] == ends[np.arange(N) != 1]).all()
     assert envs.params["end"] == 0
 
 
@@ -134,7 +134,7 @@ def test_drawn_parameters_in_compiled_calls():
 
     _, transitions = rollout(Drawn(), still, None, jax.random.key(0), 60, N, collect="state")
     ends = np.asarray(transitions.observation["end"])
-    assert (ends == transitions.state.params["['end']"]).all()
+    assert (ends == transitions.state.params["end"]).all()
     over = np.asarray(transitions.terminated)
     assert (transitions.episode_length[over] == ends[over]).all()
     assert (ends[1:][~over[:-1]] == ends[:-1][~over[:-1]]).all()

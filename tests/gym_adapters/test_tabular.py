@@ -312,6 +312,54 @@ def test_they_are_written_well(env):
     assert single.render().dtype == np.uint8
 
 
+def types(value):
+    if isinstance(value, dict):
+        return {key: types(part) for key, part in value.items()}
+    return tuple(map(types, value)) if isinstance(value, tuple) else type(value)
+
+
+class Jaxed(TabularEnv):
+    library = "jax"
+
+    def observe(self, xp, state, params):
+        assert xp.__name__ == "jax.numpy"
+        return super().observe(xp, state, params)
+
+
+@pytest.mark.parametrize("needs", ["any library", "JAX"])
+@pytest.mark.parametrize("name", ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"])
+def test_a_single_environment_in_numpy_gives_what_gymnasiums_gives(name, needs):
+    theirs = {"Blackjack": BlackjackEnv, "CliffWalking": CliffWalkingEnv, "FrozenLake": FrozenLakeEnv, "Taxi": TaxiEnv}  # fmt: skip
+    ours = gym.make(f"arrayferry/{name}-v0").unwrapped
+    if needs == "JAX" and isinstance(ours.functional, TabularEnv):
+        ours = Jaxed(ours.functional.default_params).make()
+    (first, start), (seen, reward, *ended, info) = ours.reset(seed=1), ours.step(1)
+    their_first, their_start = (their := theirs[name]()).reset(seed=1)
+    assert types(first) == types(seen) == types(their_first)
+    assert types((reward, *ended)) == (float, bool, bool)
+    for mine, expected in ((start, their_start), (info, their.step(1)[-1])):
+        for key, value in expected.items():
+            assert isinstance(mine[key], (float, type(value)))
+
+
+def test_numbers_inside_of_observations_and_infos():
+    class Nested(FrozenLake):
+        def info(self, xp, state, params):
+            row = state.number
+            return {
+                "a": {"b": (row > 0, row)},
+                "c": xp.astype(row, xp.complex64),
+                "d": row[:, None],
+            }
+
+    env = Nested(masks=True).make()
+    seen, info = env.reset(seed=1)
+    assert types(seen) == {"observation": int, "action_mask": np.ndarray}
+    assert types(info["a"]) == {"b": (bool, int)}
+    assert (info["c"], info["d"].tolist()) == (0j, [0])
+    assert type(Nested().make(xp="array_api_strict").reset(seed=1)[0]) is not int
+
+
 def test_ids():
     for name in (
         "Blackjack",

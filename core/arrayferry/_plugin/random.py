@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -82,6 +83,25 @@ class Random(ABC):
                 to the shape.
             dtype: the name of an integer dtype.
         """
+
+    def getstate(self) -> Any:
+        """Return what `setstate` takes to draw the next numbers again. It can be pickled.
+
+        Examples:
+            >>> import arrayferry as af
+            >>> rng = af.registry.backend("numpy").random(seed=1)
+            >>> state = rng.getstate()
+            >>> first = rng.uniform((3,))
+            >>> rng.setstate(state)
+            >>> bool((rng.uniform((3,)) == first).all())
+            True
+        """
+        return copy.deepcopy(vars(self))
+
+    def setstate(self, state: Any) -> None:
+        """Go on as when `getstate` returned this state."""
+        vars(self).clear()
+        vars(self).update(copy.deepcopy(state))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -175,6 +195,12 @@ class HostRandom(Random):
         import numpy
 
         return numpy.random.default_rng(self._seed)
+
+    def getstate(self) -> Any:
+        return self._generator.bit_generator.state
+
+    def setstate(self, state: Any) -> None:
+        self._generator.bit_generator.state = state
 
     @never_raises
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry.adapting import Cache
 from arrayferry_gym._actions import Fitter, LibraryFitter
 from arrayferry_gym._dtypes import culprit, held_dtype, plain_name
 from arrayferry_gym._misfits import Misfits, Place
@@ -51,10 +52,9 @@ class Actions:
         self._xp = namespace(backend)
         self._backend = backend
         self._convert = af.converter(backend, device=device)
-        self._type: Any = None
-        self._dtype: Any = None
-        self._shape: tuple[int, ...] = ()
-        self._own = True
+        # the type, dtype and shape of actions, and whether they are passed as they are: first those of the last action
+        self._last_form: _Form = _NO_FORM
+        self._forms: Cache[Any, _Form] = Cache(_FORMS)
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
             self._first, self._last = int(space.start), int(space.start + space.n - 1)
@@ -67,13 +67,12 @@ class Actions:
         """
         if self._n is None and isinstance(action, (int, np.integer)):
             action = np.asarray(action)  # which is quick the next time
-        if (
-            type(action) is self._type
-            and action.dtype == self._dtype
-            and action.shape == self._shape
-        ):
+        cls, dtype, shape, own = self._last_form
+        if type(action) is not cls or action.dtype != dtype or action.shape != shape:
+            own = self._recalled(action)
+        if own is not None:
             try:
-                converted = action if self._own else self._convert(action)
+                converted = action if own else self._convert(action)
                 return converted if self._n is not None else converted[None, ...]
             except af.NarrowingError:  # a number that has to be clipped first
                 pass
@@ -100,6 +99,17 @@ class Actions:
             return np.array([action], self._space.dtype)
         return None
 
+    def _recalled(self, action: Any) -> bool | None:
+        """Return whether actions like this one are passed as they are, None if they are not known."""
+        try:
+            form = self._forms.get((type(action), action.dtype, action.shape))
+        except (AttributeError, TypeError):  # it is no array, or its library has other dtypes
+            return None
+        if form is None:
+            return None
+        self._last_form = form
+        return form[3]
+
     def _remember(self, action: Any, fitted: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
         if af.registry.kind(action).what not in ("array", "objects"):
@@ -110,8 +120,8 @@ class Actions:
         except af.NarrowingError:
             return
         if enough:
-            self._own = fitted is action
-            self._type, self._dtype, self._shape = type(action), action.dtype, action.shape
+            form = type(action), action.dtype, action.shape, fitted is action
+            self._last_form = self._forms[form[:3]] = form
 
     def _check_values(self, action: Any) -> None:
         """Check that each action is in the space.
@@ -134,12 +144,19 @@ class Actions:
                 ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_xp": None, "_type": None, "_backend": portable(self._backend)}
+        own: dict[str, Any] = {"_xp": None, "_last_form": _NO_FORM, "_forms": Cache(_FORMS)}
+        return {**self.__dict__, **own, "_backend": portable(self._backend)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
         self._xp = namespace(self._backend)
+
+
+_Form = tuple[Any, Any, Any, bool | None]
+_NO_FORM: _Form = None, None, None, None
+_FORMS = 32
+"""The number of types, dtypes and shapes of actions that are remembered."""
 
 
 class _ClippingFitter(LibraryFitter):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sysconfig
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +31,19 @@ LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
 MISSING = (ModuleNotFoundError, DependencyNotInstalled)
+
+_FILTERING = threading.RLock()
+"""Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
+
+
+def _after_fork() -> None:
+    """Make the lock anew, which another thread may have held."""
+    global _FILTERING
+    _FILTERING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Problem(NamedTuple):
@@ -58,8 +73,9 @@ def check(
 ) -> list[Problem]:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
-    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form, depend only on its
-    arguments, and be the same for an environment whatever the others in the batch do.
+    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
+    arguments. Where NumPy is tried, it must also be the same for an environment whatever the others in the batch do,
+    however many there are, and wherever in the batch it is.
 
     Args:
         env: the environment, or its class.
@@ -173,7 +189,7 @@ class _Trial:
 
     def problems(self) -> list[Problem]:
         """Try everything, and return what is wrong."""
-        with warnings.catch_warnings():
+        with _FILTERING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._try()
@@ -204,7 +220,8 @@ class _Trial:
 
     def _try(self) -> None:
         backend, dynamics = self._backend, self._dynamics
-        self._params = prepare(self._given, dynamics.default_params, N, backend, None).tree
+        self._prepared = prepare(self._given, dynamics.default_params, N, backend, None)
+        self._params = self._prepared.tree
         self._env = env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
         state = self._call("reset", self._reset, 0)
         leaves, layout = af.flatten(state)
@@ -213,6 +230,9 @@ class _Trial:
         ]
         env.adopt(state)
         dynamics.action_space.seed(0)
+        rewards = []
+        if backend.name == "numpy":
+            self._repeated("reset", state, self._reset, 0)
         for number in range(STEPS):
             observation = self._call("observe", self._observe, state)
             self._call("info", self._inform, state)
@@ -223,8 +243,14 @@ class _Trial:
             if backend.name == "numpy":
                 self._one_reward(result[1])
                 self._alone(number, state, action, result)
+                self._by_itself("reset", number)
+                for each in (state, self._reset(number)):
+                    for method in ("step", "observe", "info"):
+                        self._by_itself(method, number, each, action)
+            rewards.append(result[1])
             state = result[0]
         if backend.name == "numpy":
+            self._no_number(np.stack(rewards))
             self._spread(state)
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
             try:
@@ -336,31 +362,144 @@ class _Trial:
                           "action[:, 0], and stack them.")  # fmt: skip
                 raise _FoundError
 
-    def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
-        """Check that a step depends on its arguments alone, and each environment on itself alone."""
-        start = _start(self._dynamics, "step")
-        again = self._call("step", self._step, seed, state, action)
-        if _differs(result, again, slice(None)):
-            self._add("step", start, "it gives other results for the same arguments",
+    def _no_number(self, rewards: Any) -> None:
+        """Check that no reward is NaN in all environments and steps."""
+        if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
+            self._add("step", _start(self._dynamics, "step"), "the reward is always NaN",
+                      "Return a number for each environment.")  # fmt: skip
+            raise _FoundError
+
+    def _repeated(self, method: str, result: Any, function: Callable[..., Any], *args: Any) -> None:
+        """Check that a method depends on its arguments alone."""
+        if _differs(result, self._call(method, function, *args), slice(None)):
+            self._add(method, _start(self._dynamics, method), "it gives other results for the same arguments",
                       "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
             raise _FoundError
 
-        def moved(x: Any) -> Any:
-            x = np.array(x)
-            x[0] = x[1]
-            return x
+    def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
+        """Check that each environment depends on itself alone, also in the numbers that it draws."""
+        self._repeated("step", result, self._step, seed, state, action)
+        self._repeated("observe", self._observe(state), self._observe, state)
+        self._repeated("info", self._inform(state), self._inform, state)
+        for row in range(N):
+            index = _replaced(row)
+            others = np.arange(N) != row
+            given = _rows((state, action), index)
+            other = self._call("step", self._step, seed, *given)
+            pairs = {
+                "step": (result, other),
+                "observe": (self._observe(state), self._observe(given[0])),
+                "info": (self._inform(state), self._inform(given[0])),
+            }
+            for method, (before, after) in pairs.items():
+                if _differs(before, after, others):
+                    self._mixed(method)
 
-        state, action = map_arrays(moved, state), map_arrays(moved, action)
-        other = self._call("step", self._step, seed, state, action)
-        pairs = {"step": (result, other)}
-        pairs["observe"] = self._observe(result[0]), self._observe(other[0])
-        for method, (before, after) in pairs.items():
-            if _differs(before, after, slice(1, None)):
-                self._add(method, _start(self._dynamics, method),
-                          "the result of an environment depends on the others in its batch",
-                          "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
-                          "whatever the values are.")  # fmt: skip
-                raise _FoundError
+    def _mixed(self, method: str) -> None:
+        self._add(method, _start(self._dynamics, method),
+                  "the result of an environment depends on the others in its batch",
+                  "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
+                  "whatever the values are.")  # fmt: skip
+        raise _FoundError
+
+    def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
+        """Check that an environment gives the same at any place of a batch of any size, if it draws the same numbers."""
+
+        def run(index: Any) -> tuple[Any, bool]:
+            env, rng = self._sized(len(index)), _NamedRows(seed, index)
+            params = self._prepared.rows(index)
+            at, act = map_arrays(_frozen, _rows((state, action), index))
+            if method == "reset":
+                result = env.reset(rng, len(index), params)
+            elif method == "step":
+                result = [x for x in env.step(rng, at, env.clip(act), params) if x is not None]
+            else:
+                result = (env.observe if method == "observe" else env.inform)(at, params)
+            return result, rng.comparable
+
+        whole = self._call(method, run, np.arange(N))[0]
+        for what, index in _BATCHES:
+            found, comparable = self._call(method, run, index)
+            expected = _rows(whole, index)
+            if what is None:  # the row that was replaced may depend on its index
+                others = np.flatnonzero(index == np.arange(N))
+                found, expected = _rows(found, others), _rows(expected, others)
+            if not comparable or _close(found, expected, exact=True):
+                continue
+            if what is None:
+                self._mixed(method)
+            self._add(method, _start(self._dynamics, method),
+                      f"the result of an environment depends on {what}",
+                      "Compute each row from its own state, action, parameters and random numbers: no xp.arange, and "
+                      "no arrays with a row for each environment.")  # fmt: skip
+            raise _FoundError
+
+    def _sized(self, n: int) -> CheckedEnv:
+        """Return a batch of another size."""
+        if n == N:
+            return self._env
+        env = CheckedEnv(self._dynamics, self._backend, n, None)
+        env.layout, env.forms = self._env.layout, self._env.forms
+        return env
+
+
+class _NamedRows(af.Random):
+    """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
+
+    Args:
+        seed: the seed.
+        names: the name of each row, a number.
+
+    Attributes:
+        comparable: whether all numbers were drawn for rows, or for all of them alike.
+    """
+
+    def __init__(self, seed: int, names: Any) -> None:
+        self._seed = seed
+        self._names = names
+        self._drawn = 0
+        self.comparable = True
+
+    def _draw(self, shape: Any) -> Any:
+        """Return numbers from 0 to 1."""
+        shape = tuple(shape)
+        self._drawn += 1
+        if shape[:1] != (len(self._names),):
+            self.comparable = self.comparable and not shape
+            return np.random.default_rng((self._seed, self._drawn)).random(shape)
+        rows = (np.random.default_rng((self._seed, self._drawn, name)) for name in self._names)
+        return np.stack([rng.random(shape[1:]) for rng in rows])
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        return (low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        away, angle = self._draw(shape), self._draw(shape)
+        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
+        return (mean + std * drawn).astype(dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        return np.floor(low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        waits = -np.log(1 - self._draw((*shape, logits.shape[-1]))) + 1e-300
+        return (logits - np.log(waits)).argmax(-1).astype(dtype)
+
+
+def _replaced(row: int) -> Any:
+    """Return the rows of a batch with another one in the place of one."""
+    index = np.arange(N)
+    index[row] = (row + 1) % N
+    return index
+
+
+_BATCHES: list[tuple[str | None, Any]] = [
+    *((None, _replaced(row)) for row in range(N)),
+    ("its index in the batch", np.roll(np.arange(N), 1)),
+    ("the number of environments", np.arange(3)),
+    ("the number of environments", np.array([1])),
+]
+"""The batches that are compared with the whole, and on what an environment depends where it differs. None: the others."""
 
 
 def _frozen(x: Any) -> Any:
@@ -369,20 +508,26 @@ def _frozen(x: Any) -> Any:
     return x
 
 
-def _differs(a: Any, b: Any, rows: slice) -> bool:
+def _differs(a: Any, b: Any, rows: Any) -> bool:
     pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
     return any(
         not np.array_equal(x[rows], y[rows], equal_nan=x.dtype.kind == "f") for x, y in pairs
     )
 
 
-def _close(a: Any, b: Any) -> bool:
-    """Tell whether floats are equal but for rounding."""
-    pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
-    return all(
+def _rows(tree: Any, index: Any) -> Any:
+    """Return copies of rows of each array in a tree."""
+    return map_arrays(lambda x: np.array(x)[index], tree)
+
+
+def _close(a: Any, b: Any, *, exact: bool = False) -> bool:
+    """Tell whether floats are equal but for rounding, and, if `exact`, everything else is equal."""
+    (a, layout), (b, other) = af.flatten(a), af.flatten(b)
+    return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=1e-3, atol=1e-4, equal_nan=True)
-        for x, y in pairs
         if x.dtype.kind == "f"
+        else not exact or np.array_equal(x, y)
+        for x, y in zip(a, b, strict=True)
     )
 
 

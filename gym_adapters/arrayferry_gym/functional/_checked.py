@@ -18,8 +18,9 @@ from arrayferry_gym._xp import namespace, portable
 from ._clipping import clipper
 from ._dynamics import Dynamics
 from ._errors import EnvResultError
+from ._params import completed
 
-__all__ = ["CheckedEnv", "WithParams", "line_of"]
+__all__ = ["CheckedEnv", "WithParams", "as_flag", "as_reward", "line_of", "parts_of_step"]
 
 
 class CheckedEnv:
@@ -69,7 +70,8 @@ class CheckedEnv:
         self.draws_params = dynamics._draws_params
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        self._told = False
+        self._told: set[str] = set()
+        self._whole: tuple[Any, Any, Any] = None, object(), None
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._bool = self._dtype("bool")
@@ -128,8 +130,8 @@ class CheckedEnv:
             self.layout = layout
         return self._same(state, leaves, layout, "reset", n)
 
-    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the parameters of new episodes, and those of them that were drawn, by their paths."""
+    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
         tree = self.dynamics.sample_params(self.xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)
@@ -138,9 +140,10 @@ class CheckedEnv:
                 f"{self.name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
-        drawn = {}
+        drawn: list[Any] = []
         for path, old, new in zip(layout.paths, given, leaves, strict=True):
             if new is old:
+                drawn.append(None)
                 continue
             shape = tuple(getattr(new, "shape", ()))
             if not hasattr(new, "dtype") or shape[:1] != (n,):
@@ -148,8 +151,8 @@ class CheckedEnv:
                     f"{self.name}.sample_params() returned {new!r:.80} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn[path] = new
-        return tree, drawn
+            drawn.append(new)
+        return tree, own.unflatten(drawn)
 
     def adopt(self, state: Any) -> None:
         """Require all later states to have the structure and the dtypes of these."""
@@ -201,16 +204,9 @@ class CheckedEnv:
         """Return what the author's step returns, with checked states."""
         drawn = None
         if self.draws_params:
-            params, drawn, state = _with_drawn(params, state), state.params, state.state
+            params, drawn, state = self._with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
-        try:
-            state, reward, terminated, *rest = result
-            (truncated,) = rest or (None,)
-        except (TypeError, ValueError):
-            raise EnvResultError(
-                f"{self.name}.step() returned {_values(result)}, not three or four values",
-                remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
-            ) from None
+        state, reward, terminated, truncated = parts_of_step(self.name, result)
         if drawn is not None:
             state = WithParams(state, drawn)
         if not known or self._uneven:
@@ -262,70 +258,22 @@ class CheckedEnv:
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
     def _reward(self, reward: Any) -> Any:
-        if isinstance(reward, (int, float)):
-            if isinstance(reward, int) and reward.bit_length() > 24:
-                self._exact(np.asarray(reward))
-            return self._full(float(reward), self._float)
-        if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (self.n,):
-            raise EnvResultError(
-                f"the reward of {self.name}.step() is {reward!r:.80}, but must begin with {self.n} environments",
-                remedy=f"Return an array of shape ({self.n},).",
-            )
-        if reward.dtype == self._rewards:
-            return reward
-        kind = plain_name(reward.dtype)
-        if "float" in kind:
+        if type(reward) is float:
+            return self._full(reward, self._float)
+        if getattr(reward, "dtype", None) != self._rewards or reward.shape[:1] != (self.n,):
+            reward = as_reward(self.name, self.xp, self.n, reward, self._told)
             self._rewards = reward.dtype
-            return reward
-        if kind.startswith("complex"):
-            raise EnvResultError(
-                f"the reward of {self.name}.step() is of dtype {kind}",
-                remedy="Return its real part.",
-            )
-        if kind not in _SHORT:
-            self._check_whole(reward, kind)
-        return self.xp.astype(reward, self._float)
+        return reward
 
-    def _check_whole(self, reward: Any, kind: str) -> None:
-        """Check that integer rewards fit float32. Where reading them would wait for a device, warn once instead."""
-        backend = self.backend
-        if backend.name != "jax" and backend.device_of(reward) == "cpu":
-            self._exact(backend.to_numpy(reward.detach() if backend.name == "torch" else reward))
-        elif not self._told and not getattr(reward, "weak_type", False):
-            self._told = True
-            warnings.warn(
-                f"the rewards of {self.name}.step() are of dtype {kind}. They become float32, which is exact up to "
-                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
-                stacklevel=2,
-            )
-
-    def _exact(self, reward: Any) -> None:
-        try:
-            cast_numbers(reward, np.dtype(np.float32))
-        except ValueError as error:
-            raise EnvResultError(
-                f"the reward of {self.name}.step() loses digits: {error}",
-                remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
-            ) from None
-
-    def _flag(self, name: str, value: Any) -> Any:
+    def _flag(self, which: str, value: Any) -> Any:
         if isinstance(value, bool):
             return self._full(value, self._bool)
-        if (
-            not hasattr(value, "dtype")
-            or value.dtype != self._bool
-            or tuple(value.shape) != (self.n,)
-        ):
-            raise EnvResultError(
-                f"{name} of {self.name}.step() is {value!r:.80}, but must be {self.n} booleans",
-                remedy=f"Return an array of shape ({self.n},) and dtype bool.",
-            )
-        return value
+        return as_flag(self.name, self.xp, self.n, which, value)
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
         if self.draws_params:
-            params, state = _with_drawn(params, state), state.state
+            params, state = self._with_drawn(params, state), state.state
         observation = self.dynamics.observe(self.xp, state, params)
         space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
@@ -355,12 +303,73 @@ class CheckedEnv:
         """Return states as the environment returned them, without the parameters that it drew."""
         return state.state if self.draws_params else state
 
+    def _with_drawn(self, params: Any, state: WithParams) -> Any:
+        """Return parameters with those that were drawn in their places."""
+        given, kept, whole = self._whole
+        if given is params and kept is state.params:
+            return whole
+        leaves, layout = af.flatten(params, everything=True)
+        drawn = _by_path(state.params)
+        whole = layout.unflatten(
+            [
+                old if drawn[path] is None else drawn[path]
+                for path, old in zip(layout.paths, leaves, strict=True)
+            ]
+        )
+        if self.backend.name != "jax":  # whose traced values must not be kept
+            self._whole = params, state.params, whole
+        return whole
+
+    def whole(self, state: Any, params: Any) -> Any:
+        """Return states with all parameters, not only those that were drawn."""
+        if not self.draws_params:
+            return state
+        return WithParams(state.state, self._with_drawn(params, state))
+
+    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
+        """Return states with only those parameters that are drawn.
+
+        Args:
+            state: the states, with a tree like the parameters or a dict of some of them.
+            params: the parameters that were not drawn.
+            like: states of the environment.
+            tell: whether to warn of other values for parameters that are not drawn. They are left out.
+
+        Raises:
+            EnvResultError: there are no parameters, or others than there can be.
+        """
+        if not self.draws_params:
+            return state
+        if not isinstance(state, WithParams):
+            raise EnvResultError(
+                f"the state that was set, {state!r:.80}, has no parameters, but {self.name} draws them",
+                remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
+            )
+        given = _by_path(completed(state.params, self._with_drawn(params, like)))
+        leaves, layout = af.flatten(params, everything=True)
+        if given.keys() != set(layout.paths):
+            raise EnvResultError(
+                f"the state that was set has the parameters {list(given)}, but {self.name} has {layout.paths}",
+                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
+            )
+        drawn = _by_path(like.params)
+        for path, value in zip(layout.paths, leaves, strict=True):
+            if drawn[path] is not None:
+                drawn[path] = given[path]
+            elif tell and given[path] is not None and not _equal(given[path], value):
+                warnings.warn(
+                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self.name} does not draw. It "
+                    f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
+                    stacklevel=4,
+                )
+        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
         if self.draws_params:
-            params, state = _with_drawn(params, state), state.state
+            params, state = self._with_drawn(params, state), state.state
         info = self.dynamics.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
@@ -398,19 +407,100 @@ class WithParams(NamedTuple):
 
     Attributes:
         state: the states, as the environment returned them.
-        params: the parameters that were drawn, arrays (n, ...) by their paths.
+        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
     """
 
     state: Any
-    params: dict[str, Any]
+    params: Any
 
 
-def _with_drawn(params: Any, state: WithParams) -> Any:
-    """Return parameters with those that were drawn in their places."""
+def _by_path(params: Any) -> dict[str, Any]:
+    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
-    return layout.unflatten(
-        [state.params.get(path, leaf) for path, leaf in zip(layout.paths, leaves, strict=True)]
-    )
+    return dict(zip(layout.paths, leaves, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters are equal, also where one of them is an array of another library."""
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
+
+
+def parts_of_step(name: str, result: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the state, reward, terminated and truncated, which may be None, of what an environment's step returned."""
+    if type(result) is tuple and len(result) == 3:
+        return (*result, None)
+    try:
+        state, reward, terminated, *rest = result
+        (truncated,) = rest or (None,)
+    except (TypeError, ValueError):
+        raise EnvResultError(
+            f"{name}.step() returned {_values(result)}, not three or four values",
+            remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
+        ) from None
+    return state, reward, terminated, truncated
+
+
+def as_reward(name: str, xp: Any, n: int, reward: Any, told: set[str]) -> Any:
+    """Return the reward of an environment's step as floats that begin with `n` environments.
+
+    Whole numbers become float32. If that would lose digits, it is an error, or in JAX, where reading them would wait
+    for a device, a warning for each dtype that has not been `told`.
+    """
+    if isinstance(reward, (int, float)):
+        if isinstance(reward, int) and reward.bit_length() > 24:
+            _check_exact(name, np.asarray(reward))
+        return xp.full((n,), float(reward), dtype=xp.float32)
+    if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (n,):
+        raise EnvResultError(
+            f"the reward of {name}.step() is {reward!r:.80}, but must begin with {n} environments",
+            remedy=f"Return an array of shape ({n},).",
+        )
+    kind = plain_name(reward.dtype)
+    if "float" in kind:
+        return reward
+    if kind.startswith("complex"):
+        raise EnvResultError(
+            f"the reward of {name}.step() is of dtype {kind}", remedy="Return its real part."
+        )
+    if kind not in _SHORT:
+        backend = af.backend_of(reward)
+        if backend.name != "jax" and backend.device_of(reward) == "cpu":
+            reader = reward.detach() if backend.name == "torch" else reward
+            _check_exact(name, backend.to_numpy(reader))
+        elif kind not in told and not getattr(reward, "weak_type", False):
+            told.add(kind)
+            warnings.warn(
+                f"the rewards of {name}.step() are of dtype {kind}. They become float32, which is exact up to "
+                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
+                stacklevel=2,
+            )
+    return xp.astype(reward, xp.float32)
+
+
+def _check_exact(name: str, reward: Any) -> None:
+    """Check that whole numbers fit float32."""
+    try:
+        cast_numbers(reward, np.dtype(np.float32))
+    except ValueError as error:
+        raise EnvResultError(
+            f"the reward of {name}.step() loses digits: {error}",
+            remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
+        ) from None
+
+
+def as_flag(name: str, xp: Any, n: int, which: str, value: Any) -> Any:
+    """Return `terminated` or `truncated` of an environment's step as booleans of shape (n,)."""
+    if isinstance(value, bool):
+        return xp.full((n,), value, dtype=xp.bool)
+    if not hasattr(value, "dtype") or value.dtype != xp.bool or tuple(value.shape) != (n,):
+        raise EnvResultError(
+            f"{which} of {name}.step() is {value!r:.80}, but must be {n} booleans",
+            remedy=f"Return an array of shape ({n},) and dtype bool.",
+        )
+    return value
 
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}

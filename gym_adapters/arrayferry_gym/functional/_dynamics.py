@@ -48,6 +48,10 @@ class Dynamics(Immutable, ABC):
         """Whether it draws parameters at each reset."""
         return type(self).sample_params is not Dynamics.sample_params
 
+    def _limited(self, limit: int | None) -> int | None:
+        """Return after how many steps episodes are truncated, with a limit that is counted outside. None for never."""
+        return limit
+
     @abstractmethod
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Return the states of `n` environments at the start of an episode.

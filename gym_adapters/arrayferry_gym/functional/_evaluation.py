@@ -147,7 +147,7 @@ def _evaluate(
         )
         rows = jnp.arange(num_envs)
         results = jax.tree.map(lambda x, y: x.at[rows, at].set(y, mode="drop"), results, latest)
-        return carry, factor, discounted, key, count + ended, results
+        return carry, factor, discounted, key, count + ended.astype(count.dtype), results
 
     def empty(x: Any) -> Any:
         return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)

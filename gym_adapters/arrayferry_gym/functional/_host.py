@@ -317,8 +317,9 @@ class HostFunctions:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             jax.effects_barrier()
         with self._lock:
-            self._open = False
-            self.env.close()
+            if self._open:  # and no other thread has closed it
+                self._open = False
+                self.env.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.env, *self._likes)

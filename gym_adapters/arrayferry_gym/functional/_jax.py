@@ -26,7 +26,7 @@ from ._renewal import Renewal, random_of, strong
 from ._shardings import batch_sharding, spread
 from ._wrapped import checked_wrapper_state
 
-__all__ = ["Functions", "Packed"]
+__all__ = ["Functions", "Packed", "as_shown"]
 
 
 class Packed:
@@ -63,8 +63,18 @@ def as_pytree(state: Any) -> Any:
     leaves, layout = af.flatten(state)
     known = jax.tree.leaves(state)
     if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
-        return jax.tree.map(strong, state)
+        tree = jax.tree.map(strong, state)
+        if af.flatten(tree)[1] == layout:  # JAX sorts dicts
+            return tree
     return Packed([strong(leaf) for leaf in leaves], layout)
+
+
+def as_shown(state: Any) -> Any:
+    """Return states as the environment returned them, if JAX knows their containers."""
+    if type(state) is not Packed:
+        return state
+    known = set(map(id, jax.tree.leaves(state.tree)))
+    return state.tree if known == set(map(id, state.leaves)) else state
 
 
 def from_pytree(state: Any) -> Any:
@@ -112,6 +122,9 @@ class Functions:
         if self.env.kernels:
             wrapped: Any = self.env
             self._chain = wrapped.chain(self.max_episode_steps)
+        self._actions: Any = (
+            self.env.action_space if self._chain is None else self._chain.outside.action
+        )
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -180,7 +193,7 @@ class Functions:
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
-        read = Actions(env.name, self.env.action_space, n, env.backend, None, misfits=self._misfits)
+        read = Actions(env.name, self._actions, n, env.backend, None, misfits=self._misfits)
         action = read(action)
         before = running
         if self._chain is not None and self._chain.acts:

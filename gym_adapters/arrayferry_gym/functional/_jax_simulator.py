@@ -17,7 +17,7 @@ from ._errors import traced_env
 from ._params import Frame, Params
 from ._renewal import Renewal, random_of, strong
 from ._shardings import spread
-from ._simulator import Simulator
+from ._simulator import Finish, Simulator
 from ._tracing import has_tracers, stages, trace_here
 
 __all__ = ["JaxSimulator"]
@@ -33,6 +33,7 @@ class JaxSimulator(Simulator):
         super().__init__(env, mode)
         self._sharding = sharding
         self._programs: dict[Any, tuple[Any, Any, Any]] = {}
+        self._dropped = 0
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
         self._generator: Any = None
@@ -60,8 +61,10 @@ class JaxSimulator(Simulator):
                 values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, self._generator
             if static not in self._programs:
-                while len(self._programs) >= self.PROGRAMS:
-                    self._programs.pop(next(iter(self._programs)))
+                if len(self._programs) >= self.PROGRAMS:
+                    # not always the oldest, or a few more in turn would all be compiled again each time
+                    self._dropped = (self._dropped + 3) % self.PROGRAMS
+                    del self._programs[list(self._programs)[self._dropped]]
                 self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
@@ -79,7 +82,7 @@ class JaxSimulator(Simulator):
             )
         return observation, info
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any, params: Params, finish: Finish) -> Any:
         if not self._leaves:
             raise gym.error.ResetNeeded(
                 "Call reset(): the step before failed, and the states are lost."
@@ -89,16 +92,18 @@ class JaxSimulator(Simulator):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the states
         run = program if self._donates else program.__wrapped__
-        try:
-            leaves, keys, result = run(self._leaves, self._keys, action, values)
+        before = self._leaves, self._keys
+        try:  # what goes in is lost, so what comes out is kept at once
+            self._leaves, self._keys, result = run(*before, action, values)
+            if isinstance(self._leaves[-2], jax.core.Tracer):
+                self.refuse_traced("step()", self._leaves)
         except BaseException:
-            if any(leaf.is_deleted() for leaf in self._leaves):  # they were donated to what failed
+            if not any(leaf.is_deleted() for leaf in before[0]):
+                self._leaves, self._keys = before
+            elif self._leaves is before[0]:  # they were donated to what failed
                 self._leaves = ()
             raise
-        if isinstance(leaves[-2], jax.core.Tracer):
-            self.refuse_traced("step()", leaves)
-        self._leaves, self._keys = leaves, keys
-        return result  # type: ignore[no-any-return]
+        return finish(result)
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave traced values in an environment made outside the traced function."""
@@ -181,6 +186,6 @@ def _compiled(
 
     return (
         jax.jit(start),
-        jax.jit(again, donate_argnums=0),
+        jax.jit(again),
         jax.jit(step, donate_argnums=(0, 1)),
     )

@@ -12,7 +12,7 @@ from arrayferry.adapting import map_arrays
 from ._checked import CheckedEnv
 from ._engine import Outcome, Running, as_step_result, with_masks
 from ._params import Params
-from ._simulator import Simulator
+from ._simulator import Finish, Simulator
 
 __all__ = ["NumpySimulator"]
 
@@ -23,7 +23,6 @@ class NumpySimulator(Simulator):
     def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
         super().__init__(env, mode)
         self._known = False
-        self._any_ended = False
 
     def reset(
         self, params: Params, mask: Any = None, given: Any = None
@@ -39,7 +38,6 @@ class NumpySimulator(Simulator):
             elapsed, ended = self.running.elapsed.copy(), self.running.ended.copy()
             elapsed[rows], ended[rows] = 0, False
         self.running = Running(state, elapsed, ended)
-        self._any_ended = bool(ended.any())
         leaves = [*env.leaves(state), *params.arrays]
         results = env.observe(state, params.tree), env.inform(state, params.tree)
         observation, info = _own(results, leaves, env.held())
@@ -62,12 +60,14 @@ class NumpySimulator(Simulator):
             renewed.append(leaf)
         return env.join(renewed)
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        env, running = self.env, self.running
+    def step(self, action: Any, params: Params, finish: Finish) -> Any:
+        env, running, rng = self.env, self.running, self.rng
         assert running is not None
+        if rng.before is not None:
+            rng.retry()
         tree = params.tree
         state, reward, terminated, own = env.step(
-            self.rng, running.state, env.clip(action), tree, known=self._known
+            rng, running.state, env.clip(action), tree, known=self._known
         )
         self._known = True
         elapsed = running.elapsed + 1
@@ -77,8 +77,8 @@ class NumpySimulator(Simulator):
         final = final_info = None
         ended = running.ended
         if self.mode is AutoresetMode.NEXT_STEP:
-            if self._any_ended:
-                rows = np.flatnonzero(ended)
+            if 1 in ended.tobytes():
+                rows = ended.nonzero()[0]
                 state = self._renewed(state, rows, params)
                 reward, terminated = reward.copy(), terminated.copy()
                 reward[rows] = 0
@@ -94,13 +94,11 @@ class NumpySimulator(Simulator):
             final_info = _own(final_info, leaves, held) if env.has_info else None
             done = terminated | truncated
             if 1 in done.tobytes():
-                rows = np.flatnonzero(done)
+                rows = done.nonzero()[0]
                 state = self._renewed(state, rows, params)
                 elapsed[rows] = 0
         else:
             ended = ended | terminated | truncated
-        self._any_ended = 1 in ended.tobytes()
-        self.running = Running(state, elapsed, ended)
         leaves = [*env.leaves(state), *params.arrays]
         observation = env.observe(state, tree)
         info = env.inform(state, tree) if env.has_info else {}
@@ -114,23 +112,24 @@ class NumpySimulator(Simulator):
             _own(info, leaves, held) if info else info,
             final_info,
         )
-        return as_step_result(env, outcome)
+        result = finish(as_step_result(env, outcome))
+        self.running, rng.before = Running(state, elapsed, ended), None
+        return result
 
-    def step_one(
-        self, action: Any, params: Params, *, clip: bool = True
-    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        env, running, tree = self.env, self.running, params.tree
+    def step_one(self, action: Any, params: Params, finish: Finish, *, clip: bool = True) -> Any:
+        env, running, rng, tree = self.env, self.running, self.rng, params.tree
         assert running is not None
+        if rng.before is not None:
+            rng.retry()
         if clip:
             action = env.clip(action)
         state, reward, terminated, truncated = env.step_one(
-            self.rng, running.state, action, tree, known=self._known
+            rng, running.state, action, tree, known=self._known
         )
         self._known = True
         elapsed = running.elapsed + 1
         if env.limit is not None and elapsed.item() >= env.limit:
             truncated = True
-        self.running = Running(state, elapsed, running.ended)
         leaves = [*env.leaves(state), *params.arrays]
         observation = env.observe(state, tree)
         own = _own(observation, leaves, env.held())
@@ -138,7 +137,18 @@ class NumpySimulator(Simulator):
         if env.has_info or env.masks_actions:
             info = env.inform(state, tree)
             info = self.one_info(_own(with_masks(env, info, observation), leaves, env.held()))
-        return self.first(own), reward, terminated, truncated, info
+        first = own[0, ...] if type(own) is np.ndarray else self.first(own)
+        result = finish(first, reward, terminated, truncated, info)
+        self.running, rng.before = Running(state, elapsed, running.ended), None
+        return result
+
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree."""
+        if isinstance(tree, np.ndarray):
+            return tree[0, ...]
+        if type(tree) is dict:  # quicker than as any tree
+            return {key: self.first(part) for key, part in tree.items()}
+        return super().first(tree)
 
 
 def _own(value: Any, leaves: list[Any], held: frozenset[int]) -> Any:

@@ -13,7 +13,7 @@ from arrayferry_gym._dtypes import held_dtype, plain_name
 from arrayferry_gym._identity import identity
 from arrayferry_gym._xp import select
 
-__all__ = ["VALUE", "Frame", "Params", "field_names", "prepare"]
+__all__ = ["VALUE", "Frame", "Params", "completed", "field_names", "prepare"]
 
 
 class Frame:
@@ -149,7 +149,7 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
-    given = _completed(given, defaults if base is None else base)
+    given = completed(given, defaults if base is None else base)
     wanted, layout = af.flatten(defaults, everything=True, prefix="params")
     leaves, own = af.flatten(given, everything=True, prefix="params")
     if type(given) is not type(defaults) or own.paths != layout.paths:
@@ -243,12 +243,12 @@ def field_names(params: Any) -> list[Any]:
     return []
 
 
-def _completed(given: Any, defaults: Any) -> Any:
+def completed(given: Any, defaults: Any) -> Any:
     """Complete a dict of some of the parameters to all of them."""
     if given is None or (isinstance(given, Mapping) and not given):
         return defaults
     if not isinstance(given, Mapping) or (
-        type(given) is type(defaults) and given.keys() == defaults.keys()
+        type(given) is type(defaults) and list(given) == list(defaults)
     ):
         return given
     earlier = getattr(type(defaults), "_earlier_names", {})

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from arrayferry.adapting import Cache
-from arrayferry_gym._identity import Same, code_identity, difference, identity, is_array
+from arrayferry_gym._identity import MODULE, Same, code_identity, difference, identity, is_array
 
 from ._params import VALUE, Frame
 
@@ -178,12 +178,17 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
         log.changes[index] = log.changes.get(index, 0) + 1
         if log.changes[index] == 2:
             place = _place(tree, index) + difference(old, new)
-            warnings.warn(
-                f"{what} is compiled for the third time, because {place} was another one each time. It is static: "
-                "only arrays and floats may change without a new compilation. Pass it as an array, for example by "
-                "jax.numpy.asarray, leave it out, or pass the same object each time",
-                stacklevel=4,
+            why = (
+                f"{place} was another one each time. It is static: only arrays and floats may change without a new "
+                "compilation. Pass it as an array, for example by jax.numpy.asarray, leave it out, or pass the same "
+                "object each time"
             )
+            if place.endswith(MODULE):
+                why = (
+                    f"the module that defines {place.removesuffix(MODULE)} was run again each time, so that the function "
+                    "was another one. Define it in a module that is imported once, or pass the same function each time"
+                )
+            warnings.warn(f"{what} is compiled for the third time, because {why}", stacklevel=4)
 
 
 def _code(policy: Any) -> Any:

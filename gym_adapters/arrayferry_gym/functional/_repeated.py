@@ -10,6 +10,7 @@ from arrayferry_gym._env_options import count_of
 from arrayferry_gym._xp import select
 
 from ._base import FunctionalEnv
+from ._checked import as_flag, as_reward, parts_of_step
 from ._dynamics import Dynamics, checked_dynamics
 
 __all__ = ["RepeatedEnv", "repeat_action"]
@@ -53,6 +54,11 @@ class RepeatedEnv(FunctionalEnv):
     def _draws_params(self) -> bool:
         return self.env._draws_params
 
+    def _limited(self, limit: int | None) -> int | None:
+        own = self.env._limited(self.env.max_episode_steps)
+        limits = [] if own is None else [-(-own // self.num_repeats)]
+        return min(limits if limit is None else [*limits, limit], default=None)
+
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Begin episodes of the inner environment."""
         return _State(self.env.reset(xp, rng, n, params), xp.zeros((n,), dtype=xp.int32))
@@ -61,18 +67,19 @@ class RepeatedEnv(FunctionalEnv):
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed = state
         terminated = truncated = over = elapsed < 0  # nowhere
+        name, n, told = type(self.env).__name__, elapsed.shape[0], set[str]()
         total: Any = None
         for _ in range(self.num_repeats):
-            after, reward, ended, *own = self.env.step(xp, rng, inner, action, params)
+            result = self.env.step(xp, rng, inner, action, params)
+            after, reward, ended, cut = parts_of_step(name, result)
             inner = _selected(xp, over, inner, after)
-            if not hasattr(reward, "dtype"):
-                reward = xp.zeros_like(elapsed, dtype=xp.float32) + float(reward)
+            reward = as_reward(name, xp, n, reward, told)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
             elapsed = elapsed + xp.astype(~over, xp.int32)
-            terminated = terminated | (~over & ended)
-            for cut in own:
-                truncated = truncated | (~over & cut)
+            terminated = terminated | (~over & as_flag(name, xp, n, "terminated", ended))
+            if cut is not None:
+                truncated = truncated | (~over & as_flag(name, xp, n, "truncated", cut))
             if self.env.max_episode_steps is not None:
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated
@@ -108,7 +115,7 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
     A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
-    theirs, in the dtype of the rewards. `max_episode_steps` of the inner environment counts its own steps; a limit
+    theirs as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts its own steps; a limit
     passed to `rollout`, `make` or `make_vec` counts the agent's steps.
 
     Args:

@@ -16,7 +16,7 @@ from arrayferry_gym._xp import select
 from ._arguments import prepared, united
 from ._dynamics import Dynamics
 from ._host import HostFunctions
-from ._jax import Functions
+from ._jax import Functions, as_shown
 from ._keys import checked_key
 from ._policies import Policy, acted, began_anew, first_policy_state
 from ._wrapped import checked_wrapper_state
@@ -216,7 +216,7 @@ def _rollout(
         if not final_observation:
             transition = transition._replace(final_observation=None)
         if "state" in collect:
-            transition = transition._replace(state=carry.running.state)
+            transition = transition._replace(state=as_shown(carry.running.state))
         if "info" in collect:
             info = outcome.info if outcome.final_info is None else outcome.final_info
             transition = transition._replace(info=info)

@@ -11,7 +11,7 @@ from arrayferry_gym._xp import select
 
 from ._engine import Running, advance, as_step_result, restart, with_masks
 from ._params import Params
-from ._simulator import Simulator
+from ._simulator import Finish, Simulator
 
 __all__ = ["SelectSimulator"]
 
@@ -25,26 +25,28 @@ class SelectSimulator(Simulator):
         env = self.env
         before = None if mask is None else self.running
         with self._device():
-            self.running, observation, info = restart(
-                env, self.rng, before, mask, params.tree, given
-            )
-            return self._apart((observation, with_masks(env, info, observation)))  # type: ignore[no-any-return]
+            running, observation, info = restart(env, self.rng, before, mask, params.tree, given)
+            result = self._apart((observation, with_masks(env, info, observation)))
+            self.running = running
+            return result  # type: ignore[no-any-return]
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        env, running = self.env, self.running
+    def step(self, action: Any, params: Params, finish: Finish) -> Any:
+        env, running, rng = self.env, self.running, self.rng
         assert running is not None
+        if rng.before is not None:
+            rng.retry()
 
         def renew(mask: Any, state: Any, outcome: Any) -> Any:
-            fresh = env.reset(self.rng, env.n, params.tree)
+            fresh = env.reset(rng, env.n, params.tree)
             leaves = zip(env.leaves(fresh), env.leaves(state), strict=True)
             state = env.join(select(env.xp, mask, new, old) for new, old in leaves)
             return state, env.observe(state, params.tree)
 
         with self._device():
-            self.running, outcome = advance(
-                env, self.mode, self.rng, running, action, params.tree, renew
-            )
-            return self._apart(as_step_result(env, outcome))  # type: ignore[no-any-return]
+            after, outcome = advance(env, self.mode, rng, running, action, params.tree, renew)
+            result = finish(self._apart(as_step_result(env, outcome)))
+            self.running, rng.before = after, None
+            return result
 
     def _apart(self, tree: Any) -> Any:
         """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""

@@ -33,7 +33,7 @@ from ._errors import traced_env
 from ._numpy_simulator import NumpySimulator
 from ._params import Params, prepare
 from ._select_simulator import SelectSimulator
-from ._simulator import Simulator
+from ._simulator import Finish, Simulator
 
 __all__ = ["Served", "agent_space"]
 
@@ -84,7 +84,8 @@ class Served:
         self.render_mode = render_mode
         self._n = n
         self._mode = mode
-        self._limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._limit = env._limited(self._own_limit)
         self._given_params = params
         self._check_actions = check_actions_of("strict" if validate else check_actions)
         self._misfits = Misfits()
@@ -107,7 +108,7 @@ class Served:
         if converts and computing.name == "numpy":
             place = "cpu"
         device = None if converts else device
-        env = CheckedEnv(dynamics, computing, n, self._limit, device)
+        env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
         self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
         self._device = device if sharding is None else sharding
         self._actions = Actions(
@@ -147,8 +148,12 @@ class Served:
         self._use(backend, device)
         return True
 
-    def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the mask of the options. Results are in the library that computes."""
+    def _reset_batch(self, seed: Any, options: dict[str, Any] | None, finish: Finish) -> Any:
+        """Reset all environments, or those in the mask of the options. An error changes nothing.
+
+        Returns:
+            What `finish` makes of the observations and the infos in the library that computes.
+        """
         simulator = self._simulator
         options = options_of(options)
         mask = options.pop("reset_mask", None)
@@ -167,16 +172,25 @@ class Served:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
             mask = af.convert(mask, simulator.env.backend, device=self._device)
         seed = _seed(seed, self._n)
-        if params is not None:
-            self._set_params(params, mask)
-        if seed is not None or not self._seeded:
-            simulator.seed(seed)
-            self._seeded = True
-        if state is not None:
-            if simulator.running is None:  # whose states show what is expected
-                simulator.reset(self._params)
-            state = self._checked_state(state)
-        result = simulator.reset(self._params, mask, state)
+        before, simulated = {**vars(self)}, {**vars(simulator)}
+        try:
+            if self._seeded and simulator.rng.before is not None:
+                simulator.rng.retry()
+            if params is not None:
+                self._set_params(params, mask)
+            if seed is not None or not self._seeded:
+                simulator.seed(seed)
+                self._seeded = True
+            if state is not None:
+                if simulator.running is None:  # whose states show what is expected
+                    simulator.reset(self._params)
+                state = self._checked_state(state, tell=params is None)
+            result = finish(*simulator.reset(self._params, mask, state))
+        except BaseException:
+            vars(self).update(before)
+            vars(simulator).update(simulated)
+            raise
+        simulator.rng.before = None
         self._begun = True
         return result
 
@@ -201,10 +215,6 @@ class Served:
             return self._actions(actions)
         except af.TracedValueError:
             raise traced_env(type(self.functional).__name__, "step()") from None
-
-    def _step_batch(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in all environments."""
-        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""
@@ -233,14 +243,19 @@ class Served:
     def state(self) -> Any:
         """The states, in the form returned by the environment's `reset`. They can be set.
 
+        If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
+        array for each parameter that is drawn. Those can be set too;
+        the others only by `reset`.
+
         They are in the agent's library, or in the library that the environment needs.
         """
         simulator = self._simulator
         if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
+        state = simulator.env.whole(simulator.state, self._params.tree)
         if self.functional.library is not None:
-            return simulator.state
-        return af.convert(simulator.state, self._backend, copy=True)
+            return state
+        return af.convert(state, self._backend, copy=True)
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -250,9 +265,10 @@ class Served:
         simulator.refuse_traced("setting the state", state)
         simulator.state = self._checked_state(state)
 
-    def _checked_state(self, state: Any) -> Any:
-        env = self._simulator.env
-        return env.check(af.convert(state, env.backend, device=self._device, copy=True))
+    def _checked_state(self, state: Any, *, tell: bool = True) -> Any:
+        env, running = self._simulator.env, self._simulator.running
+        state = af.convert(state, env.backend, device=self._device, copy=True)
+        return env.check(env.of_whole(state, self._params.tree, running.state, tell=tell))
 
     @property
     def params(self) -> Any:

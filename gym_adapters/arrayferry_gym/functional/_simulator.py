@@ -2,13 +2,17 @@
 
 The one for NumPy resets only the rows of environments that have ended. The one for other libraries makes fresh states
 for all and selects among them, so that it never waits for values on an accelerator. The one for JAX is compiled.
+
+A step that fails or is interrupted changes nothing: what it changes is set last, in one statement, when its results are
+in the form in which the agent gets them. Only in JAX, where the new states take the memory of the old ones, it is set
+as soon as the compiled call has returned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -16,8 +20,12 @@ from arrayferry.adapting import map_arrays
 
 from ._checked import CheckedEnv
 from ._params import Params
+from ._retryable import RetryableRandom
 
-__all__ = ["Simulator"]
+__all__ = ["Finish", "Simulator"]
+
+Finish = Callable[..., Any]
+"""Makes what the agent gets of the results of a step."""
 
 
 class Simulator:
@@ -28,8 +36,8 @@ class Simulator:
         mode: when episodes that have ended are reset.
     """
 
-    rng: Any
-    """The random numbers."""
+    rng: RetryableRandom
+    """The random numbers, once they are seeded."""
     running: Any
     """The environments as `Running`, None before the first reset."""
 
@@ -41,7 +49,7 @@ class Simulator:
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
-        self.rng = self.env.backend.random(seed, self.env.device)
+        self.rng = RetryableRandom(self.env.backend.random(seed, self.env.device))
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
@@ -58,29 +66,32 @@ class Simulator:
         """
         raise NotImplementedError
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. Return what `VectorEnv.step` does."""
+    def step(self, action: Any, params: Params, finish: Finish) -> Any:
+        """Take a step. Return what `finish` makes of what `VectorEnv.step` returns, as one argument."""
         raise NotImplementedError
 
-    def step_one(
-        self, action: Any, params: Params, *, clip: bool = True
-    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step in the only environment. Return what `Env.step` does, with the reward as an array.
+    def step_one(self, action: Any, params: Params, finish: Finish, *, clip: bool = True) -> Any:
+        """Take a step in the only environment.
 
         Args:
             action: its action, with an axis of environments.
             params: the parameters.
+            finish: makes the result of what `Env.step` returns, as five arguments. The reward may be an array.
             clip: whether the action may be outside the space.
         """
-        observation, reward, terminated, truncated, infos = self.step(action, params)
         first, to_numpy = self.first, self._to_numpy
-        return (
-            first(observation),
-            first(reward),
-            bool(to_numpy(terminated)[0]),
-            bool(to_numpy(truncated)[0]),
-            self.one_info(infos),
-        )
+
+        def finish_one(results: tuple[Any, Any, Any, Any, dict[str, Any]]) -> Any:
+            observation, reward, terminated, truncated, infos = results
+            return finish(
+                first(observation),
+                first(reward),
+                bool(to_numpy(terminated)[0]),
+                bool(to_numpy(truncated)[0]),
+                self.one_info(infos),
+            )
+
+        return self.step(action, params, finish_one)
 
     def one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
         """Return the infos of the only environment."""
@@ -102,6 +113,4 @@ class Simulator:
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree."""
-        if isinstance(tree, np.ndarray):
-            return tree[0, ...]
         return map_arrays(lambda x: x[0, ...], tree)

@@ -45,10 +45,11 @@ class WrappedEnv(FunctionalEnv):
     library: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        chain = self.chain(self.env.max_episode_steps)
-        self.observation_space = chain.outside.observation
-        self.action_space = chain.outside.action
         self.max_episode_steps = self.env.max_episode_steps
+        chain, limit_is_known = self._any_chain()
+        if limit_is_known:
+            self.observation_space = chain.outside.observation
+            self.action_space = chain.outside.action
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
         self.library = self.env.library
@@ -58,9 +59,34 @@ class WrappedEnv(FunctionalEnv):
         """The environment without the kernels."""
         return self.env
 
+    def _limited(self, limit: int | None) -> int | None:
+        return self.env._limited(limit)
+
+    def _any_chain(self) -> tuple[Chain, bool]:
+        """Return the kernels for the environment's limit, and True; or for any limit, if they need one that comes later."""
+        try:
+            return self.chain(self.max_episode_steps), True
+        except Exception:  # of a kernel
+            if self._limited(self.max_episode_steps) is not None:
+                raise
+            return self.chain(1), False
+
+    if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("observation_space", "action_space"):
+                message = (
+                    f"the {name} of a wrapped environment is not known: a wrapper needs the limit of steps. Set "
+                    "max_episode_steps of the environment inside, or pass it to what runs the environment"
+                )
+            raise AttributeError(message, name=name, obj=self)
+
     def chain(self, limit: int | None) -> Chain:
         """Return the kernels around the environment's spaces, for episodes with a step limit."""
-        return Chain(self.kernels, _inside(self.env, limit))
+        env = self.env
+        inside = Spaces(env.observation_space, env.action_space, env._limited(limit))
+        return Chain(self.kernels, inside)
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
@@ -114,7 +140,7 @@ class WrappedEnv(FunctionalEnv):
         """
         import jax.numpy as jnp
 
-        return self.given(jnp, self.chain(self.max_episode_steps).init(jnp, 1, None), values)
+        return self.given(jnp, self._any_chain()[0].init(jnp, 1, None), values)
 
     def given(self, xp: Any, fresh: Any, values: Any) -> Any:
         """Return kernel states with the lasting part of others.
@@ -182,6 +208,8 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
 
     Returns:
         An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
+        If a kernel needs a limit of steps and the environment has none, pass `max_episode_steps` to what runs it; its
+        spaces are not known before.
 
     Raises:
         arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
@@ -268,7 +296,3 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
-
-
-def _inside(env: Dynamics, limit: int | None) -> Spaces:
-    return Spaces(env.observation_space, env.action_space, limit)

@@ -97,8 +97,10 @@ def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
 
 
 def _number(xp: Any, value: Any) -> Any:
-    """Return a number as it is kept: as an array in JAX, which may be compiling."""
-    return xp.asarray(value) if xp.__name__.startswith("jax") else value
+    """Return a number as it is kept: as an array in JAX, which may be compiling. Its dtype is the same with 64 bits."""
+    if not xp.__name__.startswith("jax"):
+        return value
+    return xp.asarray(value, dtype=xp.bool if isinstance(value, bool) else xp.int32)
 
 
 def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
@@ -119,7 +121,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     one = x[0, ...] if rows is None else mean
     apart = x - one
     if rows is not None:
-        k = xp.sum(xp.astype(rows, xp.int32))
+        k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
         apart = xp.where(mask, apart, xp.zeros_like(apart))
     first, second = _sum(xp, apart), _sum(xp, apart * apart)
