@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
-from ._bridged import Bridged, infos_by_environment
+from ._bridged import Bridged
 from ._refusals import missing_package
 from ._space_trees import build, split
 
@@ -28,15 +28,17 @@ class SB3VecEnv(VecEnv):
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
     resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
 
-    Infos of an episode's last step have "terminal_observation", the observation before the reset, and
-    "TimeLimit.truncated", true if it was truncated and has not terminated. Stable-Baselines3 logs the "episode"
-    infos that `RecordEpisodeStatistics` around the environments adds.
+    Infos are those of the step, also where an episode has ended, with "TimeLimit.truncated", true if it was truncated
+    and has not terminated. At the end there is also "terminal_observation", the observation before the reset. What a
+    reset says is in `reset_infos`. Stable-Baselines3 logs the "episode" infos that `RecordEpisodeStatistics` around the
+    environments adds.
 
     Args:
         envs: the environments.
 
     Attributes:
         envs: the environments in NumPy.
+        reset_infos: for each environment, the infos of its last reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
@@ -54,7 +56,7 @@ class SB3VecEnv(VecEnv):
     reset_infos: list[dict[str, Any]]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", convert_info=True)
+        self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", infos=True)
         self.envs = self._bridged.envs
         self._actions: Any = None
         super().__init__(
@@ -70,8 +72,8 @@ class SB3VecEnv(VecEnv):
                 remedy="Pass one dict: vector environments are reset together.",
             )
         seeds = None if self._seeds[0] is None else list(self._seeds)
-        observations, infos = self._bridged.reset(seed=seeds, options=dict(options) or None)
-        self.reset_infos, _ = infos_by_environment(infos or {}, self.num_envs)
+        observations = self._bridged.reset(seed=seeds, options=dict(options) or None)
+        self.reset_infos = list(self._bridged.firsts)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -84,19 +86,14 @@ class SB3VecEnv(VecEnv):
         """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, np.logical_or(terminated, truncated)
-        dicts, lasts = infos_by_environment(infos, self.num_envs)
+        for index, info in enumerate(infos):
+            info["TimeLimit.truncated"] = bool(truncated[index]) and not terminated[index]
         if ended.any():
-            observations, first = self._bridged.reset(ended)
-            firsts = dicts if first is None else infos_by_environment(first, self.num_envs)[0]
+            observations = self._bridged.reset(ended)
             for index in map(int, np.flatnonzero(ended)):
-                self.reset_infos[index] = firsts[index]
-                dicts[index] = {
-                    **dicts[index],
-                    **lasts[index],
-                    "terminal_observation": self._row(final, index),
-                    "TimeLimit.truncated": bool(truncated[index]) and not terminated[index],
-                }
-        return observations, rewards.astype(np.float32), ended, dicts
+                self.reset_infos[index] = self._bridged.firsts[index]
+                infos[index]["terminal_observation"] = self._row(final, index)
+        return observations, rewards.astype(np.float32), ended, infos
 
     def _row(self, batch: Any, index: int) -> Any:
         """Return the observation of one environment."""

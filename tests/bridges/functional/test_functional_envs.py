@@ -528,6 +528,43 @@ def test_limits_of_jumanji_and_navix_are_truncations():
         assert not (truncated & np.asarray(transitions.terminated)).any()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gymnax",
+        "Craftax-Classic-Symbolic-v1",
+        pytest.param("Craftax-Symbolic-v1", marks=pytest.mark.long),
+    ],
+)
+def test_infos_are_those_of_the_library_also_at_the_limit(name):
+    """Craftax says what was achieved when an episode ends, gymnax a discount."""
+    if name == "gymnax":
+        own, params = gymnax.make("CartPole-v1")
+        params = params.replace(max_steps_in_episode=3)
+    else:
+        own = make_craftax_env_from_name(name, True)
+        params = own.default_params.replace(max_timesteps=3)
+    envs = from_env(own, params).make_vec(2, xp="jax", autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    seen, state, info = envs.state.tree
+    if name != "gymnax":
+        state = state.replace(achievements=state.achievements.at[0, 2].set(True))
+        envs.reset(options={"state": type(envs.state).of((seen, state, info))})
+    step = jax.jit(jax.vmap(own.step_env, (None, 0, 0, None)))
+    actions = np.zeros(2, int)
+    for _ in range(3):
+        expected = step(KEY, envs.state.tree[1], actions, params)[-1]
+        *_, terminated, truncated, infos = envs.step(actions)
+        assert infos.keys() >= expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_array_equal(infos[key], value, key)
+    assert truncated.all()
+    assert not terminated.any()
+    if name != "gymnax":
+        achieved = [infos[key].tolist() for key in expected if key.startswith("Achievements/")]
+        assert [100, 0] in achieved
+
+
 def test_parameters_of_gymnax():
     env = from_env(gymnax.make("Pendulum-v1")[0])
     assert env.max_episode_steps == 200
