@@ -530,6 +530,17 @@ def test_limits_of_jumanji_and_navix_are_truncations():
 
 
 @pytest.mark.parametrize(
+    "name", ["MemoryChain-bsuite", "MetaMaze-misc", "GaussianBandit-misc", "PointRobot-misc"]
+)
+def test_observations_of_gymnax_are_in_their_space(name):
+    envs = from_env(gymnax.make(name)[0]).make_vec(4, autoreset_mode="SameStep")
+    observations, _ = envs.reset(seed=1)
+    for _ in range(80):
+        assert envs.observation_space.contains(observations), observations
+        observations, *_ = envs.step(envs.action_space.sample())
+
+
+@pytest.mark.parametrize(
     ("name", "wrapped"),
     [
         ("humanoid", False),
