@@ -41,6 +41,7 @@ class Bridged:
         envs: the environments in the library of the trainer.
         mode: when they reset.
         firsts: for each environment, the infos of its last reset.
+        current: the observations that the environments are in, after resets in the same step; None before the first reset.
 
     Raises:
         TypeError: these are no vector environments.
@@ -84,7 +85,7 @@ class Bridged:
         self.firsts = [{}] * envs.num_envs
         self._added = _added_keys(envs)
         self._reset_keys: set[Any] = set()
-        self._current: Any = None  # the observations that the environments are in
+        self.current: Any = None
         # Rows, None for none of them:
         self._ended: Any = None  # that have ended in the last step, and were not reset since
         self._ready: Any = None  # that the environments have reset, but the trainer has not
@@ -117,13 +118,13 @@ class Bridged:
             None if before is None else before & ~rows
             for before in (self._ready, self._ended, self._astray)
         )
-        return self._current
+        return self.current
 
     def _begin(self, rows: Any, seed: Any, options: dict[str, Any] | None) -> None:
         """Reset the environments, or some of them."""
         if rows is not None:
             options = {**(options or {}), "reset_mask": rows}
-        self._current, infos = self.envs.reset(seed=seed, options=options)
+        self.current, infos = self.envs.reset(seed=seed, options=options)
         if self._infos:
             told = _by_environment(infos, self.envs.num_envs)
             self.firsts = [
@@ -159,7 +160,7 @@ class Bridged:
                     self._begin(over, None, None)
             self._astray = others if self._astray is None else self._astray | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
-        self._current, self._ended, self._ready = observations, terminated | truncated, None
+        self.current, self._ended, self._ready = observations, terminated | truncated, None
         if self.mode is AutoresetMode.SAME_STEP:
             self._ready = self._ended
             if self._ended.any():
@@ -202,12 +203,23 @@ class Bridged:
                 told[index].update(final[index])
         return told
 
+    def _owner(self, name: str) -> Any:
+        """Return the first of the wrappers and the environments inside that has an attribute, else the environments."""
+        envs: Any = self.envs.env
+        while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
+            envs = envs.env
+        return envs
+
     def get(self, name: str) -> list[Any]:
-        """Return an attribute of each environment. Those that are a batch share theirs."""
+        """Return an attribute of each environment. Those that are a batch share theirs. Spaces are those of the trainer."""
         inner: Any = self.envs.unwrapped
-        if hasattr(inner, "get_attr"):
+        if name in ("action_space", "observation_space"):
+            shared = getattr(self.envs, f"single_{name}")
+        elif hasattr(inner, "get_attr"):
             return list(inner.get_attr(name))
-        return [getattr(inner, name)] * self.envs.num_envs
+        else:
+            shared = getattr(self._owner(name), name)
+        return [shared] * self.envs.num_envs
 
     def set(self, name: str, value: Any, chosen: list[int]) -> None:
         """Set an attribute of some environments. That of a batch can be set for all only.
@@ -218,7 +230,7 @@ class Bridged:
         inner: Any = self.envs.unwrapped
         if not hasattr(inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
-            setattr(inner, name, value)
+            setattr(self._owner(name), name, value)
             return
         if len(chosen) == self.envs.num_envs:
             values = [value] * len(chosen)
@@ -227,6 +239,37 @@ class Bridged:
             for index in chosen:
                 values[index] = value
         inner.set_attr(name, values)
+
+    def has_method(self, name: str) -> bool | None:
+        """Tell whether environments have a method, None if that can only be seen by calling it."""
+        inner: Any = self.envs.unwrapped
+        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
+            return all(env.has_wrapper_attr(name) for env in own)
+        if hasattr(inner, "call"):
+            return None
+        return not hasattr(VectorEnv, name) and callable(getattr(self._owner(name), name, None))
+
+    def call(self, name: str, chosen: list[int], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of some environments. That of a batch is called once, for all.
+
+        Raises:
+            AttributeError: there is no such method.
+            arrayferry.OptionError: environments that can only be reached together were to be called in part.
+        """
+        inner: Any = self.envs.unwrapped
+        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
+            methods = [own[index].get_wrapper_attr(name) for index in chosen]
+            return [method(*args, **kwargs) for method in methods]
+        if self.has_method(name) is False:
+            raise AttributeError(
+                f"{inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
+            )
+        self.check_whole(chosen, f"{name}()")
+        if hasattr(inner, "call"):
+            return list(inner.call(name, *args, **kwargs))
+        result = getattr(self._owner(name), name)(*args, **kwargs)
+        n = self.envs.num_envs
+        return list(result) if _is_batch(result, n) else [result] * n
 
     def check_whole(self, chosen: list[int], what: str) -> None:
         """Check that all environments are asked for what they can only do together.
@@ -295,7 +338,7 @@ def _mask(given: Any, n: int) -> Any:
 
 
 def _is_batch(values: Any, n: int) -> bool:
-    """Tell whether an info has something for each environment, rather than one thing for all."""
-    if isinstance(values, np.ndarray):
-        return values.ndim > 0 and len(values) == n
+    """Tell whether there is something for each environment, rather than one thing for all."""
+    if isinstance(shape := getattr(values, "shape", None), tuple):
+        return shape[:1] == (n,)
     return isinstance(values, (list, tuple)) and len(values) == n and not hasattr(values, "_fields")

@@ -139,10 +139,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
         """Return an attribute of environments. Environments of one batch share it."""
-        if key in ("action_space", "observation_space"):
-            values = [getattr(self.envs, f"single_{key}")] * self.env_num
-        else:
-            values = self._bridged.get(key)
+        values = self._bridged.get(key)
         return [values[index] for index in self._ids(id)]
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002

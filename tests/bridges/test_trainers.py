@@ -41,7 +41,32 @@ def test_the_recipe(trainer):
 
 
 def test_every_recipe_is_run():
-    assert RECIPES.keys() - {"A bridge of your own"} == PACKAGES.keys()
+    assert RECIPES.keys() - {"Write a bridge"} == PACKAGES.keys()
+
+
+class Allowed(Probe):
+    """All actions are allowed but that which is its count modulo 3."""
+
+    observation_space = spaces.Dict(
+        {"probe": Probe.observation_space, "action_mask": spaces.MultiBinary(3)}
+    )
+
+    def observe(self, xp, state, params):
+        mask = xp.astype(state.count[:, None] % 3 != xp.arange(3)[None], xp.int8)
+        return {"probe": super().observe(xp, state, params), "action_mask": mask}
+
+
+def test_maskable_ppo_takes_allowed_actions_only():
+    contrib = pytest.importorskip("sb3_contrib")
+    from arrayferry_gym.sb3 import SB3VecEnv
+
+    envs = SB3VecEnv(Allowed().make_vec(4, xp="jax", autoreset_mode="SameStep"))
+    model = contrib.MaskablePPO("MultiInputPolicy", envs, n_steps=16, batch_size=32, device="cpu")
+    model.learn(256)
+    masks, actions = model.rollout_buffer.action_masks, model.rollout_buffer.actions
+    assert masks.shape == (64, 3)
+    assert not masks.all()
+    assert masks[np.arange(64), actions.reshape(-1).astype(int)].all()
 
 
 # rsl_rl: continuous actions only

@@ -341,6 +341,80 @@ def test_attributes_methods_and_images():
         batch.set_attr("level", 1, 0)
 
 
+def test_methods_and_attributes_of_a_batch():
+    served = CartPole().make_vec(3, xp="jax", autoreset_mode="SameStep")
+    served.level = 1
+    served.names = lambda: ["a", "b", "c"]
+    served.set_level = lambda level: setattr(served, "level", level)
+    envs = SB3VecEnv(RecordEpisodeStatistics(served))
+    for name in ("action_space", "observation_space"):
+        assert envs.get_attr(name) == [getattr(envs, name)] * 3
+        assert envs.get_attr(name, 1) == [getattr(envs, name)]
+    assert envs.get_attr("action_space")[0] == gym.make("CartPole-v1").action_space
+    assert envs.env_method("names") == ["a", "b", "c"]
+    assert envs.env_method("set_level", level=5) == [None] * 3
+    assert envs.get_attr("level") == [5, 5, 5]
+    assert envs.get_attr("episode_count") == [0, 0, 0]  # of a wrapper
+    with pytest.raises(af.OptionError, match="all or none"):
+        envs.env_method("names", indices=[1])
+    for missing in ("reset", "step", "level", "missing"):
+        with pytest.raises(AttributeError, match="is a batch"):
+            envs.env_method(missing)
+    assert not envs.has_attr("missing")
+
+
+class InInfos(Tells):
+    """Says in infos which actions are allowed."""
+
+    def _info(self, kind):
+        return {"action_mask": np.arange(2) == self.episode % 2}
+
+
+class Own(gym.Wrapper):
+    def action_masks(self):
+        return np.array([True, True, False])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("made", ["batch", "single", "processes"])
+def test_masks_of_observations_are_those_of_maskable_ppo(made, mode):
+    if made == "batch":
+        envs = SB3VecEnv(Masked().make_vec(3, xp="torch", autoreset_mode=mode))
+    else:
+        vectorise = SyncVectorEnv if made == "single" else SPAWNED
+        makes = [Masked().make] * 3
+        envs = SB3VecEnv(vectorise(makes, autoreset_mode=AutoresetMode[mode]))
+    assert envs.has_attr("action_masks")
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.env_method("action_masks")
+    observation = envs.reset()
+    for number in range(9):
+        masks = envs.env_method("action_masks")
+        assert [mask.dtype for mask in masks] == [bool] * 3
+        np.testing.assert_array_equal(masks, observation["action_mask"])
+        np.testing.assert_array_equal(envs.env_method("action_masks", indices=[2])[0], masks[2])
+        np.testing.assert_array_equal(envs.get_attr("action_masks")[1](), masks[1])
+        observation = envs.step(np.array([number % 3, 0, 1]))[0]
+    envs.close()
+
+
+def test_masks_of_infos_and_of_methods():
+    envs = SB3VecEnv(SyncVectorEnv([InInfos] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    assert not envs.has_attr("action_masks")
+    envs.reset()
+    wanted = [False, True]
+    for number in range(5):  # each second step is the last
+        assert [mask.tolist() for mask in envs.env_method("action_masks")] == [wanted] * 2
+        _, _, dones, infos = envs.step(np.zeros(2, int))
+        assert dones.tolist() == [number % 2 == 1] * 2
+        assert infos[0]["action_mask"].tolist() == wanted
+        wanted = wanted[::-1] if dones.all() else wanted
+    makes = [lambda: Own(Masked().make(xp="numpy"))] * 2
+    envs = SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
+    envs.reset()
+    assert envs.env_method("action_masks")[0].tolist() == [True, True, False]
+
+
 def test_seeds_and_options_count_for_the_next_reset():
     envs = made("SAME_STEP")
     envs.seed(5)
