@@ -69,7 +69,6 @@ class Libraries:
         self._scalars: Scalars = scalars
         self._env_device = env_device
         self._target_device = target_device
-        self._info_xp = None if info_xp is None else af.registry.backend(info_xp).name
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
         self._warned = False
@@ -83,6 +82,9 @@ class Libraries:
         self._set_env(env_xp, env_device)
         self.target: Conversion | None = None
         self._info: Conversion | None = None
+        self._info_stated = info_xp is not None
+        if info_xp is not None:
+            self._set_info(info_xp, None)
         if target_xp is not None:
             self._set_agent(target_xp)
 
@@ -97,14 +99,12 @@ class Libraries:
     def _set_agent(self, to: Target) -> None:
         device = self._target_device
         self.target = af.converter(to, device=device, scalars="convert", **self._options)
-        infos = self._info_xp or to
-        device = device if self._info_xp is None else None
+        if not self._info_stated:
+            self._set_info(to, device)
+
+    def _set_info(self, to: Target, device: Any) -> None:
         self._info = af.converter(
-            infos,
-            device=device,
-            scalars=self._scalars,
-            unsupported="keep",
-            **self._options,
+            to, device=device, scalars=self._scalars, unsupported="keep", **self._options
         )
 
     def speak(self, backend: Backend) -> None:
@@ -201,10 +201,8 @@ class Libraries:
 
     def convert_infos(self, infos: Any) -> Any:
         """Convert infos. What cannot be converted in them is kept."""
-        if not infos or not self._convert_info:
+        if not infos or not self._convert_info or self._info is None:
             return infos
-        if self._info is None:
-            return infos if self._info_xp is None else af.convert(infos, self._info_xp)
         try:
             return self._info(infos)
         except af.ConversionError as error:
