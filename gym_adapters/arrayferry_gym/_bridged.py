@@ -12,6 +12,7 @@ import arrayferry as af
 from . import vector
 from ._adapter import Adapter
 from ._env_options import declared_mode
+from ._refusals import batch_error, is_batch
 from ._space_trees import build, split
 
 __all__ = ["Bridged"]
@@ -62,6 +63,8 @@ class Bridged:
         *,
         infos: bool = False,
     ) -> None:
+        if is_batch(envs):
+            raise batch_error(bridge, envs)
         if not isinstance(envs, VectorEnv):
             raise TypeError(
                 f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "

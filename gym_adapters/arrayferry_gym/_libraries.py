@@ -7,7 +7,7 @@ from its metadata; the agent's from its actions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,9 @@ class Libraries:
         convert_info: whether infos are converted at all.
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.
+
+    Attributes:
+        check_flags: called with flags that have dimensions, None for no check.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -81,6 +84,7 @@ class Libraries:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
         self._set_env(env_xp, env_device)
         self.target: Conversion | None = None
+        self.check_flags: Callable[[Any], None] | None = None
         self._info: Conversion | None = None
         self._info_stated = info_xp is not None
         if info_xp is not None:
@@ -196,6 +200,8 @@ class Libraries:
     def to_number(self, value: Any, kind: type) -> Any:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
+            if kind is bool and self.check_flags is not None:
+                self.check_flags(value)
             return self.to_agent(value)
         return observed_read(kind, value) if observers else kind(value)
 
