@@ -190,9 +190,8 @@ class Bridged:
         if self._ready is None or not self._ready.any():
             return told
         final: Any = infos.get("final_info")
-        if isinstance(final, dict):
-            final = _by_environment(final, n)
-        stated = None if final is None else _mask(infos.get("_final_info", self._all), n)
+        stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
+        before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in map(int, np.flatnonzero(self._ready)):
             known = stated is not None and stated[index]
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
@@ -203,7 +202,7 @@ class Bridged:
                     parts[key not in self._reset_keys][key] = x
             self.firsts[index], told[index] = parts
             if known:
-                told[index].update(final[index])
+                told[index].update(before[index])
         return told
 
     def _owner(self, name: str) -> Any:

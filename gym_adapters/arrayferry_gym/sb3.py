@@ -94,8 +94,8 @@ class SB3VecEnv(VecEnv):
         """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, np.logical_or(terminated, truncated)
-        for index, info in enumerate(infos):
-            info["TimeLimit.truncated"] = bool(truncated[index]) and not terminated[index]
+        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
         self._infos = list(infos)
         if ended.any():
             observations = self._bridged.reset(ended)
