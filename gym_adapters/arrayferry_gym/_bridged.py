@@ -12,9 +12,14 @@ import arrayferry as af
 from . import vector
 from ._adapter import Adapter
 from ._env_options import declared_mode
+from ._refusals import batch_error, is_batch
 from ._space_trees import build, split
 
-__all__ = ["Bridged", "infos_by_environment"]
+__all__ = ["Bridged"]
+
+FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
+KNOWN = {"gymnasium", "arrayferry_gym"}
+"""The packages whose wrappers add nothing to infos but statistics of episodes."""
 
 
 class Bridged:
@@ -23,17 +28,21 @@ class Bridged:
     This is so whether they reset in the same step (SAME_STEP) or leave resets to others (DISABLED). All results are
     copies, which no later step changes.
 
+    The infos of a step are those of the episode that it belongs to, also at its end. What a reset has said is in `firsts`.
+
     Args:
         envs: the environments.
         bridge: the name of the class that users have called, for errors.
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
         device: the device of results, None to keep theirs.
-        convert_info: whether infos are converted.
+        infos: whether the trainer takes infos. If not, they are empty.
 
     Attributes:
         envs: the environments in the library of the trainer.
         mode: when they reset.
+        firsts: for each environment, the infos of its last reset.
+        current: the observations that the environments are in, after resets in the same step; None before the first reset.
 
     Raises:
         TypeError: these are no vector environments.
@@ -42,6 +51,7 @@ class Bridged:
 
     envs: vector.ArrayConversion[Any, Any, Any]
     mode: AutoresetMode
+    firsts: list[dict[Any, Any]]
 
     def __init__(
         self,
@@ -51,8 +61,10 @@ class Bridged:
         xp: str,
         device: Any = None,
         *,
-        convert_info: bool = False,
+        infos: bool = False,
     ) -> None:
+        if is_batch(envs):
+            raise batch_error(bridge, envs)
         if not isinstance(envs, VectorEnv):
             raise TypeError(
                 f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "
@@ -68,11 +80,15 @@ class Bridged:
             )
         self.envs = vector.ArrayConversion(
             envs, _own_library(envs), xp, None, device,
-            convert_info=convert_info, stack_final=True, copy=True,
+            convert_info=infos, stack_final=True, copy=True,
         )  # fmt: skip
         self._to_trainer = af.converter(xp, device=device)
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
-        self._current: Any = None  # the observations that the environments are in
+        self._infos = infos
+        self.firsts = [{}] * envs.num_envs
+        self._added = _added_keys(envs)
+        self._reset_keys: set[Any] = set()
+        self.current: Any = None
         # Rows, None for none of them:
         self._ended: Any = None  # that have ended in the last step, and were not reset since
         self._ready: Any = None  # that the environments have reset, but the trainer has not
@@ -80,13 +96,13 @@ class Bridged:
 
     def seed(self, seed: Any) -> None:
         """Reset all environments with a seed. The next reset returns the observations."""
-        self._current, _ = self.envs.reset(seed=seed)
+        self._begin(None, seed, None)
         self._ready, self._ended, self._astray = self._all, None, None
 
     def reset(
         self, rows: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any] | None]:
-        """Begin new episodes.
+    ) -> Any:
+        """Begin new episodes, except where the environments have begun them already.
 
         Args:
             rows: which environments, as booleans (num_envs,); None for all.
@@ -94,24 +110,34 @@ class Bridged:
             options: as for `reset` of the environments.
 
         Returns:
-            Observations, of which only those rows count, and infos; None if the environments had reset already.
+            Observations, of which only those rows count. Infos are in `firsts`.
         """
         rows = self._all if rows is None else rows
         ready = None if seed is not None or options else self._ready
         needed = rows if ready is None else rows & ~ready
-        infos = None
         if needed.any():
-            if not needed.all():
-                options = {**(options or {}), "reset_mask": needed}
-            self._current, infos = self.envs.reset(seed=seed, options=options)
+            self._begin(None if needed.all() else needed, seed, options)
         self._ready, self._ended, self._astray = (
             None if before is None else before & ~rows
             for before in (self._ready, self._ended, self._astray)
         )
-        return self._current, infos
+        return self.current
 
-    def step(self, actions: Any, rows: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. Where an episode has ended, the observation is that of its last state.
+    def _begin(self, rows: Any, seed: Any, options: dict[str, Any] | None) -> None:
+        """Reset the environments, or some of them."""
+        if rows is not None:
+            options = {**(options or {}), "reset_mask": rows}
+        self.current, infos = self.envs.reset(seed=seed, options=options)
+        if self._infos:
+            told = _by_environment(infos, self.envs.num_envs)
+            self.firsts = [
+                new if rows is None or rows[index] else old
+                for index, (new, old) in enumerate(zip(told, self.firsts, strict=True))
+            ]
+            self._reset_keys.update(*self.firsts)
+
+    def step(self, actions: Any, rows: Any = None) -> tuple[Any, Any, Any, Any, list[Any]]:
+        """Take a step. Where an episode has ended, observation and infos are those of its last state.
 
         Args:
             actions: for all environments.
@@ -134,10 +160,10 @@ class Bridged:
             if self.mode is AutoresetMode.DISABLED and self._ended is not None:
                 over = self._ended & others
                 if over.any():  # or they could not step
-                    self.envs.reset(options={"reset_mask": over})
+                    self._begin(over, None, None)
             self._astray = others if self._astray is None else self._astray | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
-        self._current, self._ended, self._ready = observations, terminated | truncated, None
+        self.current, self._ended, self._ready = observations, terminated | truncated, None
         if self.mode is AutoresetMode.SAME_STEP:
             self._ready = self._ended
             if self._ended.any():
@@ -148,14 +174,54 @@ class Bridged:
                     )
                 final = self._to_trainer(infos["final_obs"])
                 observations = self._where(self._ended, final, observations)
-        return observations, rewards, terminated, truncated, infos
+        return observations, rewards, terminated, truncated, self._told(infos)
+
+    def _told(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
+        """Return the infos of a step for each environment, and keep those of the resets in it.
+
+        Where an environment has reset in the same step, `final_info` has what it said before, and the rest is what its
+        reset said and what wrappers around the batch have added about the step. Without `final_info`, and where it is not known
+        which keys wrappers add, those that no reset has given before belong to the step.
+        """
+        if not self._infos:
+            return []
+        n = self.envs.num_envs
+        told = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
+        if self._ready is None or not self._ready.any():
+            return told
+        final: Any = infos.get("final_info")
+        stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
+        before: Any = _by_environment(final, n) if isinstance(final, dict) else final
+        for index in map(int, np.flatnonzero(self._ready)):
+            known = stated is not None and stated[index]
+            parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
+            for key, x in told[index].items():
+                if known and self._added is not None:
+                    parts[key in self._added][key] = x
+                else:
+                    parts[key not in self._reset_keys][key] = x
+            self.firsts[index], told[index] = parts
+            if known:
+                told[index].update(before[index])
+        return told
+
+    def _owner(self, name: str) -> Any:
+        """Return the first of the wrappers and the environments inside that has an attribute, else the environments."""
+        envs: Any = self.envs.env
+        while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
+            envs = envs.env
+        return envs
 
     def get(self, name: str) -> list[Any]:
-        """Return an attribute of each environment. Those that are a batch share theirs."""
+        """Return an attribute of each environment. Those that are a batch share theirs. Spaces are those of the trainer."""
         inner: Any = self.envs.unwrapped
-        if hasattr(inner, "get_attr"):
+        if name in ("action_space", "observation_space"):
+            shared = getattr(self.envs, f"single_{name}")
+        elif hasattr(inner, "get_attr"):
             return list(inner.get_attr(name))
-        return [getattr(inner, name)] * self.envs.num_envs
+        else:
+            shared = getattr(self._owner(name), name)
+        return [shared] * self.envs.num_envs
 
     def set(self, name: str, value: Any, chosen: list[int]) -> None:
         """Set an attribute of some environments. That of a batch can be set for all only.
@@ -166,7 +232,7 @@ class Bridged:
         inner: Any = self.envs.unwrapped
         if not hasattr(inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
-            setattr(inner, name, value)
+            setattr(self._owner(name), name, value)
             return
         if len(chosen) == self.envs.num_envs:
             values = [value] * len(chosen)
@@ -175,6 +241,37 @@ class Bridged:
             for index in chosen:
                 values[index] = value
         inner.set_attr(name, values)
+
+    def has_method(self, name: str) -> bool | None:
+        """Tell whether environments have a method, None if that can only be seen by calling it."""
+        inner: Any = self.envs.unwrapped
+        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
+            return all(env.has_wrapper_attr(name) for env in own)
+        if hasattr(inner, "call"):
+            return None
+        return not hasattr(VectorEnv, name) and callable(getattr(self._owner(name), name, None))
+
+    def call(self, name: str, chosen: list[int], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of some environments. That of a batch is called once, for all.
+
+        Raises:
+            AttributeError: there is no such method.
+            arrayferry.OptionError: environments that can only be reached together were to be called in part.
+        """
+        inner: Any = self.envs.unwrapped
+        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
+            methods = [own[index].get_wrapper_attr(name) for index in chosen]
+            return [method(*args, **kwargs) for method in methods]
+        if self.has_method(name) is False:
+            raise AttributeError(
+                f"{inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
+            )
+        self.check_whole(chosen, f"{name}()")
+        if hasattr(inner, "call"):
+            return list(inner.call(name, *args, **kwargs))
+        result = getattr(self._owner(name), name)(*args, **kwargs)
+        n = self.envs.num_envs
+        return list(result) if _is_batch(result, n) else [result] * n
 
     def check_whole(self, chosen: list[int], what: str) -> None:
         """Check that all environments are asked for what they can only do together.
@@ -206,33 +303,44 @@ def _own_library(envs: VectorEnv[Any, Any, Any]) -> str | None:
     return own if isinstance(own, str) else None
 
 
-def infos_by_environment(
-    infos: dict[str, Any], n: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the infos of a step as dicts for each environment: those of now, and those before any reset.
-
-    The final observations are left out.
-    """
-    final = ("final_obs", "_final_obs", "final_info", "_final_info")
-    now = _by_environment({key: x for key, x in infos.items() if key not in final}, n)
-    last = infos.get("final_info")
-    if last is None:
-        return now, now
-    ended = infos.get("_final_info", np.ones(n, bool))
-    before = _by_environment(last, n)
-    return now, [before[index] if ended[index] else now[index] for index in range(n)]
+def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
+    """Return which keys wrappers around vector environments add to infos, None if that is not known."""
+    keys = set()
+    while isinstance(envs, VectorWrapper):
+        made = type(envs), type(getattr(envs, "_kernel", envs))
+        if any(cls.__module__.partition(".")[0] not in KNOWN for cls in made):
+            return None
+        if hasattr(envs, "_stats_key"):  # of RecordEpisodeStatistics, Gymnasium's and ours
+            keys.add(envs._stats_key)
+        envs = envs.env
+    return keys
 
 
-def _by_environment(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
+def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
     """Return the infos of a vector environment as a dict for each environment."""
-    dicts: list[dict[str, Any]] = [{} for _ in range(n)]
+    dicts: list[dict[Any, Any]] = [{} for _ in range(n)]
+    masks = {key: _mask(infos.get(f"_{key}"), n) for key in infos}
+    names = {f"_{key}" for key, mask in masks.items() if mask is not None}
     for key, value in infos.items():
-        if key[:1] == "_" and key[1:] in infos:
+        if key in names:
             continue
-        mask = infos.get(f"_{key}")
-        rows = range(n) if mask is None else map(int, np.flatnonzero(mask))
+        mask = masks[key]
         values = _by_environment(value, n) if isinstance(value, dict) else value
-        shared = mask is None and (not hasattr(values, "__len__") or len(values) != n)
-        for index in rows:
-            dicts[index][key] = values if shared else values[index]
+        own = mask is not None or _is_batch(values, n)
+        for index in range(n) if mask is None else map(int, np.flatnonzero(mask)):
+            dicts[index][key] = values[index] if own else values
     return dicts
+
+
+def _mask(given: Any, n: int) -> Any:
+    """Return which environments a key of infos is of, None if that is not what it says."""
+    given = np.asarray(given) if type(given) is list else given
+    kind = getattr(getattr(given, "dtype", None), "kind", "")
+    return given if kind == "b" and given.shape == (n,) else None
+
+
+def _is_batch(values: Any, n: int) -> bool:
+    """Tell whether there is something for each environment, rather than one thing for all."""
+    if isinstance(shape := getattr(values, "shape", None), tuple):
+        return shape[:1] == (n,)
+    return isinstance(values, (list, tuple)) and len(values) == n and not hasattr(values, "_fields")

@@ -3,6 +3,7 @@
 # pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import gymnasium as gym
@@ -10,7 +11,14 @@ import gymnasium as gym
 from ._adapter import Adapter, converted_space_property, gymnasium_class
 from ._env_options import forwarded_seed
 from ._libraries import Target
-from ._refusals import check_env, refuse_contradictions, refuse_unknown
+from ._refusals import (
+    check_env,
+    check_flags,
+    check_observation,
+    num_envs_inside,
+    refuse_contradictions,
+    refuse_unknown,
+)
 from ._types import ActT, ObsT
 
 if TYPE_CHECKING:
@@ -89,7 +97,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
             invalid.
-        TypeError: `env` is not such an environment.
+        TypeError: `env` is not such an environment, or is a batch of several, as in simulators.
 
     Examples:
         >>> import gymnasium as gym
@@ -258,6 +266,9 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
             check_actions=check_actions,
             convert_render=convert_render,
         )
+        self._has_several = (num_envs_inside(env) or 1) > 1
+        if self._has_several:
+            self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
 
     env: gym.Env[Any, Any]
 
@@ -267,6 +278,8 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
         """Reset the environment. `options` are converted to its library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
+        if self._has_several:
+            check_observation(type(self).__name__, self.env, observation)
         self._check_space()
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)

@@ -7,7 +7,7 @@ from its metadata; the agent's from its actions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,9 @@ class Libraries:
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.
 
+    Attributes:
+        check_flags: called with flags that have dimensions, None for no check.
+
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
     """
@@ -69,7 +72,6 @@ class Libraries:
         self._scalars: Scalars = scalars
         self._env_device = env_device
         self._target_device = target_device
-        self._info_xp = None if info_xp is None else af.registry.backend(info_xp).name
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
         self._warned = False
@@ -82,7 +84,11 @@ class Libraries:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
         self._set_env(env_xp, env_device)
         self.target: Conversion | None = None
+        self.check_flags: Callable[[Any], None] | None = None
         self._info: Conversion | None = None
+        self._info_stated = info_xp is not None
+        if info_xp is not None:
+            self._set_info(info_xp, None)
         if target_xp is not None:
             self._set_agent(target_xp)
 
@@ -97,14 +103,12 @@ class Libraries:
     def _set_agent(self, to: Target) -> None:
         device = self._target_device
         self.target = af.converter(to, device=device, scalars="convert", **self._options)
-        infos = self._info_xp or to
-        device = device if self._info_xp is None else None
+        if not self._info_stated:
+            self._set_info(to, device)
+
+    def _set_info(self, to: Target, device: Any) -> None:
         self._info = af.converter(
-            infos,
-            device=device,
-            scalars=self._scalars,
-            unsupported="keep",
-            **self._options,
+            to, device=device, scalars=self._scalars, unsupported="keep", **self._options
         )
 
     def speak(self, backend: Backend) -> None:
@@ -196,15 +200,15 @@ class Libraries:
     def to_number(self, value: Any, kind: type) -> Any:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
+            if kind is bool and self.check_flags is not None:
+                self.check_flags(value)
             return self.to_agent(value)
         return observed_read(kind, value) if observers else kind(value)
 
     def convert_infos(self, infos: Any) -> Any:
         """Convert infos. What cannot be converted in them is kept."""
-        if not infos or not self._convert_info:
+        if not infos or not self._convert_info or self._info is None:
             return infos
-        if self._info is None:
-            return infos if self._info_xp is None else af.convert(infos, self._info_xp)
         try:
             return self._info(infos)
         except af.ConversionError as error:

@@ -7,15 +7,23 @@ import inspect
 import re
 from typing import Any
 
-from gymnasium import Env
+import numpy as np
+from gymnasium import Env, Space, Wrapper
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
+from ._space_trees import leaves, split
+
 __all__ = [
+    "batch_error",
     "check_env",
+    "check_flags",
+    "check_observation",
+    "is_batch",
     "missing_adapter",
     "missing_package",
+    "num_envs_inside",
     "refuse_contradictions",
     "refuse_unknown",
 ]
@@ -80,14 +88,20 @@ def check_env(cls: type, env: Any) -> None:
         TypeError: it is not. Gymnasium's own wrappers raise the same.
     """
     vectorised = issubclass(cls, VectorEnv)
+    name = cls.__name__
+    if is_batch(env):
+        raise batch_error(name, env)
     if isinstance(env, VectorEnv if vectorised else Env):
         return
-    name = cls.__name__
     if isinstance(env, (Env, VectorEnv)):
         wanted, other = "a vector environment", f"arrayferry_gym.{name}"
         if not vectorised:
             wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
         remedy = f"Use {other} for this one"
+        if vectorised and (num_envs_inside(env) or 1) > 1:
+            remedy += (
+                ", if it is one. A batch of several, as in Isaac Lab, needs a VectorEnv around it"
+            )
     elif (known := _of_another_project(env)) is not None:
         wanted, remedy = "an environment of Gymnasium", known
     elif isinstance(env, str):
@@ -97,6 +111,90 @@ def check_env(cls: type, env: Any) -> None:
     else:
         wanted, remedy = "an environment", "Pass what gymnasium.make returns"
     raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
+
+
+def batch_error(name: str, env: Any) -> TypeError:
+    """Return the error for a batch of environments that is no `VectorEnv`, as those of simulators are.
+
+    Args:
+        name: the adapter or bridge that was given it.
+        env: the batch.
+    """
+    return TypeError(
+        f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "
+        "ManiSkill, but is no VectorEnv of Gymnasium. Put a gymnasium.vector.VectorEnv around it that says when it resets, such "
+        "as ManiSkillVectorEnv of ManiSkill, and pass that to a bridge or to an adapter of arrayferry_gym.vector."
+    )
+
+
+def num_envs_inside(env: Any) -> int | None:
+    """Return the `num_envs` of an environment that is no `VectorEnv`, or of one inside its wrappers; None if it has none."""
+    holder = _holder(env)
+    return None if holder is None else int(holder.num_envs)
+
+
+def _holder(env: Any) -> Any:
+    """Return the outermost of an environment and those inside that says how many there are."""
+    while env is not None and not isinstance(env, VectorEnv):
+        try:
+            number = env.num_envs
+        except Exception:  # of any kind: some have none, or none yet
+            number = None
+        if isinstance(number, (int, np.integer)) and number is not True and number > 0:
+            return env
+        env = env.env if isinstance(env, Wrapper) else None
+    return None
+
+
+def is_batch(env: Any) -> bool:
+    """Tell whether an environment that is no `VectorEnv` is a batch, as far as its spaces tell."""
+    holder = _holder(env)
+    if holder is None:
+        return False
+    count = int(holder.num_envs)
+    if not isinstance(env, Env):  # of no kind that is known otherwise
+        return _of_another_project(env) is None and callable(getattr(env, "step", None))
+    single = getattr(holder, "single_observation_space", None)
+    if not isinstance(single, Space) or not isinstance(env.observation_space, Space):
+        return False
+    one, inside, outside = map(_shapes, (single, holder.observation_space, env.observation_space))
+    if inside != [None if shape is None else (count, *shape) for shape in one]:
+        return False
+    return outside != one and all(shape is None or shape[:1] == (count,) for shape in outside)
+
+
+def _shapes(space: Any) -> list[Any]:
+    """Return the shapes of the arrays of a space."""
+    return [leaf.shape for leaf, _ in leaves(space)]
+
+
+def check_observation(name: str, env: Any, observation: Any) -> None:
+    """Check that an observation is that of one environment, where there are several inside.
+
+    Raises:
+        TypeError: it is a batch of them.
+    """
+    count, space = num_envs_inside(env), env.observation_space
+    if count is None or count == 1 or not isinstance(space, Space):
+        return
+    try:
+        parts = split(space, observation)
+    except Exception:  # of any kind: it is not of its space
+        return
+    shapes = [tuple(getattr(part, "shape", ())) for part in parts]
+    if shapes == [(count, *(shape or ())) for shape in _shapes(space)]:
+        raise batch_error(name, env)
+
+
+def check_flags(name: str, env: Any, flags: Any) -> None:
+    """Check that terminated or truncated are those of one environment, where there are several inside.
+
+    Raises:
+        TypeError: there is one for each of them.
+    """
+    count = num_envs_inside(env)
+    if count is not None and count > 1 and tuple(getattr(flags, "shape", ())) == (count,):
+        raise batch_error(name, env)
 
 
 _ELSEWHERE = {

@@ -107,7 +107,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     def reset(self, *, seed: Any = None) -> Any:
         """Reset all environments, and return observations. rsl_rl does not call this; call it to seed them."""
-        observations, _ = self._bridged.reset(seed=seed)
+        observations = self._bridged.reset(seed=seed)
         self._observations = self._tensordict(observations)
         self._lengths = torch.zeros_like(self._lengths)
         return self._observations
@@ -134,7 +134,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             "time_outs": truncated & ~terminated,
             "final_observations": self._tensordict(final),
         }
-        observations = self._bridged.reset(ended)[0] if ended.any() else final
+        observations = self._bridged.reset(ended) if ended.any() else final
         self._observations = self._tensordict(observations)
         self._lengths = torch.where(ended, 0, self._lengths + 1)
         return self._observations, rewards.to(torch.float32), ended, extras

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 
-from ._bridged import Bridged, infos_by_environment
+from ._bridged import Bridged
 from ._refusals import missing_package
 from ._space_trees import build, split
 
@@ -21,6 +24,9 @@ except ImportError as _error:
 
 __all__ = ["SB3VecEnv"]
 
+MASK, MASKS = "action_mask", "action_masks"
+"""The part of observations or infos with the mask of actions, and the method that `MaskablePPO` calls."""
+
 
 class SB3VecEnv(VecEnv):
     """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which supports only NumPy.
@@ -28,15 +34,17 @@ class SB3VecEnv(VecEnv):
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
     resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
 
-    Infos of an episode's last step have "terminal_observation", the observation before the reset, and
-    "TimeLimit.truncated", true if it was truncated and has not terminated. Stable-Baselines3 logs the "episode"
-    infos that `RecordEpisodeStatistics` around the environments adds.
+    Infos are those of the step, also where an episode has ended, with "TimeLimit.truncated", true if it was truncated
+    and has not terminated. At the end there is also "terminal_observation", the observation before the reset. What a
+    reset says is in `reset_infos`. Stable-Baselines3 logs the "episode" infos that `RecordEpisodeStatistics` around the
+    environments adds.
 
     Args:
         envs: the environments.
 
     Attributes:
         envs: the environments in NumPy.
+        reset_infos: for each environment, the infos of its last reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
@@ -54,9 +62,10 @@ class SB3VecEnv(VecEnv):
     reset_infos: list[dict[str, Any]]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", convert_info=True)
+        self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", infos=True)
         self.envs = self._bridged.envs
         self._actions: Any = None
+        self._infos: list[dict[str, Any]] = []  # of the states that the environments are in
         super().__init__(
             envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space
         )
@@ -70,8 +79,9 @@ class SB3VecEnv(VecEnv):
                 remedy="Pass one dict: vector environments are reset together.",
             )
         seeds = None if self._seeds[0] is None else list(self._seeds)
-        observations, infos = self._bridged.reset(seed=seeds, options=dict(options) or None)
-        self.reset_infos, _ = infos_by_environment(infos or {}, self.num_envs)
+        observations = self._bridged.reset(seed=seeds, options=dict(options) or None)
+        self.reset_infos = list(self._bridged.firsts)
+        self._infos = list(self._bridged.firsts)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -84,19 +94,15 @@ class SB3VecEnv(VecEnv):
         """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, np.logical_or(terminated, truncated)
-        dicts, lasts = infos_by_environment(infos, self.num_envs)
+        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
+        self._infos = list(infos)
         if ended.any():
-            observations, first = self._bridged.reset(ended)
-            firsts = dicts if first is None else infos_by_environment(first, self.num_envs)[0]
+            observations = self._bridged.reset(ended)
             for index in map(int, np.flatnonzero(ended)):
-                self.reset_infos[index] = firsts[index]
-                dicts[index] = {
-                    **dicts[index],
-                    **lasts[index],
-                    "terminal_observation": self._row(final, index),
-                    "TimeLimit.truncated": bool(truncated[index]) and not terminated[index],
-                }
-        return observations, rewards.astype(np.float32), ended, dicts
+                self.reset_infos[index] = self._infos[index] = self._bridged.firsts[index]
+                infos[index]["terminal_observation"] = self._row(final, index)
+        return observations, rewards.astype(np.float32), ended, infos
 
     def _row(self, batch: Any, index: int) -> Any:
         """Return the observation of one environment."""
@@ -112,13 +118,35 @@ class SB3VecEnv(VecEnv):
         images = self.envs.render()
         return [None] * self.num_envs if images is None else list(images)
 
+    def _serves_masks(self, name: str) -> bool:
+        """Tell whether masks are asked for, which environments have no method for, but observations or infos."""
+        told = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
+        return name == MASKS and bool(told) and not self._bridged.has_method(name)
+
     @property
-    def _inner(self) -> Any:
-        return self.envs.unwrapped
+    def _observes_masks(self) -> bool:
+        space = self.observation_space
+        return isinstance(space, spaces.Dict) and MASK in space.spaces
+
+    def _mask(self, index: int) -> Any:
+        """Return the mask of actions of one environment, bool and flat."""
+        if self._bridged.current is None:
+            raise ResetNeeded("Call reset(): there are no masks of actions before.")
+        if self._observes_masks:
+            mask = self._bridged.current[MASK][index]
+        else:
+            mask = self._infos[index][MASK]
+        return np.array(mask, bool).reshape(-1)
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute of environments. Environments of one batch share it."""
-        values = self._bridged.get(attr_name)
+        """Return an attribute of environments. Environments of one batch share it.
+
+        Masks of actions that observations or infos have are those of a method `action_masks`.
+        """
+        if self._serves_masks(attr_name):
+            values: list[Any] = [partial(self._mask, index) for index in range(self.num_envs)]
+        else:
+            values = self._bridged.get(attr_name)
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -128,25 +156,22 @@ class SB3VecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of environments, and return the results."""
+        """Call a method of environments, and return the results.
+
+        A method of a batch is called once, for all environments: what it returns is split if it has as many rows, and
+        else the same for each.
+        """
         chosen = list(self._get_indices(indices))
-        own = getattr(self._inner, "envs", None)
-        if own is not None:
-            methods = [own[index].get_wrapper_attr(method_name) for index in chosen]
-            return [method(*method_args, **method_kwargs) for method in methods]
-        self._bridged.check_whole(chosen, f"{method_name}()")
-        if hasattr(self._inner, "call"):
-            return list(self._inner.call(method_name, *method_args, **method_kwargs))
-        raise AttributeError(
-            f"{self._inner!r} is a batch, and has no environments with a method {method_name!r}. Call the methods of .envs"
-        )
+        if self._serves_masks(method_name):
+            return [self._mask(index) for index in chosen]
+        return self._bridged.call(method_name, chosen, *method_args, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """Return which environments have a wrapper around them."""
         from stable_baselines3.common.env_util import is_wrapped
 
         chosen = self._get_indices(indices)
-        own = getattr(self._inner, "envs", None)
+        own = getattr(self.envs.unwrapped, "envs", None)
         if own is None:
             return [False for _ in chosen]
         return [is_wrapped(own[index], wrapper_class) for index in chosen]

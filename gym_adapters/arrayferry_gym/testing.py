@@ -191,10 +191,11 @@ class BridgeContract:
         """Observations have the shape and dtype of their space and are in it, and actions are the probe's."""
         with self._playing() as game:
             observed, acted = self.spaces(game.bridge)
-            seen = [
-                game.first,
-                *(game.step([0] * self.num_envs).observation for _ in range(LIMIT + 1)),
-            ]
+            seen = [game.first]
+            for _ in range(LIMIT + 1):
+                seen.append(game.step([0] * self.num_envs).observation)
+                if game.ended.any():
+                    seen.append(_chosen(game.given.final_observation, game.ended))
             for observation in seen:
                 assert observation.dtype == np.float32, (
                     f"observations are {observation.dtype}, not float32"
@@ -213,16 +214,20 @@ class BridgeContract:
     def test_rewards_and_flags_have_their_dtypes(self) -> None:
         """Rewards are floats and flags booleans, one for each row."""
         with self._playing() as game:
-            step = game.step([0] * self.num_envs)
-            assert step.reward.dtype.kind == "f", f"rewards are {step.reward.dtype}, not floats"
-            for name in ("terminated", "truncated"):
-                flag = getattr(step, name)
-                assert flag.dtype == bool, f"{name} is {flag.dtype}, not bool"
-            for name in ("reward", "terminated", "truncated"):
-                shape = getattr(step, name).shape
-                assert shape == (self.num_envs,), (
-                    f"{name} has the shape {shape}, not {(self.num_envs,)}"
+            for number in range(1, LIMIT + 2):
+                step = game.step(self._row(1) if number == 1 else [0] * self.num_envs)
+                where = f"in step {number}"
+                assert step.reward.dtype.kind == "f", (
+                    f"{where}, rewards are {step.reward.dtype}, not floats"
                 )
+                for name in ("terminated", "truncated"):
+                    flag = getattr(step, name)
+                    assert flag.dtype == bool, f"{where}, {name} is {flag.dtype}, not bool"
+                for name in ("reward", "terminated", "truncated"):
+                    shape = getattr(step, name).shape
+                    assert shape == (self.num_envs,), (
+                        f"{where}, {name} has the shape {shape}, not {(self.num_envs,)}"
+                    )
 
     def test_episodes_begin_at_the_beginning(self) -> None:
         """The first observations are those of reset, and each environment has its own."""
@@ -272,10 +277,22 @@ class BridgeContract:
                 game.check(game.step(actions))
 
     def test_each_episode_is_new(self) -> None:
-        """After an episode ends, the observation is the first of a new episode."""
+        """After an episode ends, the observation is the first of a new episode, and each row draws its own, in float32."""
+        starts: list[float] = []
         with self._playing() as game:
-            for _ in range(2 * LIMIT):
-                game.check(game.step(self._row(1)))
+            rows = slice(1) if self.together else slice(None)
+            for number in range(4 * LIMIT):
+                game.check(game.step([1] * self.num_envs if number % 2 else self._row(1)))
+                if number % 2:
+                    starts.extend(game.starts[rows].tolist())
+        kinds = len(set(starts))
+        assert 3 * kinds > 2 * len(starts), (
+            f"episodes begin alike: {len(starts)} of them, of which some have ended together, begin with {kinds} numbers"
+        )
+        drawn = np.array(starts, np.float32)
+        assert (drawn.astype(np.float16) != drawn).any(), (
+            f"no observation needs more than float16, but these are drawn in float32: {starts[:3]}"
+        )
 
     def test_later_episodes_count_anew(self) -> None:
         """The limit and the rewards of a second and third episode are those of a first."""
@@ -285,29 +302,49 @@ class BridgeContract:
                 game.check(game.step([0] * self.num_envs))
 
     def test_a_reset_begins_anew(self) -> None:
-        """A reset in the middle of episodes begins new ones, and counts from 0."""
+        """A reset in the middle of episodes, or after their end, begins new ones, and counts from 0."""
         with self._playing() as game:
-            before = game.first
-            game.check(game.step([0] * self.num_envs))
-            game.reset(None)
-            assert (game.first[:, 0] != before[:, 0]).all(), (
-                "after a second reset, episodes begin as before"
-            )
-            for _ in range(LIMIT):
-                game.check(game.step([0] * self.num_envs))
+            for actions in ([0] * self.num_envs, self._row(1), [1] * self.num_envs):
+                before = game.first
+                game.check(game.step(actions))
+                game.reset(None)
+                assert (game.first[:, 0] != before[:, 0]).all(), (
+                    "after a second reset, episodes begin as before"
+                )
+                for _ in range(LIMIT):
+                    game.check(game.step([0] * self.num_envs))
 
     def test_seeds_repeat(self) -> None:
-        """The same seed gives the same episodes, including later ones; another seed gives others."""
+        """The same seed gives the same episodes, later ones and those of later resets too; another seed gives others."""
+        seeds = (5, 5, 6, 0, 0)
         runs = []
-        for seed in (5, 5, 6):
+        for seed in seeds:
             with self._playing(seed) as game:
-                seen = [game.first, *(game.step(self._row(1)).observation for _ in range(LIMIT))]
+                run = self._later(game)
+                game.reset(None)
+                runs.append(np.stack([*run, *self._later(game)]))
                 game.reset(seed)
-                seen.append(game.first)
-                runs.append(np.stack(seen))
-        assert (runs[0] == runs[1]).all(), "the same seed gave other episodes"
-        assert (runs[0][0] == runs[0][-1]).all(), "a second reset with the seed gave other episodes"
-        assert (runs[0][0, :, 0] != runs[2][0, :, 0]).all(), "another seed gave the same episodes"
+                again = np.stack(self._later(game))
+            assert (again[0] == run[0]).all(), (
+                f"a second reset with the seed {seed} gave other episodes"
+            )
+            assert (again == run).all(), (
+                f"after a second reset with the seed {seed}, later episodes differ"
+            )
+        for first, second in ((0, 1), (3, 4)):
+            same = (runs[first] == runs[second]).all(axis=(1, 2))
+            assert same[: LIMIT + 1].all(), f"the same seed {seeds[first]} gave other episodes"
+            assert same.all(), "after a reset without a seed, the same seed gave other episodes"
+        one, other = runs[0][:, :, 0], runs[2][:, :, 0]
+        assert (one[0] != other[0]).all(), "another seed gave the same episodes"
+        later = (
+            one[1 : LIMIT + 1, -1] == other[1 : LIMIT + 1, -1]
+        )  # the last row, which ends at each step
+        assert later.mean() < 0.5, "another seed gave the same later episodes"
+
+    def _later(self, game: _Game) -> list[np.ndarray[Any, Any]]:
+        """Return the first observations, and those of some steps at which episodes end."""
+        return [game.first, *(game.step(self._row(1)).observation for _ in range(LIMIT))]
 
     def test_results_are_not_overwritten(self) -> None:
         """The results of a step are unchanged by later steps."""
@@ -326,9 +363,54 @@ class BridgeContract:
                 "a later step has overwritten what an earlier one returned"
             )
 
+    def test_actions_and_results_belong_to_the_trainer(self) -> None:
+        """The array of actions is unchanged by a step. Writing to it, or to results, after a step changes no later one."""
+        with self._playing() as game:
+            game.meddles = True
+            _overwrite(game.first_given)
+            for number in range(2 * LIMIT + 1):
+                game.check(game.step(self._row(1) if number % 3 == 1 else self._row(2)))
+
+    def test_bridges_share_nothing(self) -> None:
+        """Two bridges at a time, such as one for training and one for evaluation, do not affect each other."""
+        runs = []
+        for others in (False, True):
+            with self._playing() as game, self._playing(2) as other:
+                run = []
+                for number in range(LIMIT + 2):
+                    game.check(seen := game.step(self._row(number % 2)))
+                    run.append(seen.observation)
+                    if others:
+                        other.check(other.step(self._row(1)))
+                    if others and number == 2:
+                        other.reset(3)
+                runs.append(np.stack(run))
+        assert (runs[0] == runs[1]).all(), "another bridge has changed the episodes of this one"
+
+    def test_one_row_is_a_batch(self) -> None:
+        """A bridge around one environment returns batches of one row. This test passes if `make` ignores `num_envs`."""
+        count, self.num_envs = self.num_envs, 1
+        try:
+            bridge = self.make()
+            try:
+                first = _as_numpy(self.reset(bridge, 1))
+                if first.shape == (count, 2) and count > 1:
+                    return
+                game = _Game(self, bridge, 1)
+                for action in (0, 2, 1, *[0] * LIMIT):
+                    seen = game.step([action])
+                    assert seen.reward.shape == (1,), (
+                        f"rewards have the shape {seen.reward.shape}, not (1,)"
+                    )
+                    game.check(seen)
+            finally:
+                self.close(bridge)
+        finally:
+            self.num_envs = count
+
     def test_a_long_game(self) -> None:
-        """Two hundred steps of random actions match the probe."""
-        actions = np.random.default_rng(0).choice(3, (200, self.num_envs), p=[0.6, 0.2, 0.2])
+        """Three hundred steps of random actions match the probe."""
+        actions = np.random.default_rng(0).choice(3, (300, self.num_envs), p=[0.6, 0.2, 0.2])
         with self._playing() as game:
             for row in actions.tolist():
                 game.check(game.step(row))
@@ -341,7 +423,12 @@ class _Game:
         contract: how it is driven.
         bridge: the bridge.
         seed: for the first reset.
+
+    Attributes:
+        meddles: whether the trainer writes to arrays that it has passed or got.
     """
+
+    meddles = False
 
     def __init__(self, contract: BridgeContract, bridge: Any, seed: int | None) -> None:
         self.contract = contract
@@ -371,7 +458,13 @@ class _Game:
     def step(self, actions: Sequence[int]) -> _Seen:
         """Take a step."""
         self.actions = np.asarray(actions, np.int64)
-        self.given = self.contract.step(self.bridge, self.actions.copy())
+        passed = self.actions.copy()
+        self.given = self.contract.step(self.bridge, passed)
+        if self.meddles:
+            assert np.array_equal(passed, self.actions), (
+                f"the step has changed the array of actions that it was given, from {self.actions} to {passed}"
+            )
+            passed[...] = 1
         observation, reward, terminated, truncated, final = self.given
         seen = _Seen(
             self._observations("step", observation),
@@ -382,6 +475,10 @@ class _Game:
         )
         self.before, self.last = self.last, seen.observation.copy()
         self.ended = np.logical_or(seen.terminated, seen.truncated)
+        if self.meddles:
+            seen = _copied(seen, self.ended)
+            for part in self.given:
+                _overwrite(part)
         return seen
 
     def check(self, seen: _Seen) -> None:
@@ -449,6 +546,29 @@ def _chosen(batch: Any, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         assert row is not None, f"row {index} has ended, but has no final observation"
         chosen.append(_as_numpy(row))
     return np.stack(chosen)
+
+
+def _copied(seen: _Seen, ended: np.ndarray[Any, Any]) -> _Seen:
+    """Return a step in memory of its own, with the final observations of rows that have ended."""
+    finals: list[Any] = [None] * len(ended)
+    if ended.any():
+        chosen = _chosen(seen.final_observation, ended)
+        for index, row in zip(np.flatnonzero(ended), chosen, strict=True):
+            finals[index] = row
+    observation, reward, terminated, truncated = map(np.array, seen[:4])
+    return _Seen(observation, reward, terminated, truncated, finals)
+
+
+def _overwrite(given: Any) -> None:
+    """Write ones to all arrays that can be written."""
+    if isinstance(given, (list, tuple)) or str(getattr(given, "dtype", None)) == "object":
+        for part in given:
+            _overwrite(part)
+    elif isinstance(given, np.ndarray):
+        if given.flags.writeable:
+            given[...] = 1
+    elif callable(getattr(given, "fill_", None)):  # of PyTorch
+        given.fill_(1)
 
 
 def _is_in(space: Space[Any], row: np.ndarray[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from ._bridged import Bridged, infos_by_environment
+from ._bridged import Bridged
 from ._refusals import missing_package
 from ._space_trees import build, split
 from .vector import ArrayConversion
@@ -54,7 +54,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         # The constructor of the base class would make a worker for each environment.
-        self._bridged = Bridged(envs, "TianshouVectorEnv", "Tianshou", "numpy", convert_info=True)
+        self._bridged = Bridged(envs, "TianshouVectorEnv", "Tianshou", "numpy", infos=True)
         self.envs = self._bridged.envs
         self._space = envs.single_observation_space
         if isinstance(self._space, spaces.Tuple):
@@ -66,7 +66,6 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self.ready_id: list[int] = list(range(self.env_num))
         self.is_async: bool = False
         self.is_closed: bool = False
-        self._firsts: list[dict[str, Any]] = [{}] * self.env_num
 
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Any, Any]:
         """Reset all environments, or those with the given indices.
@@ -79,8 +78,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             Observations and infos of these environments.
         """
         ids = self._ids(env_id)
-        observations, infos = self._bridged.reset(self._rows(ids), **kwargs)
-        firsts = self._firsts if infos is None else infos_by_environment(infos, self.env_num)[0]
+        observations = self._bridged.reset(self._rows(ids), **kwargs)
+        firsts = self._bridged.firsts
         return self._observations(observations, ids), _array([dict(firsts[index]) for index in ids])
 
     def step(self, action: Any, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
@@ -99,13 +98,12 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         actions[ids] = chosen
         rows = None if len(ids) == self.env_num else self._rows(ids)
         observations, *numbers, infos = self._bridged.step(actions, rows)
-        self._firsts, lasts = infos_by_environment(infos, self.env_num)
-        dicts = [{**lasts[index], "env_id": index} for index in ids]
+        dicts = [{**infos[index], "env_id": index} for index in ids]
         reward, terminated, truncated = (part[ids] for part in numbers)
         return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
 
     def seed(self, seed: int | list[int] | None = None) -> list[Any]:
-        """Reset all environments with a seed. The next reset returns these observations.
+        """Reset all environments with a seed. The next reset returns these observations and infos.
 
         Args:
             seed: as for `reset` of vector environments; None does nothing.
@@ -116,7 +114,6 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         if seed is None:
             return [None] * self.env_num
         self._bridged.seed(seed)
-        self._firsts = [{}] * self.env_num
         return (
             [[seed + index] for index in range(self.env_num)]
             if isinstance(seed, int)
@@ -142,10 +139,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
         """Return an attribute of environments. Environments of one batch share it."""
-        if key in ("action_space", "observation_space"):
-            values = [getattr(self.envs, f"single_{key}")] * self.env_num
-        else:
-            values = self._bridged.get(key)
+        values = self._bridged.get(key)
         return [values[index] for index in self._ids(id)]
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002

@@ -128,7 +128,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         rows = None if tensordict is None else tensordict.get("_reset", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)
-        observations, _ = self._bridged.reset(rows, seed=seed, options=options)
+        observations = self._bridged.reset(rows, seed=seed, options=options)
         return self._tensordict(observations)
 
     def _step(self, tensordict: Any) -> Any:

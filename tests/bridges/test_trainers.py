@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from infos import Tells
 from recipes import RECIPES, run
 
 import arrayferry as af
@@ -39,7 +41,32 @@ def test_the_recipe(trainer):
 
 
 def test_every_recipe_is_run():
-    assert RECIPES.keys() - {"A bridge of your own"} == PACKAGES.keys()
+    assert RECIPES.keys() - {"Write a bridge"} == PACKAGES.keys()
+
+
+class Allowed(Probe):
+    """All actions are allowed but that which is its count modulo 3."""
+
+    observation_space = spaces.Dict(
+        {"probe": Probe.observation_space, "action_mask": spaces.MultiBinary(3)}
+    )
+
+    def observe(self, xp, state, params):
+        mask = xp.astype(state.count[:, None] % 3 != xp.arange(3)[None], xp.int8)
+        return {"probe": super().observe(xp, state, params), "action_mask": mask}
+
+
+def test_maskable_ppo_takes_allowed_actions_only():
+    contrib = pytest.importorskip("sb3_contrib")
+    from arrayferry_gym.sb3 import SB3VecEnv
+
+    envs = SB3VecEnv(Allowed().make_vec(4, xp="jax", autoreset_mode="SameStep"))
+    model = contrib.MaskablePPO("MultiInputPolicy", envs, n_steps=16, batch_size=32, device="cpu")
+    model.learn(256)
+    masks, actions = model.rollout_buffer.action_masks, model.rollout_buffer.actions
+    assert masks.shape == (64, 3)
+    assert not masks.all()
+    assert masks[np.arange(64), actions.reshape(-1).astype(int)].all()
 
 
 # rsl_rl: continuous actions only
@@ -181,6 +208,43 @@ def test_tianshou_steps_some_environments(mode):
     envs.close()
     with pytest.raises(AssertionError):
         envs.reset()
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_infos_are_those_of_tianshous_own(mode):
+    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
+    from tianshou.env import DummyVectorEnv
+
+    makes = [functools.partial(Tells, number) for number in range(4)]
+    ours = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    theirs = DummyVectorEnv(makes)
+    for envs in (ours, theirs):
+        envs.reset()
+    for number in range(30):
+        results = [envs.step(np.zeros(4, int)) for envs in (ours, theirs)]
+        np.testing.assert_equal(results[0][4].tolist(), results[1][4].tolist())
+        ended = np.flatnonzero(results[0][2] | results[0][3])
+        if ended.size and number % 3:
+            resets = [envs.reset(ended[::-1]) for envs in (ours, theirs)]
+            np.testing.assert_equal(resets[0][1].tolist(), resets[1][1].tolist())
+        elif ended.size:  # all, of which some have ended
+            infos = ours.reset()[1]
+            others = np.setdiff1d(range(4), ended)
+            wanted = dict(zip(ended.tolist(), theirs.reset(ended)[1], strict=True))
+            if others.size:
+                wanted |= dict(zip(others.tolist(), theirs.reset(others)[1], strict=True))
+            np.testing.assert_equal(infos.tolist(), [wanted[index] for index in range(4)])
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_infos_of_a_seed_come_with_the_next_reset(mode):
+    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
+    makes = [functools.partial(Tells, number) for number in range(2)]
+    envs = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    envs.seed(1)
+    assert [info["begun"] for info in envs.reset()[1]] == [1, 1]
+    assert [info["begun"] for info in envs.reset([1])[1]] == [2]
+    assert [info["begun"] for info in envs.reset([0, 1])[1]] == [2, 3]
 
 
 def test_tianshou_learns():

@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import pickle
+import warnings
 
 import cloudpickle
 import equinox
@@ -87,6 +88,42 @@ def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
             if isinstance(observation, torch.Tensor) or observation.flags.writeable:
                 observation[:] = -7
             np.testing.assert_array_equal(np.asarray(env.env.state), np.full(size, step))
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, (int, jax.Array)),
+        ({"scalars": "convert"}, (jax.Array, jax.Array)),
+        ({"convert_info": False}, (int, np.ndarray)),
+        ({"target_xp": "torch"}, (int, jax.Array)),
+    ],
+)
+def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, kinds):
+    told = {
+        "text": np.array(["a"]),
+        "mission": "go",
+        "masked": np.ma.masked_array([1], [True]),
+        "large": np.array([1e300]),
+    }
+
+    class Tells(Buffered):
+        def reset(self, *, seed=None, options=None):
+            return self.buffer, {"n": 3, "x": np.float32([1]), **told}
+
+        def step(self, action):
+            return self.buffer, 0.0, False, False, self.reset()[1]
+
+    env = ArrayConversion(Tells(), info_xp="jax", narrowing="allow", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        infos = [env.reset()[1], env.step(torch.tensor(1))[4], env.reset()[1]]
+    for info in infos:
+        assert info["text"] is told["text"]
+        assert info["mission"] == "go"
+        assert isinstance(info["n"], kinds[0])
+        assert isinstance(info["x"], kinds[1])
+        assert isinstance(info["large"], kinds[1])
 
 
 def test_options_and_infos():

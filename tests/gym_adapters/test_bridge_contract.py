@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import wrong_bridges
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -192,18 +193,22 @@ class Faulty:
 
 
 def failing(fault, **attributes):
-    """Return which tests fail, with their messages."""
+    """Return which tests a bridge with a fault, or a class of bridges, fails, with their messages."""
 
     class Contract(BridgeContract):
         def make(self):
-            return Faulty(self.num_envs, fault)
+            return fault(self.num_envs) if isinstance(fault, type) else Faulty(self.num_envs, fault)
 
     for name, value in attributes.items():
         setattr(Contract, name, value)
+    return failures(Contract)
+
+
+def failures(contract):
     failed = {}
     for name in TESTS:
         try:
-            getattr(Contract(), name)()
+            getattr(contract(), name)()
         except AssertionError as error:
             failed[name] = str(error)
     return failed
@@ -263,7 +268,7 @@ def test_each_planted_fault_is_caught(fault):
 
 
 def test_the_bridge_without_fault_passes():
-    assert failing(None) == {}
+    assert failing(None) == failing(wrong_bridges.Right) == {}
     assert failing("exclusive flags", exclusive=True) == {}
     assert list(failing(None, exclusive=True)) == ["test_a_long_game", "test_both_at_once"]
     assert list(failing("only truncated", exclusive=True)) == [
@@ -272,8 +277,50 @@ def test_the_bridge_without_fault_passes():
     ]
 
 
+# bridges of others, and a part of the message of the test that is for their fault
+WRONG = {
+    wrong_bridges.SeedZeroIsNone: ("test_seeds_repeat", "the seed 0 gave other"),
+    wrong_bridges.SeedsOfEpisodes: ("test_each_episode_is_new", "episodes begin alike"),
+    wrong_bridges.SameForAllThatEnd: ("test_each_episode_is_new", "episodes begin alike"),
+    wrong_bridges.LaterEpisodesOfTheirOwnSeed: ("test_seeds_repeat", "same later episodes|later episodes differ"),
+    wrong_bridges.SeedsOnce: ("test_seeds_repeat", "later episodes differ"),
+    wrong_bridges.ResetsWithoutASeedAreRandom: ("test_seeds_repeat", "after a reset without a seed"),
+    wrong_bridges.MarksAndResetsLater: ("test_a_reset_begins_anew", "the observation is"),
+    wrong_bridges.Cached: ("test_bridges_share_nothing", "the observation is|flags|another bridge"),
+    wrong_bridges.GlobalGenerator: ("test_bridges_share_nothing", "another bridge has changed"),
+    wrong_bridges.ActionsInPlace: (
+        "test_actions_and_results_belong_to_the_trainer",
+        "has changed the array of actions",
+    ),
+    wrong_bridges.FinalsInDouble: ("test_spaces_and_dtypes_agree", "float64, not float32"),
+    wrong_bridges.BoundsOfRunningEpisodes: ("test_spaces_and_dtypes_agree", "is not in the space"),
+    wrong_bridges.HalfPrecision: ("test_each_episode_is_new", "more than float16"),
+    wrong_bridges.FlagsOfInfos: ("test_rewards_and_flags_have_their_dtypes", "step 4, truncated is object"),
+    wrong_bridges.SqueezesOne: ("test_one_row_is_a_batch", "shape"),
+    wrong_bridges.CountsInBytes: ("test_a_long_game", "step"),
+    wrong_bridges.StateIsShown: ("test_actions_and_results_belong_to_the_trainer", "the observation is|reward is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bridge", WRONG, ids=lambda bridge: bridge.__name__)
+def test_wrong_bridges_of_others_are_found(bridge):
+    name, message = WRONG[bridge]
+    failed = failing(bridge)
+    assert name in failed
+    assert re.search(message, failed[name]), failed[name]
+
+
+def test_a_game_of_no_other_size_passes():
+    class Fixed(BridgeContract):
+        def make(self):
+            return wrong_bridges.Right(3)
+
+    assert failures(Fixed) == {}
+
+
 def test_every_test_is_for_a_fault():
-    assert {name for name, _ in FAULTS.values()} | {"test_a_long_game"} == set(TESTS)
+    found = {**FAULTS, **WRONG}.values()
+    assert {name for name, _ in found} == set(TESTS)
 
 
 def test_a_bridge_must_be_made():

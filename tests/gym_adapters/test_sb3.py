@@ -8,7 +8,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    SyncVectorEnv,
+    VectorEnv,
+    VectorWrapper,
+)
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as OfGymnasium
+from infos import Tells
 from recipes import run
 
 import arrayferry as af
@@ -124,15 +133,143 @@ def test_steps_are_those_of_their_own_vec_env(mode):
         for one, other in zip(results[0][1:3], results[1][1:3], strict=True):
             np.testing.assert_array_equal(one, other)
             assert one.dtype == other.dtype
-        for one, other in zip(results[0][3], results[1][3], strict=True):
-            assert one.get("TimeLimit.truncated", False) == other["TimeLimit.truncated"]
-            names = other.keys() - {"TimeLimit.truncated"}
-            assert one.keys() - {"TimeLimit.truncated"} == names | (one.keys() & {"begun"})
-            np.testing.assert_equal({k: one[k] for k in names}, {k: other[k] for k in names})
+        np.testing.assert_equal(results[0][3], results[1][3])
         kept.append((results[0][0], rows(results[0][0])))
         before = [rows(result[0]) for result in results]
     for now, then in kept:  # no later step has changed them
         np.testing.assert_equal(rows(now), then)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_are_those_of_their_own_vec_env(mode):
+    makes = [functools.partial(Tells, number) for number in range(4)]
+    ours = SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    theirs = DummyVecEnv(makes)
+    for number in range(30):
+        if number in (0, 7, 16):
+            ours.reset(), theirs.reset()
+        np.testing.assert_equal(ours.reset_infos, theirs.reset_infos)
+        ours_told, theirs_told = (envs.step(np.zeros(4, int))[3] for envs in (ours, theirs))
+        np.testing.assert_equal(ours_told, theirs_told)
+
+
+class Masked(FunctionalEnv):
+    """Its observations say how many steps it has taken, and which actions are allowed: not that number modulo 3."""
+
+    observation_space = spaces.Dict(
+        {"count": spaces.Box(0, 9, (1,), np.float32), "action_mask": spaces.MultiBinary(3)}
+    )
+    action_space = spaces.Discrete(3)
+    max_episode_steps = 4
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return state + 1, 1.0, action == xp.astype(state % 3, action.dtype)
+
+    def observe(self, xp, state, params):
+        mask = state[:, None] % 3 != xp.arange(3, dtype=xp.float32)[None]
+        return {"count": state[:, None], "action_mask": xp.astype(mask, xp.int8)}
+
+
+class Counting(Masked):
+    def info(self, xp, state, params):
+        return {"count": state}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [Masked, Counting])
+def test_infos_of_functional_environments_are_those_of_single_ones(make, mode):
+    ours = SB3VecEnv(make().make_vec(3, autoreset_mode=mode))
+    theirs = DummyVecEnv([lambda: make().make(xp="numpy")] * 3)
+    actions = np.random.default_rng(0).integers(0, 3, (12, 3))
+    ours.reset(), theirs.reset()
+    for row in actions:
+        np.testing.assert_equal(ours.reset_infos, theirs.reset_infos)
+        np.testing.assert_equal(*(envs.step(row)[3] for envs in (ours, theirs)))
+
+
+class Adds(VectorWrapper):
+    """Says of each step how often its environment has stepped, and at ends how long they were."""
+
+    def reset(self, *, seed=None, options=None):
+        self.counts = np.zeros(self.num_envs, int)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        *results, infos = self.env.step(actions)
+        ended = results[2] | results[3]
+        self.counts += 1
+        infos = {**infos, "count": self.counts.copy(), "length": self.counts.copy()}
+        infos["_length"] = ended
+        self.counts[ended] = 0
+        return *results, infos
+
+
+@pytest.mark.parametrize("wrapper", [RecordEpisodeStatistics, OfGymnasium, Adds])
+def test_what_wrappers_add_to_infos_is_of_the_step(wrapper):
+    makes = [functools.partial(Tells, number) for number in range(3)]
+    served = wrapper(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
+    ours, theirs = SB3VecEnv(served), DummyVecEnv(makes)
+    added = {"episode", "count", "length"}
+    ours.reset(), theirs.reset()
+    for number in range(1, 12):
+        told = ours.step(np.zeros(3, int))[3], theirs.step(np.zeros(3, int))[3]
+        for index, (mine, wanted) in enumerate(zip(*told, strict=True)):
+            length = index + 2
+            over = number % length == 0
+            counts = {"count": number % length or length, "length": length}
+            if wrapper is Adds:
+                assert {k: mine[k] for k in added & mine.keys()} == (
+                    counts if over else {"count": counts["count"]}
+                )
+            else:
+                assert ("episode" in mine) == over
+                assert not over or mine["episode"]["l"] == length
+            mine = {k: x for k, x in mine.items() if k not in added}
+            if wrapper is not Adds:  # which keys it adds is known
+                np.testing.assert_equal(mine, wanted)
+            assert not added & ours.reset_infos[index].keys()
+            assert mine["stepped"] == wanted["stepped"]
+            assert mine["both"] == wanted["both"]
+            assert "begun" not in mine
+
+
+class Batch(VectorEnv):
+    """A batch without `final_info`, whose infos have things for each environment and for all."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    num_envs = 3
+    single_observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+    observation_space = batch_space(single_observation_space, 3)
+    action_space = batch_space(single_action_space, 3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 1), np.float32), {"mask": np.arange(3)}
+
+    def step(self, actions):
+        infos = {
+            "name": "abc", 5: np.arange(3), "each": ["a", "b", "c"], "mask": np.arange(3), "_name": "d",
+            "size": np.float32(2), "bytes": b"abc", "names": {"x": "xyz"}, "set": {1, 2, 3},
+            "final_obs": np.ones((3, 1), np.float32),
+        }  # fmt: skip
+        ended = np.array([False, True, False])
+        return np.zeros((3, 1), np.float32), np.ones(3), ended, np.zeros(3, bool), infos
+
+
+def test_infos_of_a_batch():
+    envs = SB3VecEnv(Batch())
+    envs.reset()
+    infos = envs.step(np.zeros(3, int))[3]
+    shared = {"name": "abc", "_name": "d", "size": 2.0, "bytes": b"abc", "set": {1, 2, 3}}
+    assert infos[2] == {
+        **shared, 5: 2, "each": "c", "mask": 2, "names": {"x": "xyz"}, "TimeLimit.truncated": False
+    }  # fmt: skip
+    assert "mask" not in infos[1]  # it is of the next episode
+    assert envs.reset_infos[1] == {"mask": 1}
+    assert infos[1]["each"] == "b"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -202,6 +339,80 @@ def test_attributes_methods_and_images():
         batch.env_method("add", 1)
     with pytest.raises(af.OptionError, match="all or none"):
         batch.set_attr("level", 1, 0)
+
+
+def test_methods_and_attributes_of_a_batch():
+    served = CartPole().make_vec(3, xp="jax", autoreset_mode="SameStep")
+    served.level = 1
+    served.names = lambda: ["a", "b", "c"]
+    served.set_level = lambda level: setattr(served, "level", level)
+    envs = SB3VecEnv(RecordEpisodeStatistics(served))
+    for name in ("action_space", "observation_space"):
+        assert envs.get_attr(name) == [getattr(envs, name)] * 3
+        assert envs.get_attr(name, 1) == [getattr(envs, name)]
+    assert envs.get_attr("action_space")[0] == gym.make("CartPole-v1").action_space
+    assert envs.env_method("names") == ["a", "b", "c"]
+    assert envs.env_method("set_level", level=5) == [None] * 3
+    assert envs.get_attr("level") == [5, 5, 5]
+    assert envs.get_attr("episode_count") == [0, 0, 0]  # of a wrapper
+    with pytest.raises(af.OptionError, match="all or none"):
+        envs.env_method("names", indices=[1])
+    for missing in ("reset", "step", "level", "missing"):
+        with pytest.raises(AttributeError, match="is a batch"):
+            envs.env_method(missing)
+    assert not envs.has_attr("missing")
+
+
+class InInfos(Tells):
+    """Says in infos which actions are allowed."""
+
+    def _info(self, kind):
+        return {"action_mask": np.arange(2) == self.episode % 2}
+
+
+class Own(gym.Wrapper):
+    def action_masks(self):
+        return np.array([True, True, False])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("made", ["batch", "single", "processes"])
+def test_masks_of_observations_are_those_of_maskable_ppo(made, mode):
+    if made == "batch":
+        envs = SB3VecEnv(Masked().make_vec(3, xp="torch", autoreset_mode=mode))
+    else:
+        vectorise = SyncVectorEnv if made == "single" else SPAWNED
+        makes = [Masked().make] * 3
+        envs = SB3VecEnv(vectorise(makes, autoreset_mode=AutoresetMode[mode]))
+    assert envs.has_attr("action_masks")
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.env_method("action_masks")
+    observation = envs.reset()
+    for number in range(9):
+        masks = envs.env_method("action_masks")
+        assert [mask.dtype for mask in masks] == [bool] * 3
+        np.testing.assert_array_equal(masks, observation["action_mask"])
+        np.testing.assert_array_equal(envs.env_method("action_masks", indices=[2])[0], masks[2])
+        np.testing.assert_array_equal(envs.get_attr("action_masks")[1](), masks[1])
+        observation = envs.step(np.array([number % 3, 0, 1]))[0]
+    envs.close()
+
+
+def test_masks_of_infos_and_of_methods():
+    envs = SB3VecEnv(SyncVectorEnv([InInfos] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    assert not envs.has_attr("action_masks")
+    envs.reset()
+    wanted = [False, True]
+    for number in range(5):  # each second step is the last
+        assert [mask.tolist() for mask in envs.env_method("action_masks")] == [wanted] * 2
+        _, _, dones, infos = envs.step(np.zeros(2, int))
+        assert dones.tolist() == [number % 2 == 1] * 2
+        assert infos[0]["action_mask"].tolist() == wanted
+        wanted = wanted[::-1] if dones.all() else wanted
+    makes = [lambda: Own(Masked().make(xp="numpy"))] * 2
+    envs = SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
+    envs.reset()
+    assert envs.env_method("action_masks")[0].tolist() == [True, True, False]
 
 
 def test_seeds_and_options_count_for_the_next_reset():

@@ -154,7 +154,9 @@ def as_step_result(env: CheckedEnv, outcome: Outcome) -> tuple[Any, Any, Any, An
     if outcome.final_observation is not None:
         infos["final_obs"] = outcome.final_observation
         infos["_final_obs"] = outcome.terminated | outcome.truncated
-        if outcome.final_info:
-            infos["final_info"] = with_masks(env, outcome.final_info)
+        if outcome.final_info or env.masks_actions:
+            infos["final_info"] = with_masks(
+                env, outcome.final_info or {}, outcome.final_observation
+            )
             infos["_final_info"] = outcome.terminated | outcome.truncated
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos

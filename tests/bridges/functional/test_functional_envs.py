@@ -31,6 +31,7 @@ with warnings.catch_warnings():
     import navix
     import pgx
     from brax.envs import base as brax_base
+    from brax.envs.inverted_pendulum import InvertedPendulum
     from brax.envs.wrappers import training
     from craftax.craftax_env import make_craftax_env_from_name
     from craftax.environment_base import environment_bases as craftax_bases
@@ -526,6 +527,104 @@ def test_limits_of_jumanji_and_navix_are_truncations():
         assert truncated.any()
         assert set(length[truncated].tolist()) == {limit}
         assert not (truncated & np.asarray(transitions.terminated)).any()
+
+
+@pytest.mark.parametrize(
+    "name", ["MemoryChain-bsuite", "MetaMaze-misc", "GaussianBandit-misc", "PointRobot-misc"]
+)
+def test_observations_of_gymnax_are_in_their_space(name):
+    envs = from_env(gymnax.make(name)[0]).make_vec(4, autoreset_mode="SameStep")
+    observations, _ = envs.reset(seed=1)
+    for _ in range(80):
+        assert envs.observation_space.contains(observations), observations
+        observations, *_ = envs.step(envs.action_space.sample())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        ("humanoid", False),
+        ("inverted_pendulum", True),
+        ("pusher", False),
+        ("reacher", False),
+        pytest.param("humanoidstandup", True, marks=pytest.mark.long),
+    ],
+)
+def test_actions_of_brax_use_the_whole_range_of_the_actuators(name, wrapped):
+    """Driven by hand: from the lowest to the highest number of our space, actuators get their whole range."""
+    own = brax.envs.get_environment(name, backend="spring")
+    env = from_env(brax_base.Wrapper(own) if wrapped else own)
+    assert env.action_space == spaces.Box(-1, 1, (own.action_size,), np.float32)
+    reached = []
+    step = own.pipeline_step
+    own.pipeline_step = lambda state, action: (reached.append(action), step(state, action))[1]
+    envs = env.make_vec(1, xp="jax", autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    for action in (env.action_space.low, env.action_space.high):
+        before = jax.tree.map(lambda x: x[0], envs.state.tree)
+        after = own.step(before, jnp.asarray(action))
+        np.testing.assert_allclose(envs.step(action[None])[0][0], after.obs, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.stack(reached, axis=1), own.sys.actuator.ctrl_range, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "low", "high"),
+    [
+        (lambda action: action, -3, 3),
+        (lambda action: jnp.clip(action, -3, 3), -3, 3),
+        (lambda action: 3 * action, -1, 1),
+        (lambda action: 3 * jnp.clip(action, -1, 1), -1, 1),
+        (lambda action: 3 * jnp.tanh(action), -1, 1),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_who_scales_actions_of_brax(scaling, low, high, compiled):
+    class Own(InvertedPendulum):
+        def step(self, state, action):
+            kept = self.pipeline_step(state.pipeline_state, scaling(action))
+            return state.replace(pipeline_state=kept, obs=self._get_obs(kept))
+
+    if compiled:
+        Own.step = jax.jit(Own.step, static_argnums=0)
+    own = Own(backend="spring")
+    assert from_env(own).action_space == spaces.Box(low, high, (1,), np.float32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gymnax",
+        "Craftax-Classic-Symbolic-v1",
+        pytest.param("Craftax-Symbolic-v1", marks=pytest.mark.long),
+    ],
+)
+def test_infos_are_those_of_the_library_also_at_the_limit(name):
+    """Craftax says what was achieved when an episode ends, gymnax a discount."""
+    if name == "gymnax":
+        own, params = gymnax.make("CartPole-v1")
+        params = params.replace(max_steps_in_episode=3)
+    else:
+        own = make_craftax_env_from_name(name, True)
+        params = own.default_params.replace(max_timesteps=3)
+    envs = from_env(own, params).make_vec(2, xp="jax", autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    seen, state, info = envs.state.tree
+    if name != "gymnax":
+        state = state.replace(achievements=state.achievements.at[0, 2].set(True))
+        envs.reset(options={"state": type(envs.state).of((seen, state, info))})
+    step = jax.jit(jax.vmap(own.step_env, (None, 0, 0, None)))
+    actions = np.zeros(2, int)
+    for _ in range(3):
+        expected = step(KEY, envs.state.tree[1], actions, params)[-1]
+        *_, terminated, truncated, infos = envs.step(actions)
+        assert infos.keys() >= expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_array_equal(infos[key], value, key)
+    assert truncated.all()
+    assert not terminated.any()
+    if name != "gymnax":
+        achieved = [infos[key].tolist() for key in expected if key.startswith("Achievements/")]
+        assert [100, 0] in achieved
 
 
 def test_parameters_of_gymnax():

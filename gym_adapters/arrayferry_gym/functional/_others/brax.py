@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ class BraxEnv(OtherEnv):
         example = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
         _check_batches(env)
         self.observation_space = space_of(plain(example.obs))
-        self.action_space = _actions(env)
+        self.action_space = _actions(env, example)
         self._truncates = "truncation" in example.info
         self._dtypes = self._lasting_dtypes()
 
@@ -103,11 +104,56 @@ def _check_inside(env: Any) -> None:
         env = vars(env).get("env")
 
 
-def _actions(env: Any) -> Any:
-    """Return the space of actions: the range of the actuators in Brax, -1 to 1 in MuJoCo Playground."""
+def _actions(env: Any, example: Any) -> Any:
+    """Return the space of actions: the range of the actuators where they get actions as they are, otherwise -1 to 1.
+
+    Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
+
+    Args:
+        env: the environment.
+        example: shapes and dtypes of a state.
+    """
     count = int(env.action_size)
+    scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
     actuators = getattr(getattr(env, "sys", None), "actuator", None)
     limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
-    if limits.shape == (count, 2):
-        return spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
-    return spaces.Box(-1.0, 1.0, (count,), np.float32)
+    if limits.shape != (count, 2):
+        return scaled
+    ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+    return ranged if ranged == scaled or _passes_on(env, example, limits) else scaled
+
+
+class _Reached(Exception):  # noqa: N818
+    """A step has come to the actuators, with these values for them."""
+
+
+def _passes_on(env: Any, example: Any, limits: Any) -> bool:
+    """Tell whether actions in a range reach the actuators as they are, as far as that can be seen without a step."""
+
+    def reach(state: Any, action: Any) -> None:
+        raise _Reached(np.asarray(action))
+
+    stopped = _with_step(env, reach)
+    state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+    low, high = np.clip(limits, -2, 2).T
+    for part in (0.3, 0.8):
+        action = low + part * (high - low)
+        try:
+            with jax.disable_jit():
+                stopped.step(state, jnp.asarray(action))
+        except _Reached as reached:
+            if not np.allclose(reached.args[0], action, atol=1e-6):
+                return False
+        except Exception:  # of any kind, as the state is made up
+            return True
+    return True
+
+
+def _with_step(env: Any, step: Any) -> Any:
+    """Return an environment with another `pipeline_step`, also inside wrappers."""
+    env = copy.copy(env)
+    if "env" in vars(env):
+        env.env = _with_step(env.env, step)
+    else:
+        env.pipeline_step = step
+    return env

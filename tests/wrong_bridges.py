@@ -1,0 +1,232 @@
+"""Bridges with a fault each, as people write them: around the probe, in several styles. `BridgeContract` finds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from arrayferry_gym.testing import LIMIT, Probe
+
+
+class Right:
+    """A right bridge around single probes, which resets them itself."""
+
+    def __init__(self, n):
+        self.envs = [Probe().make() for _ in range(n)]
+        space = self.envs[0].observation_space
+        self.single_observation_space, self.single_action_space = space, spaces.Discrete(3)
+
+    def reset(self, *, seed=None):
+        seeds = [None if seed is None else seed + row for row in range(len(self.envs))]
+        firsts = [self.first(row, seed=seed) for row, seed in enumerate(seeds)]
+        self.observation = np.stack(firsts)
+        return self.observation.copy(), {}
+
+    def first(self, row, seed=None):
+        return self.envs[row].reset(seed=seed)[0]
+
+    def step(self, actions):
+        results = [env.step(int(action)) for env, action in zip(self.envs, actions, strict=True)]
+        final, rewards, terminated, truncated, _ = map(np.array, zip(*results, strict=True))
+        self.observation = final.copy()
+        for row in np.flatnonzero(terminated | truncated):
+            self.observation[row] = self.first(row)
+        rewards, infos = rewards.astype(np.float32), {"final_obs": final}
+        return self.observation.copy(), rewards, terminated, truncated, infos
+
+
+class SeedZeroIsNone(Right):
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed or None)
+
+
+class SeedsOfEpisodes(Right):
+    """The seed of an episode is that of its row, plus how many there were: rows play each other's."""
+
+    def reset(self, *, seed=None):
+        if seed is not None:
+            self.seeds = [seed + row for row in range(len(self.envs))]
+        return super().reset()
+
+    def first(self, row, seed=None):
+        self.seeds[row] += 1
+        return super().first(row, self.seeds[row])
+
+
+class SameForAllThatEnd(Right):
+    """All that end in a step begin from one seed."""
+
+    def reset(self, *, seed=None):
+        self.rng = np.random.default_rng(seed) if seed is not None else self.rng
+        self.seeds = iter(self.rng.integers(1 << 30, size=100).tolist())
+        return super().reset(seed=next(self.seeds))
+
+    def step(self, actions):
+        self.common = int(self.rng.integers(1 << 30))
+        return super().step(actions)
+
+    def first(self, row, seed=None):
+        return super().first(row, self.common if seed is None else seed)
+
+
+class LaterEpisodesOfTheirOwnSeed(Right):
+    """Seeds are for the first episodes only: later ones come from a generator that each row has from the beginning."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.own = [np.random.default_rng(row) for row in range(n)]
+
+    def first(self, row, seed=None):
+        return super().first(row, int(self.own[row].integers(1 << 30)) if seed is None else seed)
+
+
+class SeedsOnce(Right):
+    """The generator of later episodes takes the first seed, and no other."""
+
+    rng = None
+
+    def reset(self, *, seed=None):
+        self.rng = np.random.default_rng(seed) if self.rng is None else self.rng
+        return super().reset(seed=seed)
+
+    def first(self, row, seed=None):
+        return super().first(row, int(self.rng.integers(1 << 30)) if seed is None else seed)
+
+
+class ResetsWithoutASeedAreRandom(Right):
+    def reset(self, *, seed=None):
+        return super().reset(
+            seed=np.random.SeedSequence().entropy % 2**31 if seed is None else seed
+        )
+
+
+class MarksAndResetsLater(Right):
+    """As many simulators do: a buffer says who is to be reset before the next step, and a reset of all leaves it."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.reset_buf = np.zeros(n, bool)
+        self.next = [None] * n
+
+    def step(self, actions):
+        for row in np.flatnonzero(self.reset_buf):
+            self.envs[row].reset(seed=self.next[row])
+        *results, terminated, truncated, infos = super().step(actions)
+        self.reset_buf = terminated | truncated
+        observation = results[0]
+        for row in np.flatnonzero(self.reset_buf):
+            self.next[row] = int(observation[row, 0] * 2**30)
+            observation[row] = self.envs[row].reset(seed=self.next[row])[0]
+        return *results, terminated, truncated, infos
+
+
+_SHARED: dict = {}
+
+
+class Cached(Right):
+    """Environments are expensive, so that they are made once."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.envs = _SHARED.setdefault(n, self.envs)
+
+
+class GlobalGenerator(Right):
+    """First states come from NumPy's global generator."""
+
+    def reset(self, *, seed=None):
+        if seed is not None:
+            np.random.seed(seed)
+        return super().reset()
+
+    def first(self, row, seed=None):
+        return super().first(row, np.random.randint(1 << 30))
+
+
+class ActionsInPlace(Right):
+    """Clips actions in place, and counts from 1."""
+
+    def step(self, actions):
+        np.clip(actions, 0, 2, out=actions)
+        actions += 1
+        return super().step(actions - 1)
+
+
+class FinalsInDouble(Right):
+    def step(self, actions):
+        *results, infos = super().step(actions)
+        return *results, {"final_obs": infos["final_obs"].astype(float)}
+
+
+class BoundsOfRunningEpisodes(Right):
+    """The last observation is not in the space."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.single_observation_space = spaces.Box(
+            np.zeros(2, np.float32), np.array([1, LIMIT - 1], np.float32)
+        )
+
+
+class HalfPrecision(Right):
+    """Observations are sent as float16."""
+
+    def reset(self, *, seed=None):
+        observation, infos = super().reset(seed=seed)
+        return observation.astype(np.float16).astype(np.float32), infos
+
+    def step(self, actions):
+        observation, *others, infos = super().step(actions)
+        final = infos["final_obs"].astype(np.float16).astype(np.float32)
+        return observation.astype(np.float16).astype(np.float32), *others, {"final_obs": final}
+
+
+class FlagsOfInfos(Right):
+    """Flags are read from dicts, which have them at ends only."""
+
+    def step(self, actions):
+        observation, rewards, terminated, truncated, infos = super().step(actions)
+        if truncated.any():
+            truncated = np.array([True if cut else None for cut in truncated])
+        return observation, rewards, terminated, truncated, infos
+
+
+class SqueezesOne(Right):
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed)[0].squeeze(), {}
+
+    def step(self, actions):
+        *results, infos = super().step(np.atleast_1d(actions))
+        return *(x.squeeze() for x in results), {"final_obs": infos["final_obs"].squeeze()}
+
+
+class CountsInBytes(Right):
+    """A ring buffer of 256 steps, whose end nobody has reached."""
+
+    time = np.uint8(0)
+
+    def step(self, actions):
+        self.time = np.uint8((int(self.time) + 1) % 256)
+        return super().step(actions if self.time else np.zeros_like(actions))
+
+
+class StateIsShown(Right):
+    """Returns the buffer that the next step reads, in PyTorch."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.state = torch.zeros(n, 2)
+
+    def reset(self, *, seed=None):
+        self.state = torch.as_tensor(super().reset(seed=seed)[0])
+        return self.state, {}
+
+    def step(self, actions):
+        count = self.state[:, 1] + 1
+        final = torch.stack([self.state[:, 0], count], dim=1)
+        _, _, terminated, truncated, _ = super().step(actions)
+        rewards = count + torch.as_tensor(actions) / 2
+        ended = torch.as_tensor(terminated | truncated)
+        self.state = torch.where(ended[:, None], torch.as_tensor(self.observation), final)
+        return self.state, rewards, terminated, truncated, {"final_obs": final}
