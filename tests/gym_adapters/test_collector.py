@@ -26,6 +26,7 @@ from remote_workers import (
     Counting,
     DaskWorkers,
     Failing,
+    ThreadEngine,
     actors,
     cluster,
     eventually,
@@ -34,6 +35,7 @@ from remote_workers import (
 )
 
 import arrayferry as af
+import arrayferry_gym.distributed
 from arrayferry_gym.distributed import (
     Collector,
     DistributedVectorEnv,
@@ -417,6 +419,128 @@ def test_an_interrupted_call_loses_nothing(client, monkeypatch):
                 next(collector)
         for part in expected:
             same(next(collector), part)
+
+
+class Numbering(gym.Env):
+    """Returns how many steps it has taken in all."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([self.steps], float), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.array([self.steps], float), 1.0, False, False, {}
+
+
+def check_with_interrupt(mode, comes, *, loses):
+    """Collect segments, and check that each comes once. An interrupt comes at one line of the second or third call.
+
+    Args:
+        mode: of the collector.
+        comes: is given each line that the collector comes to, and returns whether the interrupt comes there.
+        loses: whether a host is lost before the second call.
+
+    Returns:
+        Whether there was an interrupt.
+    """
+    folder = os.path.dirname(arrayferry_gym.distributed.__file__)
+    told = []
+
+    def trace(frame, event, argument):
+        if not frame.f_code.co_filename.startswith(folder):
+            return None
+        if event == "line" and not told and comes(frame):
+            told.append(f"{frame.f_code.co_qualname} {frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    def policy(params, observation, key):
+        return np.zeros(len(observation), int), np.full(len(observation), params)
+
+    engine = ThreadEngine(2)
+    with Collector(
+        [Numbering] * 2, policy, 0, num_steps=2, groups=2, mode=mode, engine=engine
+    ) as collector:
+        seen, restarts, calls = {0: [], 1: []}, 0, 0
+        while min(map(len, seen.values())) < 3:
+            calls += 1
+            if calls == 2 and loses:
+                engine.gone.append(collector._placement.hosts[0].handle)
+            before = sys.gettrace()
+            if 1 < calls < 4:
+                sys.settrace(trace)
+            try:
+                part = next(collector)
+            except KeyboardInterrupt:
+                collector.update(collector.version + 1)
+                continue
+            finally:
+                sys.settrace(before)
+            restarts += part.restarted.sum()
+            for row, group in enumerate(part.group.tolist()):
+                if part.restarted[row]:
+                    seen[group] = []
+                seen[group].append(int(part.observation[0, row, 0]))
+                assert part.extras[0, row] == part.version[row], told
+    for numbers in seen.values():
+        assert numbers == list(range(0, 2 * len(numbers), 2)), (told, seen)
+    assert restarts == loses
+    return bool(told)
+
+
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupt_at_any_line_loses_nothing(mode, loses):
+    places = {}
+
+    def noted(frame):
+        places.setdefault((frame.f_code, frame.f_lineno))
+
+    check_with_interrupt(mode, noted, loses=loses)
+    assert len(places) > 80
+    for place in places:
+        check_with_interrupt(
+            mode,
+            lambda frame, at=place: (frame.f_code, frame.f_lineno) == at,
+            loses=loses,
+        )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupt_at_any_moment_loses_nothing(mode, loses):
+    for number in range(10_000):
+        left = iter(range(number, -1, -1))
+        if not check_with_interrupt(mode, lambda frame, left=left: next(left) == 0, loses=loses):
+            break
+    assert number > 200
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
+    def policy(params, observation, key):
+        return np.zeros(len(observation), int), None
+
+    with Collector(
+        [Numbering] * 2, policy, num_steps=2, groups=1, mode=mode, engine=ThreadEngine(1), to="torch"
+    ) as collector:
+        convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
+
+        def failing(value):
+            if failures:
+                raise failures.pop()
+            return convert(value)
+
+        monkeypatch.setattr(collector, "_convert", failing)
+        for error in (af.ConversionError, MemoryError):
+            with pytest.raises(error):
+                next(collector)
+        assert [int(next(collector).observation[0, 0, 0]) for _ in range(3)] == [0, 2, 4]
 
 
 def test_an_environment_that_cannot_be_made_is_named(client):

@@ -239,13 +239,13 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         runner = self._runner
         runner.counts.begin()
-        parts = runner.take_all() if self._is_sync else runner.take_first()
-        self._display.show(self)
+        segments = runner.all_ready() if self._is_sync else runner.first_ready()
+        parts = [(each.trajectories, each.origin) for each in segments]
         trajectories = joined(parts, self._keep)
-        if self._convert is None:
-            return trajectories
-        converted: Trajectories = self._convert(trajectories)
-        return converted
+        if self._convert is not None:
+            trajectories = self._convert(trajectories)
+        self._display.show(self)
+        return runner.take(segments, trajectories)
 
     def update(self, policy_params: Any) -> None:
         """Take a snapshot of new policy parameters, and return immediately.

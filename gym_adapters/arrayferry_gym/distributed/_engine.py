@@ -68,7 +68,7 @@ class Engine(abc.ABC):
         """Release all hosts, and shut down anything that the engine started itself."""
 
     def start(self, calls: Sequence[Any]) -> None:  # noqa: B027
-        """Start calls, without waiting for their answers. `gather` starts those that have not been started."""
+        """Start those calls that have not been started, without waiting for their answers. `gather` does it too."""
 
     def wait(self, calls: Sequence[Any], timeout: float, least: int) -> list[bool]:
         """Return for which calls `gather` would return immediately.

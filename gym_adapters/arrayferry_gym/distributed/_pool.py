@@ -36,6 +36,7 @@ class Sent:
     Attributes:
         since: since when its host has taken no step, as far as is known.
         late: whether that is too long.
+        begun: whether its engine was told to begin.
     """
 
     def __init__(self, host: HostRecord, request: Request, call: Any) -> None:
@@ -44,6 +45,7 @@ class Sent:
         self.call = call
         self.since = self._looked = time.monotonic()
         self.late = False
+        self.begun = False
         self._steps: int | None = None
 
     def look(self, engine: Engine, interval: float) -> None:
@@ -123,8 +125,12 @@ class HostPool:
         ]
 
     def start(self, sent: Sequence[Sent]) -> None:
-        """Begin with requests, without waiting for the answers."""
-        self.engine.start([each.call for each in sent])
+        """Begin with those requests that have not begun, without waiting for the answers."""
+        new = [each for each in sent if not each.begun]
+        if new:
+            self.engine.start([each.call for each in new])
+        for each in new:
+            each.begun = True
 
     def wait(self, sent: Sequence[Sent], least: int) -> list[bool]:
         """Wait for answers, as long as hosts take steps.
@@ -173,12 +179,11 @@ class HostPool:
             host = each.host
             if answer is None:
                 if self.engine.lost(host.handle):
-                    for env in host.envs:
-                        env.lost = True
+                    self.lose(host)
                 else:
                     errors.insert(0, self._late(host))
                     self._avoid(host.worker)
-                self.drop(host)
+                    self.drop(host)
                 continue
             try:
                 reply = from_bytes(answer)
@@ -210,17 +215,23 @@ class HostPool:
     def detach(self, envs: Iterable[Record]) -> None:
         """Note that no host has some environments any more."""
         for env in envs:
-            if env.host is not None:
-                env.host.remove([env])
             if env not in self.unsettled:
                 self.unsettled.append(env)
+            if env.host is not None:
+                env.host.remove([env])
 
     def drop(self, host: HostRecord) -> None:
         """Forget a host, which may be lost or busy."""
         if host in self.hosts:
-            self.hosts.remove(host)
             self.detach(host.envs)
+            self.hosts.remove(host)
             self.engine.release(host.handle)
+
+    def lose(self, host: HostRecord) -> None:
+        """Forget a host whose worker is gone."""
+        for env in host.envs:
+            env.lost = True
+        self.drop(host)
 
     def await_host(self, envs: Iterable[Record]) -> None:
         """Make hosts where some are missing. Wait for a worker if there is no host at all.
