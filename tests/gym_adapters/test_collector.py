@@ -653,6 +653,37 @@ def test_workers_that_are_killed(mortal, tmp_path, mode, kills, segments):
                 expected = observation[1], observation[2]
 
 
+def arrays_nowhere(dask_scheduler):
+    tasks = dask_scheduler.tasks.values()
+    return [task.key for task in tasks if task.state == "memory" and not task.who_has]
+
+
+def test_a_worker_that_dies_when_it_has_answered(mortal, monkeypatch):
+    """Its arrays are gone before the scheduler knows of them, so that the segment is collected again."""
+    workers = DaskWorkers(mortal)
+    with Collector(
+        [Numbering] * 2, drawing, num_steps=2, groups=2, seed=3, client=mortal, to="dask"
+    ) as collector:
+        engine = collector._placement.pool.engine
+        assemble, killed = engine.assemble, []
+
+        def fatal(references):
+            if not killed:
+                (array,) = {array.worker: array for array in references[0]}.values()
+                killed.append(array.worker)
+                kill(workers, array.worker)
+                eventually(lambda: array.worker not in mortal.nthreads())
+            return assemble(references)
+
+        monkeypatch.setattr(engine, "assemble", fatal)
+        parts = [next(collector) for _ in range(3)]
+        assert [part.restarted.sum() for part in parts] == [1, 0, 0]
+        seen = mortal.gather(mortal.compute([part.observation for part in parts]))
+        assert np.concatenate(seen)[:, :, 0].tolist() == [[x, x] for x in range(6)]
+        assert collector.stats.lost == 1
+        eventually(lambda: not mortal.run_on_scheduler(arrays_nowhere))
+
+
 def test_memory_is_flat(client):
     def size():
         import psutil

@@ -19,7 +19,7 @@ from distributed.protocol.serialize import to_serialize
 from ._actor import HostActor, occupy_worker
 from ._client import PATIENCE, open_client
 from ._engine import Engine
-from ._errors import EnvTimeoutError, SchedulerLostError, WorkerSetupError
+from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
 from ._lazy import assembled
 
 __all__ = ["DaskEngine"]
@@ -429,7 +429,20 @@ class DaskEngine(Engine):
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Register the arrays that workers have kept with the scheduler, and return Dask arrays of them."""
         self._require_client()
-        trees, claimed = assembled(self._client, references)
+        try:
+            trees, claimed = assembled(self._client, references)
+        except Exception as error:
+            known = self._sync(self._ask_scheduler)
+            gone = [host for host in self._hosts if host.address not in known]
+            if not gone:
+                raise
+            for host in gone:
+                self._lose(host)
+            names = ", ".join(sorted({host.address for host in gone}))
+            raise NoWorkerError(
+                f"the worker {names} is gone, and with it the arrays that it has kept",
+                worker=names,
+            ) from error
         for host in self._hosts:
             host.claimed += claimed.get(host.future.key, ())
         return trees

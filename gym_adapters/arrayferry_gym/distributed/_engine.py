@@ -94,5 +94,9 @@ class Engine(abc.ABC):
         """Make hosts drop the trees that they keep and that were not assembled, without waiting for it."""
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
-        """Return trees of Dask arrays for trees that the hosts have kept."""
+        """Return trees of Dask arrays for trees that the hosts have kept.
+
+        Raises:
+            NoWorkerError: a host is gone since it has answered.
+        """
         raise NotImplementedError

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import arrayferry as af
 
 from ._engine import Engine
+from ._errors import NoWorkerError
 from ._messages import Collect, GroupSetup, MakeGroup, Save, Segment, to_bytes
 from ._placement import Placement
 from ._pool import Sent
@@ -187,6 +188,10 @@ class GroupRunner:
         for group in self._placement.unplaced:
             for pair in self._under_way(group):  # some may have been answered before that
                 self._receive_one(*pair)
+            if self._keep and group.lost:  # arrays of earlier answers are gone too
+                ready, taken = self._answered
+                left = tuple(each for each in ready if each.group is not group)
+                self._answered = _Answered(left, taken)
             if group.state is None or group.state[0] != self._next(group):
                 self.counts.lost += group.lost
                 group.restart(self._next(group))
@@ -269,7 +274,11 @@ class GroupRunner:
         request: Any = sent.request
         arrays = segment.arrays
         if self._keep:
-            (arrays,) = self._engine.assemble([arrays])
+            try:
+                (arrays,) = self._engine.assemble([arrays])
+            except NoWorkerError:  # its arrays are gone, so that the group is one that was lost
+                self._placement.pool.lose(sent.host)
+                return
         trajectories = segment.layout.unflatten(list(arrays))
         origin = Origin(
             group.index, group.num_envs, request.version, request.number == group.anew
