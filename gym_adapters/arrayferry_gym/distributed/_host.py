@@ -144,7 +144,7 @@ class Host:
             info: dict[str, Any] = {}
             if setup.start is not None:
                 seed, options = setup.start
-                hosted.observation, info = env.reset(seed=seed, options=options)
+                hosted.observation, info = _sent(env.reset(seed=seed, options=options))
                 hosted.first_info = info if setup.reset_pending else None
             description = None
             if describe:
@@ -197,8 +197,8 @@ class Host:
                 ) = env.step(action)
                 hosted.ended = bool(terminations[row] or truncations[row])
                 if same_step and hosted.ended:
-                    final = {"final_obs": hosted.observation, "final_info": _snapshot(info)}
-                    infos.append((index, final))
+                    final = {"final_obs": hosted.observation, "final_info": info}
+                    infos.append((index, _sent(final)))  # which the reset may change
                     if index in moving:
                         continue
                     hosted.observation, info = env.reset()
@@ -258,11 +258,21 @@ def _close_quietly(env: Any) -> None:
         pass
 
 
+def _sent(value: Any) -> Any:
+    """Return what arrives if a value is sent now. If it cannot be sent, the answer says so later."""
+    try:
+        return from_bytes(to_bytes(value))
+    except Exception:
+        return value
+
+
 def _snapshot(info: Any) -> Any:
     """Copy what an environment may change in its infos before they are sent."""
     if isinstance(info, dict):
         return {key: _snapshot(value) for key, value in info.items()}
-    return info.copy() if type(info) is np.ndarray else info
+    if type(info) is list:
+        return [_snapshot(value) for value in info]
+    return info.copy() if isinstance(info, np.ndarray) else info
 
 
 def _first_unpicklable(reply: Any) -> int | None:
