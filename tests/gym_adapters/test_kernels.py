@@ -362,6 +362,38 @@ def test_each_observation_counts_once(mode, xp):
     np.testing.assert_allclose(found["var"], var, rtol=1e-5)
 
 
+class Forgetful(gym.vector.VectorWrapper):
+    """Leaves out some keys of infos, or says that they are of no environment."""
+
+    def __init__(self, env, left_out=(), denied=False):
+        super().__init__(env)
+        self.left_out, self.denied = left_out, denied
+
+    def step(self, actions):
+        *results, infos = self.env.step(actions)
+        infos = {key: value for key, value in infos.items() if key not in self.left_out}
+        if self.denied and "_final_obs" in infos:
+            infos["_final_obs"] = np.zeros(3, bool)
+        return *results, infos
+
+
+@pytest.mark.parametrize("missing", [{"left_out": ["final_obs", "_final_obs"]}, {"denied": True}])
+def test_without_final_observations(missing):
+    def stepped(wrapper, *args):
+        env = wrapper(Forgetful(vector("SAME_STEP"), **missing), *args)
+        env.reset()
+        for action in actions(9):
+            env.step(action)
+        return env
+
+    for name, *args in [("NormalizeObservation",), ("FrameStackObservation", 2), ("DelayObservation", 1)]:
+        with pytest.raises(af.OptionError, match="have no 'final_obs'"):
+            stepped(getattr(vector_wrappers, name), *args)
+    assert stepped(vector_wrappers.NormalizeReward).state_dict()["return_rms"]["count"] == 27
+    assert stepped(vector_wrappers.RecordEpisodeStatistics).episode_count == 6
+    stepped(vector_wrappers.StickyAction, 0.5)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "name", ["NormalizeObservation", "FrameStackObservation", "TimeAwareObservation"]
