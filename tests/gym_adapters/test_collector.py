@@ -275,6 +275,17 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
         again = [next(collector) for _ in range(3)]
         with pytest.raises(af.OptionError, match="num_steps"):
             collector.load_state_dict({**state, "num_steps": 13})
+        for name, value in [
+            ("numbers", [1]),
+            ("numbers", [-1, 1]),
+            ("version", "a"),
+            ("restarts", None),
+            ("states", [1, 2]),
+        ]:
+            with pytest.raises(af.OptionError, match="no state of a collector"):
+                collector.load_state_dict({**state, name: value})
+        with pytest.raises(af.OptionError):
+            collector.load_state_dict({"nonsense": 1})
     for group in range(2):
         one, other = ([part for part in parts if group in part.group] for parts in (after, again))
         for x, y in zip(one, other, strict=False):
@@ -527,7 +538,13 @@ def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
         return np.zeros(len(observation), int), None
 
     with Collector(
-        [Numbering] * 2, policy, num_steps=2, groups=1, mode=mode, engine=ThreadEngine(1), to="torch"
+        [Numbering] * 2,
+        policy,
+        num_steps=2,
+        groups=1,
+        mode=mode,
+        engine=ThreadEngine(1),
+        to="torch",
     ) as collector:
         convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
 
@@ -664,6 +681,7 @@ def test_a_worker_that_dies_when_it_has_answered(mortal, monkeypatch):
     with Collector(
         [Numbering] * 2, drawing, num_steps=2, groups=2, seed=3, client=mortal, to="dask"
     ) as collector:
+        collector._placement._next_look = float("inf")  # groups stay where they are
         engine = collector._placement.pool.engine
         assemble, killed = engine.assemble, []
 

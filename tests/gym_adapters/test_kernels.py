@@ -386,7 +386,11 @@ def test_without_final_observations(missing):
             env.step(action)
         return env
 
-    for name, *args in [("NormalizeObservation",), ("FrameStackObservation", 2), ("DelayObservation", 1)]:
+    for name, *args in [
+        ("NormalizeObservation",),
+        ("FrameStackObservation", 2),
+        ("DelayObservation", 1),
+    ]:
         with pytest.raises(af.OptionError, match="have no 'final_obs'"):
             stepped(getattr(vector_wrappers, name), *args)
     assert stepped(vector_wrappers.NormalizeReward).state_dict()["return_rms"]["count"] == 27
@@ -535,6 +539,106 @@ def test_statistics_are_saved_frozen_and_merged(xp):
         env.load_state_dict({"return_rms": together})
     with pytest.raises(af.OptionError, match="shapes"):
         env.load_state_dict({"obs_rms": {"count": 1, "mean": [0.0], "var": [1.0]}})
+
+
+RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
+WRONG = [
+    {"nonsense": 1},
+    {"obs_rms": RIGHT, "nonsense": 1},
+    3,
+    None,
+    *[
+        {"obs_rms": {**RIGHT, **part}}
+        for part in (
+            {"count": -1},
+            {"count": 1.5},
+            {"count": float("inf")},
+            {"count": 2**55},
+            {"mean": [0.0]},
+            {"mean": "ab"},
+            {"var": [-1.0, 1.0]},
+            {"var": [float("nan"), 1.0]},
+        )
+    ],
+    {"obs_rms": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward", "ClipReward"])
+def test_states_of_others_are_refused(name, begun):
+    options = {"ClipReward": (-1.0, 1.0)}.get(name, ())
+    for env in (
+        getattr(wrappers, name)(Steps(), *options),
+        getattr(vector_wrappers, name)(vector("NEXT_STEP"), *options),
+    ):
+        if begun:
+            env.reset()
+        before = env.state_dict()
+        for wrong in WRONG:
+            with pytest.raises(af.OptionError):
+                env.load_state_dict(wrong)
+        assert env.state_dict() == before
+        env.load_state_dict(before)
+
+
+def test_a_state_that_was_loaded_before_the_first_reset():
+    env = wrappers.NormalizeObservation(Steps())
+    given = {"obs_rms": {**RIGHT, "mean": np.float32([1, 2])}, "return_rms": {**RIGHT}}
+    env.load_state_dict(given)
+    given["obs_rms"]["mean"][:] = 7
+    assert env.state_dict() == {"obs_rms": {**RIGHT, "mean": [1.0, 2.0]}}
+    assert env.obs_rms.mean.tolist() == [1.0, 2.0]
+    env.update_running_mean = False
+    env.reset()
+    assert env.state_dict()["obs_rms"]["mean"] == [1.0, 2.0]
+    env.update_running_mean = True
+    env.reset()
+    assert env.state_dict()["obs_rms"]["count"] == 2
+    with pytest.raises(af.OptionError, match="has no mean, var and count"):
+        env.obs_rms = 3
+
+
+def test_kernel_states_of_others_are_refused():
+    def policy(params, observation, key):
+        return jnp.zeros(observation.shape[:1], int), None
+
+    def run(env, state=None):
+        return rollout(env, policy, None, jax.random.key(0), 2, 2, wrapper_state=state)[0]
+
+    envs = [
+        wrap(CartPole(), kernel)
+        for kernel in (
+            kernels.NormalizeObservation(),
+            kernels.NormalizeReward(),
+            kernels.ClipReward(-1.0, 1.0),
+        )
+    ]
+    states = [run(env).running.wrappers for env in envs]
+    for number, env in enumerate(envs):
+        run(env, states[number])
+        others = [state for place, state in enumerate(states) if place != number]
+        for wrong in (
+            *others,
+            *WRONG[:3],
+            (1,),
+            (None,),
+            "a",
+            [*states[number]],
+            states[number] * 2,
+        ):
+            with pytest.raises(af.OptionError):
+                run(env, wrong)
+    pixels = wrap(FrozenLake(), kernels.FlattenObservation(), kernels.NormalizeObservation())
+    with pytest.raises(af.OptionError, match="of another kernel"):
+        run(pixels, (run(pixels).running.wrappers[0], states[0][0]))
+    for wrong in ((1,), 3):
+        with pytest.raises(af.OptionError, match="freeze takes states"):
+            freeze(wrong)
+    frozen = run(envs[0], freeze(states[0]))
+    values = envs[0].state_dict(frozen.running)
+    assert values["obs_rms"]["count"] == 6
+    assert envs[0].state_dict(run(envs[0], values).running)["obs_rms"]["count"] == 12
 
 
 def test_evaluation_uses_statistics_and_leaves_them():

@@ -5,6 +5,7 @@ Ctrl-C may come at any line. So what is known changes by single assignments, and
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -89,7 +90,9 @@ class GroupRunner:
         self._keep = keep
         self.weights = weights
         self.counts = Counts()
-        self._sent: list[tuple[GroupRecord, Sent]] = []  # not answered yet, in the order in which they were asked
+        self._sent: list[
+            tuple[GroupRecord, Sent]
+        ] = []  # not answered yet, in the order in which they were asked
         self._answered = _Answered((), (0,) * len(groups))
 
     def make_all(self) -> list[Any]:
@@ -179,9 +182,9 @@ class GroupRunner:
 
     def _next_to_ask(self, group: GroupRecord) -> int:
         """Return the number of the first segment of a group that was not asked for."""
-        asked = [sent.request for _, sent in self._under_way(group)]
-        numbers = [x.number for x in asked if x.restarts == group.restarts]
-        return max([self._next(group), *(number + 1 for number in numbers)])
+        asked: list[Any] = [sent.request for _, sent in self._under_way(group)]
+        after: list[int] = [x.number + 1 for x in asked if x.restarts == group.restarts]
+        return max([self._next(group), *after])
 
     def _make_unplaced(self) -> None:
         """Make the groups again that no host has."""
@@ -260,7 +263,9 @@ class GroupRunner:
                 group.restart(self._next(group))
             self._sent.remove((group, sent))
             raise
-        except BaseException:  # Ctrl-C. It is received again, but nobody may hold its arrays on the workers now
+        except (
+            BaseException
+        ):  # Ctrl-C. It is received again, but nobody may hold its arrays on the workers now
             if counts and self._keep:
                 group.restart(self._next(group))
             raise
@@ -280,9 +285,7 @@ class GroupRunner:
                 self._placement.pool.lose(sent.host)
                 return
         trajectories = segment.layout.unflatten(list(arrays))
-        origin = Origin(
-            group.index, group.num_envs, request.version, request.number == group.anew
-        )
+        origin = Origin(group.index, group.num_envs, request.version, request.number == group.anew)
         steps = trajectories.began.shape[0] * group.num_envs
         ready, taken = self._answered
         self._answered = _Answered((*ready, _Ready(group, trajectories, origin)), taken)
@@ -309,6 +312,7 @@ class GroupRunner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where groups were."""
+        version, numbers, rows = _checked(state, len(self._groups))
         for group, sent in list(self._sent):
             self._placement.pool.wait([sent], 1)
             try:
@@ -318,20 +322,44 @@ class GroupRunner:
         if self._keep:
             self._engine.discard()
         self._placement.take_out([group for group in self._groups if group.host is not None])
-        self._answered = _Answered((), tuple(state["numbers"]))
-        rows = zip(self._groups, state["numbers"], state["restarts"], state["states"], strict=True)
-        for group, number, restarts, saved in rows:
+        self._answered = _Answered((), numbers)
+        for group, number, (restarts, saved) in zip(self._groups, numbers, rows, strict=True):
             group.restarts, group.anew = restarts, None
             if saved is None and number:
                 group.restart(number)
             group.state = None if saved is None else (number, saved)
-        self.weights = Weights(state["version"], self.weights.data)
+        self.weights = Weights(version, self.weights.data)
         for host in self._placement.hosts:
             host.version = -1
         self._placement.make_unplaced(self._make)
         for group in self._groups:
             group.state, group.may_move = None, False
         self._placement.forget_settled()
+
+
+def _checked(state: dict[str, Any], groups: int) -> tuple[int, tuple[int, ...], list[Any]]:
+    """Return the version of the weights, the numbers of the next segments, and the restarts and states of groups.
+
+    Raises:
+        arrayferry.OptionError: `state_dict` did not return that.
+    """
+    try:
+        version = operator.index(state["version"])
+        numbers = tuple(map(operator.index, state["numbers"]))
+        restarts = [*map(operator.index, state["restarts"])]
+        rows = [*zip(restarts, state["states"], strict=True)]
+        right = len(numbers) == len(rows) == groups and min(version, *numbers, *restarts) >= 0
+        right = right and all(
+            saved is None or saved["number"] == number
+            for number, (_, saved) in zip(numbers, rows, strict=True)
+        )
+    except (KeyError, IndexError, TypeError, ValueError):
+        right = False
+    if not right:
+        raise af.OptionError(
+            f"{state!r:.80} is no state of a collector", remedy="Pass a result of state_dict()."
+        )
+    return version, numbers, rows
 
 
 def pickled_weights(params: Any) -> bytes:

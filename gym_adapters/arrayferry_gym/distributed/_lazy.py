@@ -41,7 +41,7 @@ async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
         await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
     except Exception:
         # some are noted without anybody who has or wants them: if they are wanted, they can be released
-        nowhere: dict[str, list[str]] = dict.fromkeys(who_has, [])
+        nowhere: dict[str, list[str]] = {key: [] for key in who_has}
         await client.scheduler.update_data(who_has=nowhere, nbytes=nbytes, client=client.id)
         raise
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -148,9 +150,18 @@ class Driver:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        if self.state is None:
-            return dict(self._loaded or {})
-        return {name: _statistics.read(self.state.lasting[name]) for name in self.names}
+        if self.state is None and self._loaded is not None:
+            return copy.deepcopy(self._loaded)
+        lasting = self._first() if self.state is None else self.state.lasting
+        return {name: _statistics.read(lasting[name]) for name in self.names}
+
+    def _first(self) -> Any:
+        """Return the first statistics in NumPy, as long as it is not known in which library they will be."""
+        return self.kernel.init(self._numpy, 1, self.kernel.inside, None).lasting
+
+    @property
+    def _numpy(self) -> Any:
+        return namespace(af.registry.backend("numpy"))
 
     def load(self, values: Any) -> None:
         """Set statistics that `read` has returned.
@@ -158,29 +169,38 @@ class Driver:
         Raises:
             arrayferry.OptionError: they are not those of this kernel.
         """
+        if not isinstance(values, Mapping) or (values and not self.names):
+            raise af.OptionError(
+                f"{type(self.kernel).__name__} has {'other' if self.names else 'no'} statistics than {values!r:.80}",
+                remedy="Pass what state_dict() of the same wrapper has returned.",
+            )
         missing = [name for name in self.names if name not in values]
         if missing:
             raise af.OptionError(
                 f"the state has no {missing[0]!r}: it is {values!r:.80}",
                 remedy="Pass what state_dict() of the same wrapper has returned.",
             )
+        for others in values.values():  # those of other wrappers may be among them
+            _statistics.checked(others)
+        if self.state is None:  # they are held until it is known in which library
+            xp, device, before = self._numpy, None, self._first()
+        else:
+            xp, device, before = self.xp, self.device, self.state.lasting
+        lasting = dict(before) if self.names else before
+        for name in self.names:
+            lasting[name] = _statistics.given(xp, before[name], values[name], device)
         if self.state is None:
-            self._loaded = dict(values)
-            return
-        lasting = {
-            name: _statistics.given(self.xp, self.state.lasting[name], values[name], self.device)
-            for name in self.names
-        }
-        self.state = self.state._replace(lasting=lasting)
+            self._loaded = {name: _statistics.read(lasting[name]) for name in self.names}
+        else:
+            self.state = self.state._replace(lasting=lasting)
 
     def set_updating(self, updating: bool) -> None:
         """Set whether statistics are updated."""
         self.updating = bool(updating)
         if self.state is not None and self.names:
-            lasting = {
-                name: _statistics.switched(self.xp, moments, self.updating)
-                for name, moments in self.state.lasting.items()
-            }
+            lasting = dict(self.state.lasting)
+            for name in self.names:
+                lasting[name] = _statistics.switched(self.xp, lasting[name], self.updating)
             self.state = self.state._replace(lasting=lasting)
 
     def batched(self, space: Space[Any], value: Any) -> Any:
@@ -225,7 +245,7 @@ class HasStatistics:
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way."""
+        """Whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on."""
         return self._driver.updating
 
     @update_running_mean.setter
@@ -233,11 +253,14 @@ class HasStatistics:
         self._driver.set_updating(setting)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers and lists, without loss of precision."""
+        """Return the statistics as plain numbers and lists, without loss of precision.
+
+        Before the first reset, these are the statistics that were loaded, or those to begin with.
+        """
         return self._driver.read()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`.
+        """Set the statistics to a result of `state_dict`, which may have those of other wrappers too.
 
         Raises:
             arrayferry.OptionError: they do not belong to such an environment.
@@ -245,17 +268,20 @@ class HasStatistics:
         self._driver.load(state)
 
     def _statistics(self, name: str) -> _statistics.Statistics:
-        values = self._driver.read().get(name)
-        if values is None:
-            observed = name == "obs_rms"
-            shape = self._driver.kernel.inside.observation.shape if observed else ()
-            return _statistics.Statistics(np.zeros(shape), np.ones(shape), _statistics.PRIOR)
+        values = self._driver.read()[name]
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return _statistics.Statistics(mean, var, values["count"] + _statistics.PRIOR)
 
     def _set_statistics(self, name: str, values: Any) -> None:
-        count = round(float(values.count) - _statistics.PRIOR)
-        self._driver.load({name: {"count": count, "mean": values.mean, "var": values.var}})
+        try:
+            count = round(float(values.count) - _statistics.PRIOR)
+            given = {"count": count, "mean": values.mean, "var": values.var}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise af.OptionError(
+                f"{name}={values!r:.80} has no mean, var and count",
+                remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
+            ) from error
+        self._driver.load({name: given})
 
 
 class HasObsRms(HasStatistics):
