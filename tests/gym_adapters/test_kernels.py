@@ -38,6 +38,7 @@ from arrayferry_gym.wrappers._kernel import Spaces
 from arrayferry_gym.wrappers._statistics import fresh, given, read, updated
 
 LIBRARIES = ("numpy", "torch", "jax")
+ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 
 
@@ -245,17 +246,17 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     functions = Functions(env, autoreset_mode=mode)
     running, first = functions.reset(jax.random.key(0), 3)
     step = jax.jit(functions.step)
-    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
         np.testing.assert_allclose(flat(envs.reset(seed=1)[0]), flat(first), rtol=1e-6)
         assert envs.observation_space.contains(envs.reset(seed=1)[0])
-    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
         envs.reset(seed=1)
     over = np.zeros(3, bool)
     for number, action in enumerate(actions(16)):
         running, outcome = step(jax.random.key(number), running, action)
-        for xp, envs in zip(LIBRARIES, served, strict=True):
+        for xp, envs in zip(ALL_LIBRARIES, served, strict=True):
             found = envs.step(af.convert(action, xp))
             for one, other in zip(found[:4], outcome[:4], strict=True):
                 np.testing.assert_allclose(flat(one), flat(other), rtol=1e-5, atol=2e-6)
@@ -274,6 +275,28 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
         if mode == "DISABLED":
             over |= ended
     assert over.any() == (mode == "DISABLED")
+
+
+@pytest.mark.parametrize("name", [*SINGLE, *STACKED, "StickyAction"])
+@pytest.mark.parametrize("make", [Steps, Dictionary])
+def test_single_values_in_the_strictest_library(name, make):
+    options = {**SINGLE, **STACKED, "StickyAction": {"repeat_action_probability": 0.5}}[name]
+    kernel = getattr(kernels, name)(**options)
+    adapted = ArrayConversion(gym.wrappers.TimeLimit(make(20), 30), target_xp="array_api_strict")
+    try:
+        plain = wrappers.KernelWrapper(gym.wrappers.TimeLimit(make(20), 30), kernel)
+    except (AssertionError, TypeError, ValueError):  # it is for arrays only
+        pytest.skip("not for a Dict")
+    strict = wrappers.KernelWrapper(adapted, kernel)
+    results = [env.reset(seed=1)[0] for env in (plain, strict)]
+    for action in actions(6, 1)[:, 0] * 3:
+        np.testing.assert_allclose(*map(flat, results), rtol=1e-5, atol=1e-6)
+        assert {af.backend_of(x).name for x in af.flatten(results[1])[0]} == {"array_api_strict"}
+        steps = plain.step(np.float32(action)), strict.step(af.convert(action, "array_api_strict"))
+        if name != "StickyAction":
+            results = [step[0] for step in steps]
+            assert float(steps[0][1]) == pytest.approx(float(steps[1][1]), rel=1e-6)
+    pickle.loads(pickle.dumps(strict)).reset()
 
 
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
@@ -334,7 +357,7 @@ def test_a_rollout_is_what_compiled_steps_are():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("xp", [*ALL_LIBRARIES, "dask"])
 def test_each_observation_counts_once(mode, xp):
     plain, env = vector(mode), vector(mode)
     env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)

@@ -77,14 +77,14 @@ class Driver:
             return
         before, loaded = self.state, self._loaded if self.state is None else self.read()
         self._backend = backend
-        at = backend.device_of(array) if array is not None else None
-        self.device = None if backend.name in ("jax", "numpy") else at
+        chosen = array is None or backend.name in ("jax", "numpy")
+        self._place = None if chosen else backend.device_of(array)
         self._make_functions()
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
-            episode = af.convert(before.episode, backend, device=self.device, narrowing="allow")
+            episode = af.convert(before.episode, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(episode=episode)
         if loaded:
             self.load(loaded)
@@ -94,7 +94,11 @@ class Driver:
         """Make what follows from the library and the device."""
         assert self._backend is not None
         self.xp = namespace(self._backend)
-        self._to_own = af.converter(self._backend, device=self.device, scalars="convert")
+        # functions of the library take devices as its arrays have them
+        at = self._place
+        one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
+        self.device = getattr(one, "device", None)
+        self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
         self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
         self.call_step: Any = functools.partial(self.kernel.step, self.xp)
         if self._backend.name == "jax":
@@ -140,7 +144,7 @@ class Driver:
         parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
         seed = None if self._seed is None else [0 if x is None else int(x) + 1 for x in parts]
         # the last number keeps them apart from those of the environment
-        return self._backend.random(None if seed is None else [*seed, 0x57], self.device)
+        return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,7 +210,7 @@ class Driver:
     def batched(self, space: Space[Any], value: Any) -> Any:
         """Return one value of a space as a batch of one. What is no array becomes a list."""
         if isinstance(space, ARRAYS):
-            return value[None] if hasattr(value, "ndim") else np.asarray(value)[None]
+            return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)
         return build(
             space,
@@ -215,7 +219,7 @@ class Driver:
 
     def single(self, space: Space[Any], batch: Any) -> Any:
         """Return the only value of a batch of one."""
-        if isinstance(space, spaces.Box):
+        if isinstance(space, ARRAYS) and not isinstance(space, spaces.Discrete):
             return batch[0, ...]
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             parts = zip(leaves(space), split(space, batch), strict=True)
@@ -225,7 +229,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and what else cannot be made anew."""
         state = {**self.__dict__}
-        for name in ("_begin", "call_step", "_to_own", "xp"):
+        for name in ("_begin", "call_step", "_to_own", "device", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)

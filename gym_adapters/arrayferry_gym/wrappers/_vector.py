@@ -194,7 +194,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
 
 def _row(x: Any, index: int) -> Any:
-    return np.array(x[index]) if isinstance(x, np.ndarray) else x[index]
+    if isinstance(x, np.ndarray):
+        return np.array(x[index])
+    return x[index, ...] if hasattr(x, "shape") else x[index]
 
 
 def _limit(env: VectorEnv[Any, Any, Any]) -> int | None:
