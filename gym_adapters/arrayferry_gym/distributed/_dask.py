@@ -126,9 +126,14 @@ class DaskEngine(Engine):
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that the scheduler knows."""
+        names: list[str] = self._sync(self._living)
+        return names
+
+    async def _living(self) -> list[str]:
+        """Return the workers that may run hosts, in the thread that notes which have died."""
+        known = await self._ask_scheduler(self._workers is not None or bool(self._resources))
         now = time.monotonic()
         self._dead = {name: at for name, at in self._dead.items() if now - at < PATIENCE}
-        known = self._sync(self._ask_scheduler, self._workers is not None or bool(self._resources))
         return [name for name in known if name not in self._dead]
 
     async def _ask_scheduler(self, fitting: bool = False) -> list[str]:
@@ -423,7 +428,7 @@ class DaskEngine(Engine):
 
     def discard(self) -> None:
         """With the next call, make hosts drop the trees that they keep, unless they were assembled."""
-        for host in self._hosts:
+        for host in list(self._hosts):  # other threads may use the engine
             host.discards = True
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
@@ -433,7 +438,7 @@ class DaskEngine(Engine):
             trees, claimed = assembled(self._client, references)
         except Exception as error:
             known = self._sync(self._ask_scheduler)
-            gone = [host for host in self._hosts if host.address not in known]
+            gone = [host for host in list(self._hosts) if host.address not in known]
             if not gone:
                 raise
             for host in gone:
@@ -443,7 +448,7 @@ class DaskEngine(Engine):
                 f"the worker {names} is gone, and with it the arrays that it has kept",
                 worker=names,
             ) from error
-        for host in self._hosts:
+        for host in list(self._hosts):
             host.claimed += claimed.get(host.future.key, ())
         return trees
 
