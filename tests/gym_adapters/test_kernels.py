@@ -474,6 +474,20 @@ def test_a_truncated_return_does_not_go_on(mode):
     assert found["mean"] == pytest.approx(mean)
 
 
+def test_the_returns_of_current_episodes_are_those_of_gymnasium():
+    ours = vector_wrappers.NormalizeReward(vector("SAME_STEP"), 0.5)
+    theirs = gym.wrappers.vector.NormalizeReward(vector("SAME_STEP"), 0.5)
+    single = wrappers.NormalizeReward(Steps(9), 0.5), gym.wrappers.NormalizeReward(Steps(9), 0.5)
+    for pair in ((ours, theirs), single):
+        name = "accumulated_reward" if pair[0] is ours else "discounted_reward"
+        assert getattr(pair[0], name).tolist() == getattr(pair[1], name).tolist()
+        pair[0].reset(), pair[1].reset()
+        for action in actions(8):
+            for env in pair:
+                env.step(action if env in (ours, theirs) else action[0])
+            np.testing.assert_allclose(*(getattr(env, name) for env in pair), rtol=1e-6)
+
+
 def test_an_environment_that_resets_itself():
     env = wrappers.NormalizeObservation(gym.wrappers.Autoreset(Steps(0)))
     stacked = wrappers.KernelWrapper(

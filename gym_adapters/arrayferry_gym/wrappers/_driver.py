@@ -69,7 +69,11 @@ class Driver:
         self._rng: Any = None
 
     def use(self, tree: Any) -> None:
-        """Use the library and the device of the arrays in a tree. If it is another one than before, move the state."""
+        """Use the library of the arrays in a tree. If it is another one than before, move the state there.
+
+        The state is on the device on which the arrays of a library are when it is used first. It does not follow arrays
+        to another device of the same library.
+        """
         array, backend = af.first_array(tree)
         if backend is None:
             backend = af.registry.backend("numpy")
