@@ -573,6 +573,40 @@ def test_an_environment_that_cannot_be_made_is_named(client):
     assert failure.value.indices == (1,)
 
 
+class Misshapen(Numbering):
+    """Returns an observation of another shape at the first reset, or after some steps."""
+
+    def __init__(self, after=None):
+        self.after = after
+
+    def _shown(self):
+        return np.zeros(2 if self.steps == self.after else 1)
+
+    def reset(self, *, seed=None, options=None):
+        return self._shown(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._shown(), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_wrong_shape_names_its_environment(after):
+    makers = [Numbering, functools.partial(Misshapen, after), Numbering]
+    options = {"num_steps": 2, "groups": 1, "engine": ThreadEngine(1)}
+    with (
+        Collector(makers, drawing, **options) as collector,
+        pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure,
+    ):
+        next(collector)
+    assert failure.value.indices == (1,)
+    envs = DistributedVectorEnv(makers, engine=ThreadEngine(1))
+    with pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure:
+        (envs.reset(), envs.step([0, 0, 0]))
+    assert failure.value.indices == (1,)
+    envs.close()
+
+
 def test_a_policy_that_raises_is_named(client):
     def policy(params, observation, key):
         return 1 / params, None
@@ -598,8 +632,10 @@ def test_an_environment_that_hangs(mortal):
     makers = [lambda: Failing("none"), lambda: Failing("hang")]
     with Collector(makers, policy, num_steps=4, groups=2, client=mortal, timeout=2.0) as collector:
         begun = time.monotonic()
-        with pytest.raises(EnvTimeoutError, match="environment 1 did not answer within 2 s"):
+        place = "environment 1 did not answer within 2 s, in step 0 of segment 0 of group 1, on"
+        with pytest.raises(EnvTimeoutError, match=place) as failure:
             next(collector)
+        assert "ask for the next trajectories: its group begins anew" in str(failure.value)
         assert time.monotonic() - begun < 20
 
 

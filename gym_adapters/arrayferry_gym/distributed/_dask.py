@@ -372,27 +372,29 @@ class DaskEngine(Engine):
 
     def busy_with(self, host: _ActorHandle) -> int | None:
         """Ask the worker, whose event loop is not busy with the environments."""
-        return self._asked(host, "busy_with")
+        return self._asked(host, "busy_with")  # type: ignore[no-any-return]
 
     def steps_of(self, host: _ActorHandle) -> int | None:
         """Ask the worker, as `busy_with` does."""
-        return self._asked(host, "steps")
+        return self._asked(host, "steps")  # type: ignore[no-any-return]
 
-    def _asked(self, host: _ActorHandle, method: str) -> int | None:
-        async def ask() -> int | None:
+    def place_of(self, host: _ActorHandle) -> str | None:
+        """Ask the worker, as `busy_with` does."""
+        return self._asked(host, "place")  # type: ignore[no-any-return]
+
+    def _asked(self, host: _ActorHandle, method: str) -> Any:
+        async def ask() -> Any:
             rpc = self._client.rpc(host.address)
             reply = await rpc.actor_execute(actor=host.future.key, function=method)
-            number: int | None = reply["result"]
-            return number
+            return reply["result"]
 
-        async def ask_briefly() -> int | None:
+        async def ask_briefly() -> Any:
             try:
                 return await asyncio.wait_for(ask(), 1.0)
             except Exception:  # the caller can do without
                 return None
 
-        answer: int | None = self._sync(ask_briefly)
-        return answer
+        return self._sync(ask_briefly)
 
     def release(self, host: _ActorHandle) -> None:
         """Make the scheduler forget an actor."""

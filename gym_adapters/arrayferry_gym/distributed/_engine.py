@@ -90,6 +90,10 @@ class Engine(abc.ABC):
         """Return `Host.current` of a host that is still busy with a call, None if it is not known."""
         return None
 
+    def place_of(self, host: Any) -> str | None:
+        """Return `Host.place` of a host that is still busy with a call, None if it is not known."""
+        return None
+
     def discard(self) -> None:  # noqa: B027
         """Make hosts drop the trees that they keep and that were not assembled, without waiting for it."""
 

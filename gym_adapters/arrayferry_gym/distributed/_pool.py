@@ -171,8 +171,9 @@ class HostPool:
         if not sent:
             return {}
         if timeout is None:
-            timeout = 0.0 if all(each.late for each in sent) else self._longest
-        answers = self.engine.gather([each.call for each in sent], timeout)
+            timeout = self._longest
+        late = all(each.late for each in sent)
+        answers = self.engine.gather([each.call for each in sent], 0.0 if late else timeout)
         replies: dict[HostRecord, Any] = {}
         errors: list[DistributedEnvError] = []
         for each, answer in zip(sent, answers, strict=True):
@@ -181,7 +182,8 @@ class HostPool:
                 if self.engine.lost(host.handle):
                     self.lose(host)
                 else:
-                    errors.insert(0, self._late(host))
+                    waited = self._silence if each.late else timeout
+                    errors.insert(0, self._late(host, each.request, waited))
                     self._avoid(host.worker)
                     self.drop(host)
                 continue
@@ -197,12 +199,17 @@ class HostPool:
             raise errors[0]
         return replies
 
-    def _late(self, host: HostRecord) -> EnvTimeoutError:
+    def _late(self, host: HostRecord, request: Request, waited: float) -> EnvTimeoutError:
         index = self.engine.busy_with(host.handle)
         indices = host.indices if index is None else (index,)
+        place = self.engine.place_of(host.handle)
+        where = "" if place is None else f", in {place}"
+        remedy = "Pass a longer timeout if they may take that long."
+        if host.envs:  # it was made before
+            remedy += f" To go on, {host.envs[0].again}."
         return EnvTimeoutError(
-            f"{named(indices)} did not answer within {self.timeout:g} s, on the worker {host.worker}",
-            remedy="Pass a longer timeout if they may take that long. Only reset and close are possible now.",
+            f"{named(indices)} did not answer within {waited:g} s{where}, on the worker {host.worker}",
+            remedy=remedy,
             indices=indices,
             worker=host.worker,
         )
@@ -233,11 +240,12 @@ class HostPool:
             env.lost = True
         self.drop(host)
 
-    def await_host(self, envs: Iterable[Record]) -> None:
+    def await_host(self, envs: Sequence[Record], *, first: bool = False) -> None:
         """Make hosts where some are missing. Wait for a worker if there is no host at all.
 
         Args:
             envs: the environments that need a host, for the message.
+            first: whether they were never made.
         """
         end = time.monotonic() + self.timeout
         self.fill()
@@ -246,7 +254,7 @@ class HostPool:
                 indices = tuple(index for env in envs for index in env.indices)
                 raise NoWorkerError(
                     f"there is no worker for {named(indices)}, and none came within {self.timeout:g} s",
-                    remedy="Start workers, and call reset.",
+                    remedy="Start workers." if first else f"Start workers, and {envs[0].again}.",
                     indices=indices,
                 )
             time.sleep(0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,10 @@ class Record:
         host: the host that has it, None if none has.
         lost: whether its worker was lost and no result has reported that yet.
         may_move: whether it was made again, so that it may move to a worker with fewer.
+        again: what the user does to go on when it cannot be used.
     """
 
+    again: ClassVar[str]
     index: int
     host: HostRecord | None = field(default=None, kw_only=True)
     lost: bool = field(default=False, kw_only=True)
@@ -68,6 +70,7 @@ class EnvRecord(Record):
         unseen: whether no result has shown the episode that it began when it was made again.
     """
 
+    again = "call reset"
     factory: bytes
     attributes: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -118,6 +121,7 @@ class GroupRecord(Record):
         state: the number of a segment and the state from which it begins, where it is made to go on with it.
     """
 
+    again = "ask for the next trajectories: its group begins anew"
     first: int
     num_envs: int
     factories: tuple[bytes, ...]
