@@ -354,7 +354,7 @@ def _checked(state: dict[str, Any], groups: int) -> tuple[int, tuple[int, ...], 
             for number, (_, saved) in zip(numbers, rows, strict=True)
         )
     except (KeyError, IndexError, TypeError, ValueError):
-        right = False
+        right, version, numbers, rows = False, 0, (), []
     if not right:
         raise af.OptionError(
             f"{state!r:.80} is no state of a collector", remedy="Pass a result of state_dict()."
