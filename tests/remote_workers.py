@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import logging
@@ -325,3 +326,45 @@ class PipeEngine(Engine):
     def close(self):
         for host in list(self.hosts):
             self.release(host)
+
+
+class ThreadEngine(Engine):
+    """Hosts in threads of this process. Calls begin with `start` or `gather`, as on a cluster.
+
+    Attributes:
+        gone: the hosts that were lost.
+    """
+
+    def __init__(self, count):
+        self.names = [f"worker {number}" for number in range(count)]
+        self.gone = []
+
+    def workers(self):
+        return self.names
+
+    def place(self, workers, timeout):
+        return [(Host(), concurrent.futures.ThreadPoolExecutor(1)) for _ in workers]
+
+    def call(self, host, request):
+        return {"host": host, "request": request}
+
+    def start(self, calls):
+        for call in calls:
+            if "answer" not in call:
+                host, pool = call["host"]
+                call["answer"] = pool.submit(host.answer, call["request"])
+
+    def gather(self, calls, timeout):
+        self.start(calls)
+        return [
+            None if self.lost(call["host"]) else call["answer"].result(timeout) for call in calls
+        ]
+
+    def lost(self, host):
+        return host in self.gone
+
+    def release(self, host):
+        host[1].shutdown(wait=False)
+
+    def close(self):
+        pass

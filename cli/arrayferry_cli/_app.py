@@ -141,6 +141,10 @@ def check_env(
         str, typer.Argument(metavar="MODULE:CLASS", help="A FunctionalEnv, or FILE.py:CLASS.")
     ],
     json: Json = False,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="How long all of it may take."),
+    ] = 600,
 ) -> None:
     """Try an environment of your own in several libraries.
 
@@ -150,7 +154,7 @@ def check_env(
 
     screen = Screen()
     with screen.working(f"trying {env}"):
-        report = _attempt(screen, lambda: _check_env.check(env))
+        report = _attempt(screen, lambda: _check_env.check(env, timeout), advice="")
     if json:
         screen.data(report)
     else:
@@ -182,13 +186,16 @@ def new_plugin(
     _new_plugin.show(written, screen)
 
 
-def _attempt(screen: Screen, work: Callable[[], Result]) -> Result:
+_DOCTOR = " Run arrayferry doctor to see which library or plugin it is."
+
+
+def _attempt(screen: Screen, work: Callable[[], Result], advice: str = _DOCTOR) -> Result:
     try:
         return work()
     except (WrongNameError, RefusedError) as error:
         _fail(screen, str(error), 2)
     except NoAnswerError as error:
-        _fail(screen, f"{error}. Run arrayferry doctor to see which library or plugin it is.", 1)
+        _fail(screen, f"{error}.{advice}", 1)
 
 
 def _fail(screen: Screen, text: str, status: int) -> NoReturn:

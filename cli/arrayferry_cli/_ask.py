@@ -69,15 +69,21 @@ def ask(
             start_new_session=True,
         )
         _running.add(process)
-        threading.Thread(target=_end_with, args=(process,), daemon=True).start()
+        reaper = threading.Thread(target=_reap, args=(process,), daemon=True)
+        reaper.start()
         try:
-            yield from _answers(process, noise, timeout)
+            yield from _answers(process, reaper, noise, timeout)
         finally:
-            _stop(process)
+            assert process.stdout is not None
+            process.stdout.close()
+            _kill(process)
+            reaper.join()
             _running.discard(process)
 
 
-def _answers(process: subprocess.Popen[bytes], noise: IO[bytes], timeout: float) -> Iterator[Any]:
+def _answers(
+    process: subprocess.Popen[bytes], reaper: threading.Thread, noise: IO[bytes], timeout: float
+) -> Iterator[Any]:
     assert process.stdout is not None
     late = threading.Event()
 
@@ -94,6 +100,7 @@ def _answers(process: subprocess.Popen[bytes], noise: IO[bytes], timeout: float)
         if late.is_set():
             raise NoAnswerError(f"there was no answer within {timeout:g} seconds")
         if not line.endswith(b"\n"):
+            reaper.join(5)
             raise NoAnswerError(_end_of(process, noise))
         try:
             message = _readable(json.loads(line))
@@ -132,19 +139,33 @@ def _readable(answer: Any) -> Any:
     return answer
 
 
-def _end_with(process: subprocess.Popen[bytes]) -> None:
+_reaping = threading.Lock()
+"""Held where a process is reaped or killed: once it is reaped, its number may be that of another one."""
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
     """End what a process has started as soon as it ends itself, since that may hold its output open."""
-    if hasattr(os, "waitid"):  # until it is reaped, no other process gets its number
-        with contextlib.suppress(ChildProcessError):
+    if hasattr(os, "waitid"):
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # SIGCHLD is ignored, and the system has reaped it
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        _kill(process)
+        with _reaping:
+            process.wait()
     else:
         process.wait()
-    _kill(process)
-    process.wait()
+        _kill_group(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and what it started."""
+    """End a process that was not reaped, and what it started."""
+    with _reaping:
+        if process.returncode is None:
+            _kill_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     try:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -154,19 +175,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         pass
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.stdout is not None:
-        process.stdout.close()
-    if process.returncode is None:
-        _kill(process)
-    process.wait()
-
-
 def _end_of(process: subprocess.Popen[bytes], noise: IO[bytes]) -> str:
     """Say how a process ended by itself, with the last line that it wrote."""
-    try:
-        status = process.wait(5)
-    except subprocess.TimeoutExpired:
+    status = process.returncode
+    if status is None:
         return "it closed its output without an answer"
     if status < 0:
         try:

@@ -7,7 +7,6 @@ original's random generator, so that seeding either gives the same samples.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,7 +48,7 @@ def converted_space(original: Space[Any], libraries: Libraries, *, observed: boo
     def converted(space: Space[Any]) -> Any:
         return converted_space(space, libraries, observed=observed)
 
-    new: Any = object.__new__(_converted_class(type(original)))  # type: ignore[arg-type]
+    new: Any = object.__new__(_converted_class(type(original)))
     new.__dict__.update(original.__dict__)
     new.original, new.libraries, new.observed = original, libraries, observed
     if isinstance(original, spaces.Dict):
@@ -62,18 +61,19 @@ def converted_space(original: Space[Any], libraries: Libraries, *, observed: boo
     return new
 
 
-@functools.cache
-def _converted_class(cls: type) -> type:
-    """Return the class of converted spaces for a class of spaces, known to Gymnasium's functions.
+_CLASSES: dict[type, type] = {}
 
-    To inherit is not enough: for the parts of a Tuple, `iterate` looks for their very class.
-    """
-    new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-    for function, ours in _FUNCTIONS.items():
-        if function is iterate and cls not in function.registry:
-            continue  # it then iterates over batches of such values as they come
-        function.register(new, ours)
-    return new
+
+def _converted_class(cls: type) -> type:
+    """Return the class of converted spaces for a class of spaces, the same in all threads."""
+    known = _CLASSES.get(cls)
+    if known is None:
+        new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
+        for function in (iterate, batch_differing_spaces):  # which look for the very class
+            if cls in function.registry:
+                function.register(new, _FUNCTIONS[function])
+        known = _CLASSES.setdefault(cls, new)
+    return known
 
 
 class Converted:
@@ -304,3 +304,11 @@ def _leaf_contains(space: Space[Any], x: Any) -> bool:
     if isinstance(space, whole) and isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
         return False
     return bool(space.contains(Fitter(space, strict=True).fit(x)))
+
+
+# At once, since other threads may be looking for a function while a class is registered.
+for _function, _ours in _FUNCTIONS.items():
+    _function.register(Converted, _ours)
+for _class in {*iterate.registry, *batch_differing_spaces.registry}:
+    if issubclass(_class, Space):
+        _converted_class(_class)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 WRONG = """
+import os, time
 from arrayferry_gym.functional import CartPole
 
 class Wrong(CartPole):
@@ -18,6 +19,24 @@ class Wrong(CartPole):
 class Right(CartPole):
     pass
 
+class Prints(CartPole):
+    def observe(self, xp, state, params):
+        print("hello")
+        os.write(1, b"hello")
+        return super().observe(xp, state, params)
+
+class Ends(CartPole):
+    def reset(self, xp, rng, n, params):
+        os._exit(0)
+
+class Crashes(CartPole):
+    def reset(self, xp, rng, n, params):
+        os.kill(os.getpid(), 11)
+
+class Hangs(CartPole):
+    def reset(self, xp, rng, n, params):
+        time.sleep(1000)
+
 other = 3
 """
 
@@ -25,6 +44,7 @@ other = 3
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "own_envs_of_test.py").write_text(WRONG)
+    (tmp_path / "leaves.py").write_text("import sys; sys.exit(3)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -34,12 +54,32 @@ def test_what_is_wrong_is_told(run, folder):
     status, out, err = run("check-env", "own_envs_of_test:Wrong")
     assert (status, err) == (1, "")
     assert "own_envs_of_test:Wrong: 1 problem\n" in out
-    assert "step(), own_envs_of_test.py:6" in out
+    assert "step(), own_envs_of_test.py:7" in out
     assert "it asks whether an array is true" in out
     status, out, _ = run("check-env", "own_envs_of_test.py:Wrong", "--json")
     assert status == 1
     (problem,) = json.loads(out)["problems"]
     assert problem["libraries"] == ["numpy", "array_api_strict", "torch", "jax"]
+
+
+def test_what_an_environment_prints_is_not_in_the_report(run, folder):
+    status, out, err = run("check-env", "own_envs_of_test:Prints", "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "options"),
+    [
+        ("Ends", "it ended the process with exit status 0", ()),
+        ("Crashes", "it crashed with SIGSEGV", ()),
+        ("Hangs", "there was no answer within 8 seconds", ("--timeout", "8")),
+    ],
+)
+def test_code_that_ends_its_process(run, folder, name, told, options):
+    status, out, err = run("check-env", f"own_envs_of_test.py:{name}", "--json", *options)
+    assert (status, out) == (1, "")
+    assert f"Trying own_envs_of_test.py:{name} failed: {told}" in err
 
 
 def test_nothing_is_wrong(run, folder):
@@ -55,6 +95,7 @@ def test_nothing_is_wrong(run, folder):
         ("own_envs_of_test:other", "a FunctionalEnv is needed"),
         ("no_such_module:X", "no_such_module cannot be imported"),
         ("missing.py:X", "cannot be imported: FileNotFoundError"),
+        ("leaves.py:X", "cannot be imported: SystemExit: 3"),
     ],
 )
 def test_wrong_names(run, folder, name, told):

@@ -15,6 +15,7 @@ import simulated
 
 import arrayferry as af
 import arrayferry_gym
+import arrayferry_gym.wrappers
 from arrayferry._route import queued
 
 NAMES = ("cupy", "writing", "constant")
@@ -759,3 +760,18 @@ def test_observations_of_an_environment_go_together(machine):
         observation, reward, *_ = env.step(0)
         assert machine.counts["to device"] == 1 + isinstance(reward, machine.cupy.ndarray)
         assert [values(machine, observation[f"sensor{i}"])[0] for i in range(8)] == [np.float32(i / 10) for i in range(8)]  # fmt: skip
+
+
+def test_a_mask_on_a_gpu(machine):
+    class Resetting(gym.vector.VectorWrapper):
+        def reset(self, *, seed=None, options=None):
+            return self.env.reset(seed=seed, options=af.convert(options, "numpy"))
+
+    make = partial(gym.make, "CartPole-v1")
+    envs = Resetting(gym.vector.SyncVectorEnv([make] * 2, autoreset_mode="Disabled"))
+    envs = arrayferry_gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    envs.reset(seed=0)
+    before = envs.episode_start_times.copy()
+    mask = af.convert(np.array([False, True]), "cupy", device="cuda:0")
+    envs.reset(options={"reset_mask": mask})
+    assert (envs.episode_start_times != before).tolist() == [False, True]

@@ -26,6 +26,7 @@ from remote_workers import (
     Counting,
     DaskWorkers,
     Failing,
+    ThreadEngine,
     actors,
     cluster,
     eventually,
@@ -34,6 +35,7 @@ from remote_workers import (
 )
 
 import arrayferry as af
+import arrayferry_gym.distributed
 from arrayferry_gym.distributed import (
     Collector,
     DistributedVectorEnv,
@@ -273,6 +275,17 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
         again = [next(collector) for _ in range(3)]
         with pytest.raises(af.OptionError, match="num_steps"):
             collector.load_state_dict({**state, "num_steps": 13})
+        for name, value in [
+            ("numbers", [1]),
+            ("numbers", [-1, 1]),
+            ("version", "a"),
+            ("restarts", None),
+            ("states", [1, 2]),
+        ]:
+            with pytest.raises(af.OptionError, match="no state of a collector"):
+                collector.load_state_dict({**state, name: value})
+        with pytest.raises(af.OptionError):
+            collector.load_state_dict({"nonsense": 1})
     for group in range(2):
         one, other = ([part for part in parts if group in part.group] for parts in (after, again))
         for x, y in zip(one, other, strict=False):
@@ -419,6 +432,134 @@ def test_an_interrupted_call_loses_nothing(client, monkeypatch):
             same(next(collector), part)
 
 
+class Numbering(gym.Env):
+    """Returns how many steps it has taken in all."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([self.steps], float), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.array([self.steps], float), 1.0, False, False, {}
+
+
+def check_with_interrupt(mode, comes, *, loses):
+    """Collect segments, and check that each comes once. An interrupt comes at one line of the second or third call.
+
+    Args:
+        mode: of the collector.
+        comes: is given each line that the collector comes to, and returns whether the interrupt comes there.
+        loses: whether a host is lost before the second call.
+
+    Returns:
+        Whether there was an interrupt.
+    """
+    folder = os.path.dirname(arrayferry_gym.distributed.__file__)
+    told = []
+
+    def trace(frame, event, argument):
+        if not frame.f_code.co_filename.startswith(folder):
+            return None
+        if event == "line" and not told and comes(frame):
+            told.append(f"{frame.f_code.co_qualname} {frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    def policy(params, observation, key):
+        return np.zeros(len(observation), int), np.full(len(observation), params)
+
+    engine = ThreadEngine(2)
+    with Collector(
+        [Numbering] * 2, policy, 0, num_steps=2, groups=2, mode=mode, engine=engine
+    ) as collector:
+        seen, restarts, calls = {0: [], 1: []}, 0, 0
+        while min(map(len, seen.values())) < 3:
+            calls += 1
+            if calls == 2 and loses:
+                engine.gone.append(collector._placement.hosts[0].handle)
+            before = sys.gettrace()
+            if 1 < calls < 4:
+                sys.settrace(trace)
+            try:
+                part = next(collector)
+            except KeyboardInterrupt:
+                collector.update(collector.version + 1)
+                continue
+            finally:
+                sys.settrace(before)
+            restarts += part.restarted.sum()
+            for row, group in enumerate(part.group.tolist()):
+                if part.restarted[row]:
+                    seen[group] = []
+                seen[group].append(int(part.observation[0, row, 0]))
+                assert part.extras[0, row] == part.version[row], told
+    for numbers in seen.values():
+        assert numbers == list(range(0, 2 * len(numbers), 2)), (told, seen)
+    assert restarts == loses
+    return bool(told)
+
+
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupt_at_any_line_loses_nothing(mode, loses):
+    places = {}
+
+    def noted(frame):
+        places.setdefault((frame.f_code, frame.f_lineno))
+
+    check_with_interrupt(mode, noted, loses=loses)
+    assert len(places) > 80
+    for place in places:
+        check_with_interrupt(
+            mode,
+            lambda frame, at=place: (frame.f_code, frame.f_lineno) == at,
+            loses=loses,
+        )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupt_at_any_moment_loses_nothing(mode, loses):
+    for number in range(10_000):
+        left = iter(range(number, -1, -1))
+        if not check_with_interrupt(mode, lambda frame, left=left: next(left) == 0, loses=loses):
+            break
+    assert number > 200
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
+    def policy(params, observation, key):
+        return np.zeros(len(observation), int), None
+
+    with Collector(
+        [Numbering] * 2,
+        policy,
+        num_steps=2,
+        groups=1,
+        mode=mode,
+        engine=ThreadEngine(1),
+        to="torch",
+    ) as collector:
+        convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
+
+        def failing(value):
+            if failures:
+                raise failures.pop()
+            return convert(value)
+
+        monkeypatch.setattr(collector, "_convert", failing)
+        for error in (af.ConversionError, MemoryError):
+            with pytest.raises(error):
+                next(collector)
+        assert [int(next(collector).observation[0, 0, 0]) for _ in range(3)] == [0, 2, 4]
+
+
 def test_an_environment_that_cannot_be_made_is_named(client):
     def broken():
         raise ValueError("no display")
@@ -430,6 +571,40 @@ def test_an_environment_that_cannot_be_made_is_named(client):
             [CARTPOLE, broken, CARTPOLE], leaning, WEIGHTS, num_steps=4, client=client, groups=1
         )
     assert failure.value.indices == (1,)
+
+
+class Misshapen(Numbering):
+    """Returns an observation of another shape at the first reset, or after some steps."""
+
+    def __init__(self, after=None):
+        self.after = after
+
+    def _shown(self):
+        return np.zeros(2 if self.steps == self.after else 1)
+
+    def reset(self, *, seed=None, options=None):
+        return self._shown(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._shown(), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_wrong_shape_names_its_environment(after):
+    makers = [Numbering, functools.partial(Misshapen, after), Numbering]
+    options = {"num_steps": 2, "groups": 1, "engine": ThreadEngine(1)}
+    with (
+        Collector(makers, drawing, **options) as collector,
+        pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure,
+    ):
+        next(collector)
+    assert failure.value.indices == (1,)
+    envs = DistributedVectorEnv(makers, engine=ThreadEngine(1))
+    with pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure:
+        (envs.reset(), envs.step([0, 0, 0]))
+    assert failure.value.indices == (1,)
+    envs.close()
 
 
 def test_a_policy_that_raises_is_named(client):
@@ -457,8 +632,10 @@ def test_an_environment_that_hangs(mortal):
     makers = [lambda: Failing("none"), lambda: Failing("hang")]
     with Collector(makers, policy, num_steps=4, groups=2, client=mortal, timeout=2.0) as collector:
         begun = time.monotonic()
-        with pytest.raises(EnvTimeoutError, match="environment 1 did not answer within 2 s"):
+        place = "environment 1 did not answer within 2 s, in step 0 of segment 0 of group 1, on"
+        with pytest.raises(EnvTimeoutError, match=place) as failure:
             next(collector)
+        assert "ask for the next trajectories: its group begins anew" in str(failure.value)
         assert time.monotonic() - begun < 20
 
 
@@ -527,6 +704,38 @@ def test_workers_that_are_killed(mortal, tmp_path, mode, kills, segments):
                     else:
                         assert t == 37 + env - 1
                 expected = observation[1], observation[2]
+
+
+def arrays_nowhere(dask_scheduler):
+    tasks = dask_scheduler.tasks.values()
+    return [task.key for task in tasks if task.state == "memory" and not task.who_has]
+
+
+def test_a_worker_that_dies_when_it_has_answered(mortal, monkeypatch):
+    """Its arrays are gone before the scheduler knows of them, so that the segment is collected again."""
+    workers = DaskWorkers(mortal)
+    with Collector(
+        [Numbering] * 2, drawing, num_steps=2, groups=2, seed=3, client=mortal, to="dask"
+    ) as collector:
+        collector._placement._next_look = float("inf")  # groups stay where they are
+        engine = collector._placement.pool.engine
+        assemble, killed = engine.assemble, []
+
+        def fatal(references):
+            if not killed:
+                (array,) = {array.worker: array for array in references[0]}.values()
+                killed.append(array.worker)
+                kill(workers, array.worker)
+                eventually(lambda: array.worker not in mortal.nthreads())
+            return assemble(references)
+
+        monkeypatch.setattr(engine, "assemble", fatal)
+        parts = [next(collector) for _ in range(3)]
+        assert [part.restarted.sum() for part in parts] == [1, 0, 0]
+        seen = mortal.gather(mortal.compute([part.observation for part in parts]))
+        assert np.concatenate(seen)[:, :, 0].tolist() == [[x, x] for x in range(6)]
+        assert collector.stats.lost == 1
+        eventually(lambda: not mortal.run_on_scheduler(arrays_nowhere))
 
 
 def test_memory_is_flat(client):

@@ -34,6 +34,7 @@ from remote_workers import (
     Failing,
     Odd,
     PipeEngine,
+    ThreadEngine,
     actors,
     cluster,
     compare,
@@ -81,6 +82,50 @@ def test_steps_are_those_of_sync_vector_env(mode, make):
     assert engine.hosts == []
     with pytest.raises(af.OptionError, match="PipeEngine cannot keep arrays"):
         DistributedVectorEnv([CARTPOLE], engine=engine, to="dask")
+
+
+class Reusing(gym.Env):
+    """Returns the same objects at each step, whose content changes."""
+
+    observation_space = spaces.Dict(
+        {"x": spaces.Box(0, 99, (1,)), "y": spaces.Tuple([spaces.Text(3), spaces.Box(0, 99, (2,))])}
+    )
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.observation = {"x": np.zeros(1, np.float32), "y": ("a", np.zeros(2, np.float32))}
+        array = np.zeros(2)
+        self.info = {"list": [0], "deep": {"list": [array]}, "subclass": array.view(np.recarray)}
+
+    def _shown(self, t):
+        self.t = t
+        self.observation["x"][:] = self.observation["y"][1][:] = t
+        self.info["list"][0] = t
+        self.info["deep"]["list"][0][:] = t
+        return self.observation, self.info
+
+    def reset(self, *, seed=None, options=None):
+        return self._shown(0)
+
+    def step(self, action):
+        observation, info = self._shown(self.t + 1)
+        return observation, 1.0, self.t == 3, False, info
+
+
+def test_objects_that_are_used_again():
+    envs = DistributedVectorEnv([Reusing] * 2, engine=ThreadEngine(1), autoreset_mode="SameStep")
+    envs.reset()
+    for _ in range(3):
+        observations, _, _, _, infos = envs.step([0, 0])
+    assert observations["x"].ravel().tolist() == [0.0, 0.0]
+    final, info = infos["final_obs"][1], infos["final_info"]
+    assert final["x"].tolist() == [3.0]
+    assert final["y"][1].tolist() == [3.0, 3.0]
+    assert info["list"][1] == [3]
+    assert info["deep"]["list"][1][0].tolist() == [3.0, 3.0]
+    assert np.asarray(info["subclass"][1]).tolist() == [3.0, 3.0]
+    assert infos["list"][1] == [0]
+    envs.close()
 
 
 @pytest.mark.parametrize(

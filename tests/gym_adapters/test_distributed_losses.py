@@ -362,7 +362,7 @@ def test_an_environment_that_ends_each_process_is_named(workers):
     envs = DistributedVectorEnv(makes, **workers.options)
     envs.reset()
     with pytest.raises(
-        NoWorkerError, match="3 workers died while they made environment 2"
+        NoWorkerError, match=r"3 workers died while they made environment 2 again.*call reset"
     ) as error:
         envs.reset(options={"die": 1})
     assert error.value.indices == (2,)

@@ -442,6 +442,8 @@ def test_a_constructor_that_ends_each_process_is_named():
     with pytest.raises(NoWorkerError, match="3 workers died while they made environment 2") as info:
         DistributedVectorEnv([CARTPOLE] * 4, engine=engine)
     assert info.value.indices == (2,)
+    assert "again" not in str(info.value)
+    assert "reset" not in str(info.value)
     assert len(engine.dead) == 3
     assert engine.hosts == []
 

@@ -192,6 +192,30 @@ class InTorch(gym.Env):
         return action * 0.5, torch.tensor(2.0), torch.tensor(False), False, {}
 
 
+def test_arrays_that_the_environment_uses_again():
+    class Reusing(gym.Env):
+        observation_space = spaces.Box(0, 9, (1,))
+        action_space = spaces.Discrete(2)
+
+        def __init__(self):
+            self.observation, self.reward, self.seen = np.zeros((3, 1), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            self.observation[:], self.reward[:], self.seen[:] = 0, 0, 0
+            return self.observation, {"seen": self.seen}
+
+        def step(self, action):
+            self.observation[:], self.reward[:], self.seen[:] = 1, 2, 3
+            return self.observation, self.reward, True, False, {"seen": self.seen}
+
+    example = np.zeros(1, np.float32)
+    functions = HostFunctions(Reusing(), reward_like=example, info_like={"seen": example})
+    state, _, _ = functions.reset(seed=1)
+    outcome = functions.step(state, jnp.array(0))[1]
+    seen = outcome.observation, outcome.final_observation, outcome.reward, outcome.info["seen"]
+    assert np.concatenate(seen).tolist() == [0, 1, 2, 3]
+
+
 def test_an_environment_in_torch():
     functions = HostFunctions(InTorch())
     state, _, _ = functions.reset()

@@ -38,6 +38,7 @@ from arrayferry_gym.wrappers._kernel import Spaces
 from arrayferry_gym.wrappers._statistics import fresh, given, read, updated
 
 LIBRARIES = ("numpy", "torch", "jax")
+ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 
 
@@ -278,17 +279,17 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     functions = Functions(env, autoreset_mode=mode)
     running, first = functions.reset(jax.random.key(0), 3)
     step = jax.jit(functions.step)
-    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
         np.testing.assert_allclose(flat(envs.reset(seed=1)[0]), flat(first), rtol=1e-6)
         assert envs.observation_space.contains(envs.reset(seed=1)[0])
-    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in LIBRARIES]
+    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
         envs.reset(seed=1)
     over = np.zeros(3, bool)
     for number, action in enumerate(actions(16)):
         running, outcome = step(jax.random.key(number), running, action)
-        for xp, envs in zip(LIBRARIES, served, strict=True):
+        for xp, envs in zip(ALL_LIBRARIES, served, strict=True):
             found = envs.step(af.convert(action, xp))
             for one, other in zip(found[:4], outcome[:4], strict=True):
                 np.testing.assert_allclose(flat(one), flat(other), rtol=1e-5, atol=2e-6)
@@ -307,6 +308,28 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
         if mode == "DISABLED":
             over |= ended
     assert over.any() == (mode == "DISABLED")
+
+
+@pytest.mark.parametrize("name", [*SINGLE, *STACKED, "StickyAction"])
+@pytest.mark.parametrize("make", [Steps, Dictionary])
+def test_single_values_in_the_strictest_library(name, make):
+    options = {**SINGLE, **STACKED, "StickyAction": {"repeat_action_probability": 0.5}}[name]
+    kernel = getattr(kernels, name)(**options)
+    adapted = ArrayConversion(gym.wrappers.TimeLimit(make(20), 30), target_xp="array_api_strict")
+    try:
+        plain = wrappers.KernelWrapper(gym.wrappers.TimeLimit(make(20), 30), kernel)
+    except (AssertionError, TypeError, ValueError):  # it is for arrays only
+        pytest.skip("not for a Dict")
+    strict = wrappers.KernelWrapper(adapted, kernel)
+    results = [env.reset(seed=1)[0] for env in (plain, strict)]
+    for action in actions(6, 1)[:, 0] * 3:
+        np.testing.assert_allclose(*map(flat, results), rtol=1e-5, atol=1e-6)
+        assert {af.backend_of(x).name for x in af.flatten(results[1])[0]} == {"array_api_strict"}
+        steps = plain.step(np.float32(action)), strict.step(af.convert(action, "array_api_strict"))
+        if name != "StickyAction":
+            results = [step[0] for step in steps]
+            assert float(steps[0][1]) == pytest.approx(float(steps[1][1]), rel=1e-6)
+    pickle.loads(pickle.dumps(strict)).reset()
 
 
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
@@ -367,7 +390,7 @@ def test_a_rollout_is_what_compiled_steps_are():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("xp", [*ALL_LIBRARIES, "dask"])
 def test_each_observation_counts_once(mode, xp):
     plain, env = vector(mode), vector(mode)
     env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
@@ -393,6 +416,42 @@ def test_each_observation_counts_once(mode, xp):
     assert found["count"] == len(values)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
     np.testing.assert_allclose(found["var"], var, rtol=1e-5)
+
+
+class Forgetful(gym.vector.VectorWrapper):
+    """Leaves out some keys of infos, or says that they are of no environment."""
+
+    def __init__(self, env, left_out=(), denied=False):
+        super().__init__(env)
+        self.left_out, self.denied = left_out, denied
+
+    def step(self, actions):
+        *results, infos = self.env.step(actions)
+        infos = {key: value for key, value in infos.items() if key not in self.left_out}
+        if self.denied and "_final_obs" in infos:
+            infos["_final_obs"] = np.zeros(3, bool)
+        return *results, infos
+
+
+@pytest.mark.parametrize("missing", [{"left_out": ["final_obs", "_final_obs"]}, {"denied": True}])
+def test_without_final_observations(missing):
+    def stepped(wrapper, *args):
+        env = wrapper(Forgetful(vector("SAME_STEP"), **missing), *args)
+        env.reset()
+        for action in actions(9):
+            env.step(action)
+        return env
+
+    for name, *args in [
+        ("NormalizeObservation",),
+        ("FrameStackObservation", 2),
+        ("DelayObservation", 1),
+    ]:
+        with pytest.raises(af.OptionError, match="have no 'final_obs'"):
+            stepped(getattr(vector_wrappers, name), *args)
+    assert stepped(vector_wrappers.NormalizeReward).state_dict()["return_rms"]["count"] == 27
+    assert stepped(vector_wrappers.RecordEpisodeStatistics).episode_count == 6
+    stepped(vector_wrappers.StickyAction, 0.5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -446,6 +505,20 @@ def test_a_truncated_return_does_not_go_on(mode):
     found = env.state_dict()["return_rms"]
     assert found["count"] == len(values)
     assert found["mean"] == pytest.approx(mean)
+
+
+def test_the_returns_of_current_episodes_are_those_of_gymnasium():
+    ours = vector_wrappers.NormalizeReward(vector("SAME_STEP"), 0.5)
+    theirs = gym.wrappers.vector.NormalizeReward(vector("SAME_STEP"), 0.5)
+    single = wrappers.NormalizeReward(Steps(9), 0.5), gym.wrappers.NormalizeReward(Steps(9), 0.5)
+    for pair in ((ours, theirs), single):
+        name = "accumulated_reward" if pair[0] is ours else "discounted_reward"
+        assert getattr(pair[0], name).tolist() == getattr(pair[1], name).tolist()
+        pair[0].reset(), pair[1].reset()
+        for action in actions(8):
+            for env in pair:
+                env.step(action if env in (ours, theirs) else action[0])
+            np.testing.assert_allclose(*(getattr(env, name) for env in pair), rtol=1e-6)
 
 
 def test_an_environment_that_resets_itself():
@@ -536,6 +609,106 @@ def test_statistics_are_saved_frozen_and_merged(xp):
         env.load_state_dict({"return_rms": together})
     with pytest.raises(af.OptionError, match="shapes"):
         env.load_state_dict({"obs_rms": {"count": 1, "mean": [0.0], "var": [1.0]}})
+
+
+RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
+WRONG = [
+    {"nonsense": 1},
+    {"obs_rms": RIGHT, "nonsense": 1},
+    3,
+    None,
+    *[
+        {"obs_rms": {**RIGHT, **part}}
+        for part in (
+            {"count": -1},
+            {"count": 1.5},
+            {"count": float("inf")},
+            {"count": 2**55},
+            {"mean": [0.0]},
+            {"mean": "ab"},
+            {"var": [-1.0, 1.0]},
+            {"var": [float("nan"), 1.0]},
+        )
+    ],
+    {"obs_rms": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward", "ClipReward"])
+def test_states_of_others_are_refused(name, begun):
+    options = {"ClipReward": (-1.0, 1.0)}.get(name, ())
+    for env in (
+        getattr(wrappers, name)(Steps(), *options),
+        getattr(vector_wrappers, name)(vector("NEXT_STEP"), *options),
+    ):
+        if begun:
+            env.reset()
+        before = env.state_dict()
+        for wrong in WRONG:
+            with pytest.raises(af.OptionError):
+                env.load_state_dict(wrong)
+        assert env.state_dict() == before
+        env.load_state_dict(before)
+
+
+def test_a_state_that_was_loaded_before_the_first_reset():
+    env = wrappers.NormalizeObservation(Steps())
+    given = {"obs_rms": {**RIGHT, "mean": np.float32([1, 2])}, "return_rms": {**RIGHT}}
+    env.load_state_dict(given)
+    given["obs_rms"]["mean"][:] = 7
+    assert env.state_dict() == {"obs_rms": {**RIGHT, "mean": [1.0, 2.0]}}
+    assert env.obs_rms.mean.tolist() == [1.0, 2.0]
+    env.update_running_mean = False
+    env.reset()
+    assert env.state_dict()["obs_rms"]["mean"] == [1.0, 2.0]
+    env.update_running_mean = True
+    env.reset()
+    assert env.state_dict()["obs_rms"]["count"] == 2
+    with pytest.raises(af.OptionError, match="has no mean, var and count"):
+        env.obs_rms = 3
+
+
+def test_kernel_states_of_others_are_refused():
+    def policy(params, observation, key):
+        return jnp.zeros(observation.shape[:1], int), None
+
+    def run(env, state=None):
+        return rollout(env, policy, None, jax.random.key(0), 2, 2, wrapper_state=state)[0]
+
+    envs = [
+        wrap(CartPole(), kernel)
+        for kernel in (
+            kernels.NormalizeObservation(),
+            kernels.NormalizeReward(),
+            kernels.ClipReward(-1.0, 1.0),
+        )
+    ]
+    states = [run(env).running.wrappers for env in envs]
+    for number, env in enumerate(envs):
+        run(env, states[number])
+        others = [state for place, state in enumerate(states) if place != number]
+        for wrong in (
+            *others,
+            *WRONG[:3],
+            (1,),
+            (None,),
+            "a",
+            [*states[number]],
+            states[number] * 2,
+        ):
+            with pytest.raises(af.OptionError):
+                run(env, wrong)
+    pixels = wrap(FrozenLake(), kernels.FlattenObservation(), kernels.NormalizeObservation())
+    with pytest.raises(af.OptionError, match="of another kernel"):
+        run(pixels, (run(pixels).running.wrappers[0], states[0][0]))
+    for wrong in ((1,), 3):
+        with pytest.raises(af.OptionError, match="freeze takes states"):
+            freeze(wrong)
+    frozen = run(envs[0], freeze(states[0]))
+    values = envs[0].state_dict(frozen.running)
+    assert values["obs_rms"]["count"] == 6
+    assert envs[0].state_dict(run(envs[0], values).running)["obs_rms"]["count"] == 12
 
 
 def test_evaluation_uses_statistics_and_leaves_them():

@@ -375,7 +375,17 @@ def test_a_policy_with_a_state_is_evaluated():
     assert results.lengths.tolist() == [[4]] * N
 
 
-@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"discount": "a"}, {"num_envs": 0}])
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16])
+def test_a_discount_of_any_library(kind):
+    results = evaluate(Count(), still, None, jax.random.key(0), N, discount=kind(0.5))
+    assert results.discounted_returns.tolist() == [[3.25]] * N
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"episodes": 0}, {"discount": "a"}, {"discount": np.ones(1)}, {"discount": 1j},
+     {"discount": np.array("a")}, {"discount": None}, {"num_envs": 0}],
+)  # fmt: skip
 def test_wrong_arguments_of_an_evaluation(wrong):
     with pytest.raises(af.OptionError):
         evaluate(Count(), still, None, jax.random.key(0), **{"num_envs": 2, **wrong})

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import jax
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.spaces.utils import flatten_space
 from gymnasium.vector.utils import batch_space, iterate
 
 import arrayferry as af
@@ -319,3 +323,28 @@ def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
     assert [[part.tolist() for part in row] for row in rows] == [
         [part[index].tolist() for part in observation] for index in range(3)
     ]
+
+
+def test_threads_that_meet_a_class_of_spaces_at_once():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+
+            class Own(spaces.Box):
+                pass
+
+            barrier = threading.Barrier(8)
+
+            def made(own, barrier=barrier):
+                barrier.wait()
+                env = gym.Env()
+                env.observation_space = env.action_space = own(0, 1, (2,), np.float32)
+                space = ArrayConversion(env, target_xp="torch").observation_space
+                batch_space(space, 2), flatten_space(space.original)
+                return type(space)
+
+            with ThreadPoolExecutor(8) as pool:
+                assert len(set(pool.map(made, [Own] * 8))) == 1
+    finally:
+        sys.setswitchinterval(before)

@@ -111,6 +111,10 @@ class HostActor:
         """Return the number of steps that environments have taken."""
         return self._host.steps
 
+    async def place(self) -> str | None:
+        """Return where the group of a collector is that is being worked on."""
+        return self._host.place
+
     async def stop(self, claimed: Sequence[str] = (), discards: bool = False) -> None:
         """Close the environments and end the thread, when it has done what it does now.
 

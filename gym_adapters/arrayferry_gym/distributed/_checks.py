@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ def check_numbers(groups: Any, timeout: Any, min_workers: Any) -> None:
         )
     if groups is not None and (type(groups) is not int or groups < 1):
         raise af.OptionError(f"groups={groups!r:.80} is not valid", remedy="Pass 1 or more.")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+    if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
 
 
@@ -88,7 +89,7 @@ def check_workers(workers: Any, resources: Any) -> None:
     if resources is not None and (
         not isinstance(resources, Mapping)
         or not all(
-            isinstance(name, str) and isinstance(amount, (int, float))
+            isinstance(name, str) and isinstance(amount, numbers.Real)
             for name, amount in resources.items()
         )
     ):

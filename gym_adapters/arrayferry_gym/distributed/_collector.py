@@ -239,13 +239,13 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         runner = self._runner
         runner.counts.begin()
-        parts = runner.take_all() if self._is_sync else runner.take_first()
-        self._display.show(self)
+        segments = runner.all_ready() if self._is_sync else runner.first_ready()
+        parts = [(each.trajectories, each.origin) for each in segments]
         trajectories = joined(parts, self._keep)
-        if self._convert is None:
-            return trajectories
-        converted: Trajectories = self._convert(trajectories)
-        return converted
+        if self._convert is not None:
+            trajectories = self._convert(trajectories)
+        self._display.show(self)
+        return runner.take(segments, trajectories)
 
     def update(self, policy_params: Any) -> None:
         """Take a snapshot of new policy parameters, and return immediately.
@@ -299,14 +299,15 @@ class Collector(Iterator[Trajectories]):
             state: the result of its `state_dict`.
 
         Raises:
-            arrayferry.OptionError: its groups, environments, steps or seed were different.
+            arrayferry.OptionError: its groups, environments, steps or seed were different, or it is something else.
             DistributedEnvError: a group cannot be made.
         """
         self._require_open()
+        given = state if isinstance(state, Mapping) else {}
         for name in ("groups", "num_envs", "num_steps", "seed"):
-            if state.get(name) != getattr(self, name):
+            if given.get(name) != getattr(self, name):
                 raise af.OptionError(
-                    f"the state is of a collector with {name}={state.get(name)!r:.40}, but this one has {getattr(self, name)}",
+                    f"the state is of a collector with {name}={given.get(name)!r:.40}, but this one has {getattr(self, name)}",
                     remedy="Make the collector with the same options.",
                 )
         self._runner.load_state_dict(dict(state))

@@ -19,7 +19,7 @@ from distributed.protocol.serialize import to_serialize
 from ._actor import HostActor, occupy_worker
 from ._client import PATIENCE, open_client
 from ._engine import Engine
-from ._errors import EnvTimeoutError, SchedulerLostError, WorkerSetupError
+from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
 from ._lazy import assembled
 
 __all__ = ["DaskEngine"]
@@ -126,9 +126,14 @@ class DaskEngine(Engine):
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that the scheduler knows."""
+        names: list[str] = self._sync(self._living)
+        return names
+
+    async def _living(self) -> list[str]:
+        """Return the workers that may run hosts, in the thread that notes which have died."""
+        known = await self._ask_scheduler(self._workers is not None or bool(self._resources))
         now = time.monotonic()
         self._dead = {name: at for name, at in self._dead.items() if now - at < PATIENCE}
-        known = self._sync(self._ask_scheduler, self._workers is not None or bool(self._resources))
         return [name for name in known if name not in self._dead]
 
     async def _ask_scheduler(self, fitting: bool = False) -> list[str]:
@@ -367,27 +372,29 @@ class DaskEngine(Engine):
 
     def busy_with(self, host: _ActorHandle) -> int | None:
         """Ask the worker, whose event loop is not busy with the environments."""
-        return self._asked(host, "busy_with")
+        return self._asked(host, "busy_with")  # type: ignore[no-any-return]
 
     def steps_of(self, host: _ActorHandle) -> int | None:
         """Ask the worker, as `busy_with` does."""
-        return self._asked(host, "steps")
+        return self._asked(host, "steps")  # type: ignore[no-any-return]
 
-    def _asked(self, host: _ActorHandle, method: str) -> int | None:
-        async def ask() -> int | None:
+    def place_of(self, host: _ActorHandle) -> str | None:
+        """Ask the worker, as `busy_with` does."""
+        return self._asked(host, "place")  # type: ignore[no-any-return]
+
+    def _asked(self, host: _ActorHandle, method: str) -> Any:
+        async def ask() -> Any:
             rpc = self._client.rpc(host.address)
             reply = await rpc.actor_execute(actor=host.future.key, function=method)
-            number: int | None = reply["result"]
-            return number
+            return reply["result"]
 
-        async def ask_briefly() -> int | None:
+        async def ask_briefly() -> Any:
             try:
                 return await asyncio.wait_for(ask(), 1.0)
             except Exception:  # the caller can do without
                 return None
 
-        answer: int | None = self._sync(ask_briefly)
-        return answer
+        return self._sync(ask_briefly)
 
     def release(self, host: _ActorHandle) -> None:
         """Make the scheduler forget an actor."""
@@ -423,14 +430,27 @@ class DaskEngine(Engine):
 
     def discard(self) -> None:
         """With the next call, make hosts drop the trees that they keep, unless they were assembled."""
-        for host in self._hosts:
+        for host in list(self._hosts):  # other threads may use the engine
             host.discards = True
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
         """Register the arrays that workers have kept with the scheduler, and return Dask arrays of them."""
         self._require_client()
-        trees, claimed = assembled(self._client, references)
-        for host in self._hosts:
+        try:
+            trees, claimed = assembled(self._client, references)
+        except Exception as error:
+            known = self._sync(self._ask_scheduler)
+            gone = [host for host in list(self._hosts) if host.address not in known]
+            if not gone:
+                raise
+            for host in gone:
+                self._lose(host)
+            names = ", ".join(sorted({host.address for host in gone}))
+            raise NoWorkerError(
+                f"the worker {names} is gone, and with it the arrays that it has kept",
+                worker=names,
+            ) from error
+        for host in list(self._hosts):
             host.claimed += claimed.get(host.future.key, ())
         return trees
 

@@ -68,7 +68,7 @@ class Engine(abc.ABC):
         """Release all hosts, and shut down anything that the engine started itself."""
 
     def start(self, calls: Sequence[Any]) -> None:  # noqa: B027
-        """Start calls, without waiting for their answers. `gather` starts those that have not been started."""
+        """Start those calls that have not been started, without waiting for their answers. `gather` does it too."""
 
     def wait(self, calls: Sequence[Any], timeout: float, least: int) -> list[bool]:
         """Return for which calls `gather` would return immediately.
@@ -90,9 +90,17 @@ class Engine(abc.ABC):
         """Return `Host.current` of a host that is still busy with a call, None if it is not known."""
         return None
 
+    def place_of(self, host: Any) -> str | None:
+        """Return `Host.place` of a host that is still busy with a call, None if it is not known."""
+        return None
+
     def discard(self) -> None:  # noqa: B027
         """Make hosts drop the trees that they keep and that were not assembled, without waiting for it."""
 
     def assemble(self, references: Sequence[Any]) -> list[Any]:
-        """Return trees of Dask arrays for trees that the hosts have kept."""
+        """Return trees of Dask arrays for trees that the hosts have kept.
+
+        Raises:
+            NoWorkerError: a host is gone since it has answered.
+        """
         raise NotImplementedError

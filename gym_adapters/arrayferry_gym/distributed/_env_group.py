@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry_gym._misfits import Misfits
@@ -16,6 +16,7 @@ from arrayferry_gym._quick import range_test
 from ._checks import split_actions
 from ._hosted_group import HostedGroup
 from ._messages import Description, GroupSetup, Plan, from_bytes
+from ._observations import stacked
 from ._policies import TO_NUMPY, FunctionPolicy, HostedPolicy, ModulePolicy, is_module
 from ._progress import Progress, setting_up
 from ._recorder import Recorder
@@ -115,14 +116,14 @@ class EnvGroup(HostedGroup):
         return split_actions(action, self._actions, count, check, self._misfits)(range(count))
 
     def _batch(self) -> Any:
-        empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
-        return concatenate(self._space, self._observations, empty)
+        return stacked(self._space, self._observations, self.indices, self._progress)
 
     def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
         plan, progress, count = self._plan, self._progress, len(self._envs)
         place: Any = progress.place
         if not self._observations:
             self._reset()
+        batch = self._batch()
         place.policy = True
         self._policy.begin(number, version, weights)
         num_steps = plan.num_steps
@@ -132,7 +133,6 @@ class EnvGroup(HostedGroup):
         terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
         lengths = np.zeros((num_steps, count), np.int32)
         infos = _Infos(plan.infos, num_steps, count)
-        batch = self._batch()
         for step in range(num_steps):
             place.step, place.policy = step, True
             seen.write(step, batch)

@@ -10,7 +10,7 @@ from ._errors import (
     PolicyFailedError,
     WorkerSetupError,
 )
-from ._messages import Failure, GroupPlace, Make, MakeGroup, Request, from_bytes
+from ._messages import Failure, Make, MakeGroup, Request, from_bytes
 from ._records import HostRecord
 
 __all__ = ["error_of", "named"]
@@ -37,7 +37,11 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
     indices: Sequence[int] = host.indices if failure.index is None else (failure.index,)
     where = request.name
     if failure.place is not None:
-        where = _where(failure.place, where)
+        where = (
+            str(failure.place)
+            if failure.place.segment is not None
+            else f"{where} of {failure.place}"
+        )
         indices = failure.place.indices if failure.index is None else indices
     error: DistributedEnvError
     if failure.setup:
@@ -84,10 +88,3 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
         pass
     error.add_note(f"On the worker:\n{failure.traceback}")
     return error
-
-
-def _where(place: GroupPlace, name: str) -> str:
-    """Return where a group was."""
-    parts = [] if place.step is None else [f"step {place.step}"]
-    parts += [f"segment {place.segment}"] if place.segment is not None else [name]
-    return " of ".join([*parts, f"group {place.group}"])

@@ -1,13 +1,19 @@
-"""`GroupRunner`: segments of groups on workers, whatever happens to the workers."""
+"""`GroupRunner`: segments of groups on workers, whatever happens to the workers.
+
+Ctrl-C may come at any line. So what is known changes by single assignments, and what was done twice is seen.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import arrayferry as af
 
 from ._engine import Engine
+from ._errors import NoWorkerError
 from ._messages import Collect, GroupSetup, MakeGroup, Save, Segment, to_bytes
 from ._placement import Placement
 from ._pool import Sent
@@ -18,6 +24,8 @@ from ._trajectories import Trajectories
 
 __all__ = ["AHEAD", "GroupRunner", "Weights", "pickled_weights"]
 
+Result = TypeVar("Result")
+
 AHEAD = 2
 """Segments of a group that may be under way or not yet returned."""
 
@@ -27,6 +35,27 @@ class Weights(NamedTuple):
 
     version: int
     data: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A segment that was answered, and not returned yet."""
+
+    group: GroupRecord
+    trajectories: Trajectories
+    origin: Origin
+
+
+class _Answered(NamedTuple):
+    """What was answered.
+
+    Attributes:
+        ready: the segments that were not returned yet, in the order in which they came.
+        taken: for each group, how many segments were returned.
+    """
+
+    ready: tuple[_Ready, ...]
+    taken: tuple[int, ...]
 
 
 class GroupRunner:
@@ -61,6 +90,10 @@ class GroupRunner:
         self._keep = keep
         self.weights = weights
         self.counts = Counts()
+        self._sent: list[
+            tuple[GroupRecord, Sent]
+        ] = []  # not answered yet, in the order in which they were asked
+        self._answered = _Answered((), (0,) * len(groups))
 
     def make_all(self) -> list[Any]:
         """Make all groups for the first time, and return the descriptions of all environments."""
@@ -68,71 +101,103 @@ class GroupRunner:
         return [description for descriptions in made for description in descriptions]
 
     def _make(self, group: GroupRecord, describe: bool = False) -> MakeGroup:
+        state = None if group.state is None else group.state[1]
         setup = GroupSetup(
             group.index, group.first, group.num_envs, group.factories, self._plan,
-            group.policy_state, group.restarts, group.state,
+            group.policy_state, group.restarts, state,
         )  # fmt: skip
         return MakeGroup(setup, describe)
 
-    def take_all(self) -> list[tuple[Trajectories, Origin]]:
-        """Return the next segments of all groups."""
-        self._ask(1)
-        while any(not group.ready for group in self._groups):
-            self._receive()
+    def all_ready(self) -> Sequence[_Ready]:
+        """Wait for the next segments of all groups, and return them. They count as returned with `take`."""
+        while True:
             self._ask(1)
-        return [self._take(group) for group in self._groups]
-
-    def take_first(self) -> list[tuple[Trajectories, Origin]]:
-        """Return the segment that is ready first."""
-        self._ask(AHEAD)
-        while not (ready := [group for group in self._groups if group.ready]):
+            ready = {each.group: each for each in reversed(self._answered.ready)}
+            if len(ready) == len(self._groups):
+                return [ready[group] for group in self._groups]
             self._receive()
-            self._ask(AHEAD)
-        taken = [self._take(min(ready, key=lambda group: group.ready[0][2]))]
-        self._ask(AHEAD)
-        return taken
 
-    def _take(self, group: GroupRecord) -> tuple[Trajectories, Origin]:
-        trajectories, origin, _ = group.ready.popleft()
-        group.taken += 1
-        return trajectories, origin
+    def first_ready(self) -> Sequence[_Ready]:
+        """Wait for a segment, and return the one that came first. It counts as returned with `take`."""
+        while True:
+            first = self._answered.ready[:1]
+            self._ask(AHEAD, first)  # what comes after it is collected while it is used
+            if first and first == self._answered.ready[:1]:
+                return first
+            if not self._answered.ready:
+                self._receive()
 
-    def _ask(self, most: int) -> None:
+    def take(self, segments: Sequence[_Ready], result: Result) -> Result:
+        """Return what was made of segments. With that they count as returned: if Ctrl-C comes, neither is done."""
+        before = self._answered
+        taken = list(before.taken)
+        for each in segments:
+            taken[each.group.index] += 1
+        after = _Answered(tuple(x for x in before.ready if x not in segments), tuple(taken))
+        try:
+            self._answered = after
+            return result
+        except BaseException:
+            self._answered = before
+            raise
+
+    def _ready(self, group: GroupRecord) -> int:
+        """Return how many segments of a group were answered, and not returned yet."""
+        return sum(each.group is group for each in self._answered.ready)
+
+    def _next(self, group: GroupRecord) -> int:
+        """Return the number of the first segment of a group that was not answered."""
+        return self._answered.taken[group.index] + self._ready(group)
+
+    def _under_way(self, group: GroupRecord) -> list[tuple[GroupRecord, Sent]]:
+        return [pair for pair in self._sent if pair[0] is group]
+
+    def _ask(self, most: int, returned: Sequence[_Ready] = ()) -> None:
         """Ask for segments, and make groups that were lost.
 
         Args:
             most: how many segments of a group may be under way or not yet returned.
+            returned: those that will be returned next, which do not count.
         """
         placement = self._placement
         moving = self._moving()
         if placement.unplaced:
             self._make_unplaced()
-        begun: list[Sent] = []
         for group in self._groups:
-            while group not in moving and len(group.sent) + len(group.ready) < most:
+            under_way = len(self._under_way(group))
+            under_way += self._ready(group) - sum(each.group is group for each in returned)
+            for _ in range(most - under_way if group not in moving else 0):
                 host = group.host
                 assert host is not None
                 version, data = self.weights
                 request = Collect(
-                    group.index, group.number, group.restarts, group.taken, version,
+                    group.index, self._next_to_ask(group), group.restarts,
+                    self._answered.taken[group.index], version,
                     None if host.version == version else data, self._keep,
                 )  # fmt: skip
-                sent = placement.pool.send({host: request})
+                (sent,) = placement.pool.send({host: request})
+                self._sent.append((group, sent))
                 host.version = version
-                group.sent += sent
-                group.number += 1
-                begun += sent
-        if begun:
-            placement.pool.start(begun)
+        placement.pool.start([sent for _, sent in self._sent])
+
+    def _next_to_ask(self, group: GroupRecord) -> int:
+        """Return the number of the first segment of a group that was not asked for."""
+        asked: list[Any] = [sent.request for _, sent in self._under_way(group)]
+        after: list[int] = [x.number + 1 for x in asked if x.restarts == group.restarts]
+        return max([self._next(group), *after])
 
     def _make_unplaced(self) -> None:
         """Make the groups again that no host has."""
         for group in self._placement.unplaced:
-            while group.sent:  # some may have been answered before the worker was lost
-                self._receive_one(group, group.sent[0])
-            if group.state is None:
+            for pair in self._under_way(group):  # some may have been answered before that
+                self._receive_one(*pair)
+            if self._keep and group.lost:  # arrays of earlier answers are gone too
+                ready, taken = self._answered
+                left = tuple(each for each in ready if each.group is not group)
+                self._answered = _Answered(left, taken)
+            if group.state is None or group.state[0] != self._next(group):
                 self.counts.lost += group.lost
-                group.restart()
+                group.restart(self._next(group))
         self._placement.make_unplaced(self._make)
         for group in self._groups:
             group.state = None
@@ -145,8 +210,10 @@ class GroupRunner:
             return set()
         placement.look_for_workers()
         moving = set(placement.should_move(placement.may_move))
-        for group in [group for group in moving if not group.sent]:
-            group.state = self._state(group, group.number)
+        for group in [group for group in moving if not self._under_way(group)]:
+            number = self._next(group)
+            state = self._state(group, number)
+            group.state = None if state is None else (number, state)
             placement.take_out([group])
             moving.remove(group)
         return moving
@@ -164,13 +231,15 @@ class GroupRunner:
         Raises:
             DistributedEnvError: a group failed. What the others have answered is kept.
         """
-        pairs = [(group, sent) for group in self._groups for sent in group.sent]
-        if not pairs:
+        if not self._sent:
             return
-        answered = self._placement.pool.wait([sent for _, sent in pairs], 1)
+        answered = self._placement.pool.wait([sent for _, sent in self._sent], 1)
+        waiting: set[GroupRecord] = set()  # for an earlier answer
         failed: Exception | None = None
-        for (group, sent), over in zip(pairs, answered, strict=True):
-            if over and group.sent and group.sent[0] is sent:
+        for (group, sent), over in zip(list(self._sent), answered, strict=True):
+            if not over:
+                waiting.add(group)
+            elif group not in waiting:
                 try:
                     self._receive_one(group, sent)
                 except Exception as error:
@@ -181,35 +250,51 @@ class GroupRunner:
     def _receive_one(self, group: GroupRecord, sent: Sent) -> None:
         """Take the answer to the first request for a segment of a group."""
         request: Any = sent.request
+        counts = request.restarts == group.restarts and request.number == self._next(group)
         try:
             replies = self._placement.pool.receive([sent])
+            segment: Segment | None = next(iter(replies.values()), None)
+            # if arrays stay with a host that is gone, they are gone too
+            if segment is not None and counts and not (self._keep and self._is_gone(sent)):
+                self._add(group, sent, segment)
         except Exception:
-            group.sent.popleft()
             sent.host.version = -1  # what it has is not known
-            if request.restarts == group.restarts:
-                group.restart()
+            if counts:
+                group.restart(self._next(group))
+            self._sent.remove((group, sent))
             raise
-        group.sent.popleft()  # not before, as Ctrl-C may come while it is received
-        segment: Segment | None = next(iter(replies.values()), None)
-        if segment is None or request.restarts != group.restarts:
-            return
-        if self._keep and sent.host not in self._placement.hosts:  # its arrays are gone with it
-            return
+        except (
+            BaseException
+        ):  # Ctrl-C. It is received again, but nobody may hold its arrays on the workers now
+            if counts and self._keep:
+                group.restart(self._next(group))
+            raise
+        self._sent.remove((group, sent))
+
+    def _is_gone(self, sent: Sent) -> bool:
+        return sent.host not in self._placement.hosts
+
+    def _add(self, group: GroupRecord, sent: Sent, segment: Segment) -> None:
+        """Add a segment to those that are ready."""
+        request: Any = sent.request
         arrays = segment.arrays
         if self._keep:
-            (arrays,) = self._engine.assemble([arrays])
+            try:
+                (arrays,) = self._engine.assemble([arrays])
+            except NoWorkerError:  # its arrays are gone, so that the group is one that was lost
+                self._placement.pool.lose(sent.host)
+                return
         trajectories = segment.layout.unflatten(list(arrays))
-        restarted = request.number == group.anew
-        origin = Origin(group.index, group.num_envs, request.version, restarted)
+        origin = Origin(group.index, group.num_envs, request.version, request.number == group.anew)
         steps = trajectories.began.shape[0] * group.num_envs
+        ready, taken = self._answered
+        self._answered = _Answered((*ready, _Ready(group, trajectories, origin)), taken)
         self.counts.add(sent.host.worker, steps, segment.seconds, request.version)
-        group.ready.append((trajectories, origin, self.counts.segments))
 
     def forget(self) -> None:
         """Forget what was not returned, so that nothing of it stays on the workers."""
-        for group in self._groups:
-            group.sent.clear()
-            group.ready.clear()
+        self._sent = []
+        self._answered = _Answered((), self._answered.taken)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the groups are."""
@@ -217,38 +302,64 @@ class GroupRunner:
             self._make_unplaced()
         return {
             "version": self.weights.version,
-            "numbers": [group.taken for group in self._groups],
+            "numbers": list(self._answered.taken),
             "restarts": [group.restarts for group in self._groups],
-            "states": [self._state(group, group.taken) for group in self._groups],
+            "states": [
+                self._state(group, number)
+                for group, number in zip(self._groups, self._answered.taken, strict=True)
+            ],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where groups were."""
-        for group in self._groups:
-            while group.sent:
-                self._placement.pool.wait([group.sent[0]], 1)
-                try:
-                    self._receive_one(group, group.sent[0])
-                except Exception:  # its segments are not needed any more
-                    pass
-            group.ready.clear()
+        version, numbers, rows = _checked(state, len(self._groups))
+        for group, sent in list(self._sent):
+            self._placement.pool.wait([sent], 1)
+            try:
+                self._receive_one(group, sent)
+            except Exception:  # its segments are not needed any more
+                pass
         if self._keep:
             self._engine.discard()
         self._placement.take_out([group for group in self._groups if group.host is not None])
-        rows = zip(self._groups, state["numbers"], state["restarts"], state["states"], strict=True)
-        for group, number, restarts, saved in rows:
-            group.taken = group.number = number
+        self._answered = _Answered((), numbers)
+        for group, number, (restarts, saved) in zip(self._groups, numbers, rows, strict=True):
             group.restarts, group.anew = restarts, None
             if saved is None and number:
-                group.restart()
-            group.state = saved
-        self.weights = Weights(state["version"], self.weights.data)
+                group.restart(number)
+            group.state = None if saved is None else (number, saved)
+        self.weights = Weights(version, self.weights.data)
         for host in self._placement.hosts:
             host.version = -1
         self._placement.make_unplaced(self._make)
         for group in self._groups:
             group.state, group.may_move = None, False
         self._placement.forget_settled()
+
+
+def _checked(state: dict[str, Any], groups: int) -> tuple[int, tuple[int, ...], list[Any]]:
+    """Return the version of the weights, the numbers of the next segments, and the restarts and states of groups.
+
+    Raises:
+        arrayferry.OptionError: `state_dict` did not return that.
+    """
+    try:
+        version = operator.index(state["version"])
+        numbers = tuple(map(operator.index, state["numbers"]))
+        restarts = [*map(operator.index, state["restarts"])]
+        rows = [*zip(restarts, state["states"], strict=True)]
+        right = len(numbers) == len(rows) == groups and min(version, *numbers, *restarts) >= 0
+        right = right and all(
+            saved is None or saved["number"] == number
+            for number, (_, saved) in zip(numbers, rows, strict=True)
+        )
+    except (KeyError, IndexError, TypeError, ValueError):
+        right, version, numbers, rows = False, 0, (), []
+    if not right:
+        raise af.OptionError(
+            f"{state!r:.80} is no state of a collector", remedy="Pass a result of state_dict()."
+        )
+    return version, numbers, rows
 
 
 def pickled_weights(params: Any) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ._hosted_groups import HostedGroups
 from ._messages import (
@@ -34,6 +33,7 @@ from ._messages import (
     from_bytes,
     to_bytes,
 )
+from ._observations import stacked
 from ._progress import Progress, SetupError, setting_up
 
 __all__ = ["Host"]
@@ -68,7 +68,7 @@ class Host:
     Args:
         keep: stores a tree of arrays in this process and returns a reference to it.
 
-    Other threads may read `current` and `steps` in the meantime.
+    Other threads may read `current`, `steps` and `place` in the meantime.
     """
 
     def __init__(self, keep: Callable[[Any], Any] | None = None) -> None:
@@ -88,6 +88,12 @@ class Host:
     def steps(self) -> int:
         """The number of steps taken here, which shows progress."""
         return self._progress.steps
+
+    @property
+    def place(self) -> str | None:
+        """Where the group of a collector is that is being worked on, None if there is none."""
+        place = self._progress.place
+        return None if place is None else str(place)
 
     def answer(self, request: bytes) -> bytes:
         """Carry out a request. Errors are part of the answer."""
@@ -144,7 +150,7 @@ class Host:
             info: dict[str, Any] = {}
             if setup.start is not None:
                 seed, options = setup.start
-                hosted.observation, info = env.reset(seed=seed, options=options)
+                hosted.observation, info = _sent(env.reset(seed=seed, options=options))
                 hosted.first_info = info if setup.reset_pending else None
             description = None
             if describe:
@@ -197,8 +203,8 @@ class Host:
                 ) = env.step(action)
                 hosted.ended = bool(terminations[row] or truncations[row])
                 if same_step and hosted.ended:
-                    final = {"final_obs": hosted.observation, "final_info": _snapshot(info)}
-                    infos.append((index, final))
+                    final = {"final_obs": hosted.observation, "final_info": info}
+                    infos.append((index, _sent(final)))  # which the reset may change
                     if index in moving:
                         continue
                     hosted.observation, info = env.reset()
@@ -210,8 +216,7 @@ class Host:
     def _observations(self, indices: Sequence[int], keep: bool) -> Any:
         self._progress.env = None
         observations = [self._hosted[index].observation for index in indices]
-        batch: Any = create_empty_array(self._space, len(observations), fn=np.zeros)
-        batch = concatenate(self._space, observations, batch)
+        batch = stacked(self._space, observations, indices, self._progress)
         return self._keep(batch) if keep and self._keep is not None else batch
 
     def _call(self, request: Call) -> list[Any]:
@@ -258,11 +263,21 @@ def _close_quietly(env: Any) -> None:
         pass
 
 
+def _sent(value: Any) -> Any:
+    """Return what arrives if a value is sent now. If it cannot be sent, the answer says so later."""
+    try:
+        return from_bytes(to_bytes(value))
+    except Exception:
+        return value
+
+
 def _snapshot(info: Any) -> Any:
     """Copy what an environment may change in its infos before they are sent."""
     if isinstance(info, dict):
         return {key: _snapshot(value) for key, value in info.items()}
-    return info.copy() if type(info) is np.ndarray else info
+    if type(info) is list:
+        return [_snapshot(value) for value in info]
+    return info.copy() if isinstance(info, np.ndarray) else info
 
 
 def _first_unpicklable(reply: Any) -> int | None:

@@ -35,11 +35,15 @@ class _Observation(Future):  # type: ignore[misc]
 
 async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
     """Tell the scheduler where arrays are, as Client.scatter does."""
-    await client.scheduler.update_data(
-        who_has={array.key: [array.worker] for array in arrays},
-        nbytes={array.key: array.nbytes for array in arrays},
-        client=client.id,
-    )
+    nbytes = {array.key: array.nbytes for array in arrays}
+    who_has = {array.key: [array.worker] for array in arrays}
+    try:
+        await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
+    except Exception:
+        # some are noted without anybody who has or wants them: if they are wanted, they can be released
+        nowhere: dict[str, list[str]] = {key: [] for key in who_has}
+        await client.scheduler.update_data(who_has=nowhere, nbytes=nbytes, client=client.id)
+        raise
 
 
 def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[str, list[str]]]:
@@ -48,13 +52,21 @@ def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[s
     Args:
         client: the client that holds the arrays from now on.
         references: trees of `RemoteArray`.
+
+    Raises:
+        KeyError: the scheduler does not know a worker any more.
     """
     import dask.array as da
 
     arrays: dict[str, RemoteArray] = {}
     map_arrays(lambda array: arrays.setdefault(array.key, array), tuple(references))
     futures = {key: _Observation(array, client) for key, array in arrays.items()}
-    client.sync(_tell_scheduler, client, list(arrays.values()))
+    try:
+        client.sync(_tell_scheduler, client, list(arrays.values()))
+    except BaseException:  # whose traceback may keep the futures for long
+        for future in futures.values():
+            future.release()
+        raise
 
     def lazy(array: RemoteArray) -> Any:
         return da.from_delayed(futures[array.key], array.shape, array.dtype)

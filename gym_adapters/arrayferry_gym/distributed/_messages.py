@@ -153,6 +153,11 @@ class GroupPlace:
     step: int | None = None
     policy: bool = False
 
+    def __str__(self) -> str:
+        parts = [] if self.step is None else [f"step {self.step}"]
+        parts += [] if self.segment is None else [f"segment {self.segment}"]
+        return " of ".join([*parts, f"group {self.group}"])
+
 
 # Requests. Each class has the name that messages of errors give it.
 

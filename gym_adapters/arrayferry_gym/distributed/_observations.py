@@ -13,9 +13,10 @@ from arrayferry_gym._batches import join
 from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 
 from ._engine import Engine
+from ._progress import Progress
 from ._records import EnvRecord
 
-__all__ = ["Observations", "Piece", "is_stackable", "map_arrays"]
+__all__ = ["Observations", "Piece", "is_stackable", "map_arrays", "stacked"]
 
 Piece = tuple[Sequence[int], Any]
 """Some environments, and a batch of their observations: of arrays, or of references to arrays on workers."""
@@ -70,6 +71,29 @@ class Observations:
                     self._space, (x.copy() if isinstance(x, np.ndarray) else x for x in parts)
                 )
         raise LookupError(env.index)
+
+
+def stacked(
+    space: Space[Any], observations: Sequence[Any], indices: Sequence[int], progress: Progress
+) -> Any:
+    """Return a batch of observations. If one of them does not fit, `progress` says in which environment.
+
+    Args:
+        space: the space of one observation.
+        observations: one for each environment.
+        indices: the numbers of the environments.
+        progress: where the host is.
+    """
+    empty: Any = create_empty_array(space, len(observations), fn=np.empty)
+    try:
+        return concatenate(space, observations, empty)
+    except Exception:
+        for index, observation in zip(indices, observations, strict=True):
+            progress.env = index
+            one: Any = create_empty_array(space, 1, fn=np.empty)
+            concatenate(space, [observation], one)
+        progress.env = None
+        raise
 
 
 def is_stackable(space: Space[Any]) -> bool:

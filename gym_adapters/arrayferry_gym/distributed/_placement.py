@@ -100,7 +100,7 @@ class Placement:
         if self._min_workers > 1:
             indices = [index for env in self._envs for index in env.indices]
             await_workers(self.pool.engine, self._min_workers, self.pool.timeout, indices)
-        self.pool.await_host(self._envs)
+        self.pool.await_host(self._envs, first=True)
         hosts, total = self.pool.hosts, len(self._envs)
         self._workers_at_first = len({host.worker for host in hosts})
         planned: dict[HostRecord, list[Any]] = {host: [] for host in hosts}
@@ -122,7 +122,7 @@ class Placement:
 
         Args:
             make: returns the request that makes an environment.
-            planned: which of them each host makes at first. The others go where fewest are.
+            planned: which of them each host makes at first, if they were never made. The others go where fewest are.
 
         Returns:
             The environments that were made, and the answers.
@@ -132,9 +132,9 @@ class Placement:
         """
         made: dict[Any, Any] = {}
         deaths: Counter[Any] = Counter()
-        plan = dict(planned or {})
+        plan, first = dict(planned or {}), planned is not None
         while unplaced := self.unplaced:
-            self.pool.await_host(unplaced)
+            self.pool.await_host(unplaced, first=first)
             suspects = [env for env in unplaced if deaths[env]]
             if suspects:  # alone, so that no other one dies with it
                 plan = {self._emptiest(self._load()): suspects[:1]}
@@ -152,8 +152,9 @@ class Placement:
                     deaths[env] += 1
                     if deaths[env] >= _DEATHS:
                         raise NoWorkerError(
-                            f"{_DEATHS} workers died while they made {named(env.indices)} again",
-                            remedy="It seems to end its process. Correct it, and call reset.",
+                            f"{_DEATHS} workers died while they made {named(env.indices)}{'' if first else ' again'}",
+                            remedy="It seems to end its process. Correct it"
+                            + ("." if first else f", and {env.again}."),
                             indices=tuple(env.indices),
                         )
         return made

@@ -36,6 +36,7 @@ class Sent:
     Attributes:
         since: since when its host has taken no step, as far as is known.
         late: whether that is too long.
+        begun: whether its engine was told to begin.
     """
 
     def __init__(self, host: HostRecord, request: Request, call: Any) -> None:
@@ -44,6 +45,7 @@ class Sent:
         self.call = call
         self.since = self._looked = time.monotonic()
         self.late = False
+        self.begun = False
         self._steps: int | None = None
 
     def look(self, engine: Engine, interval: float) -> None:
@@ -123,8 +125,12 @@ class HostPool:
         ]
 
     def start(self, sent: Sequence[Sent]) -> None:
-        """Begin with requests, without waiting for the answers."""
-        self.engine.start([each.call for each in sent])
+        """Begin with those requests that have not begun, without waiting for the answers."""
+        new = [each for each in sent if not each.begun]
+        if new:
+            self.engine.start([each.call for each in new])
+        for each in new:
+            each.begun = True
 
     def wait(self, sent: Sequence[Sent], least: int) -> list[bool]:
         """Wait for answers, as long as hosts take steps.
@@ -165,20 +171,21 @@ class HostPool:
         if not sent:
             return {}
         if timeout is None:
-            timeout = 0.0 if all(each.late for each in sent) else self._longest
-        answers = self.engine.gather([each.call for each in sent], timeout)
+            timeout = self._longest
+        late = all(each.late for each in sent)
+        answers = self.engine.gather([each.call for each in sent], 0.0 if late else timeout)
         replies: dict[HostRecord, Any] = {}
         errors: list[DistributedEnvError] = []
         for each, answer in zip(sent, answers, strict=True):
             host = each.host
             if answer is None:
                 if self.engine.lost(host.handle):
-                    for env in host.envs:
-                        env.lost = True
+                    self.lose(host)
                 else:
-                    errors.insert(0, self._late(host))
+                    waited = self._silence if each.late else timeout
+                    errors.insert(0, self._late(host, each.request, waited))
                     self._avoid(host.worker)
-                self.drop(host)
+                    self.drop(host)
                 continue
             try:
                 reply = from_bytes(answer)
@@ -192,12 +199,17 @@ class HostPool:
             raise errors[0]
         return replies
 
-    def _late(self, host: HostRecord) -> EnvTimeoutError:
+    def _late(self, host: HostRecord, request: Request, waited: float) -> EnvTimeoutError:
         index = self.engine.busy_with(host.handle)
         indices = host.indices if index is None else (index,)
+        place = self.engine.place_of(host.handle)
+        where = "" if place is None else f", in {place}"
+        remedy = "Pass a longer timeout if they may take that long."
+        if host.envs:  # it was made before
+            remedy += f" To go on, {host.envs[0].again}."
         return EnvTimeoutError(
-            f"{named(indices)} did not answer within {self.timeout:g} s, on the worker {host.worker}",
-            remedy="Pass a longer timeout if they may take that long. Only reset and close are possible now.",
+            f"{named(indices)} did not answer within {waited:g} s{where}, on the worker {host.worker}",
+            remedy=remedy,
             indices=indices,
             worker=host.worker,
         )
@@ -210,23 +222,30 @@ class HostPool:
     def detach(self, envs: Iterable[Record]) -> None:
         """Note that no host has some environments any more."""
         for env in envs:
-            if env.host is not None:
-                env.host.remove([env])
             if env not in self.unsettled:
                 self.unsettled.append(env)
+            if env.host is not None:
+                env.host.remove([env])
 
     def drop(self, host: HostRecord) -> None:
         """Forget a host, which may be lost or busy."""
         if host in self.hosts:
-            self.hosts.remove(host)
             self.detach(host.envs)
+            self.hosts.remove(host)
             self.engine.release(host.handle)
 
-    def await_host(self, envs: Iterable[Record]) -> None:
+    def lose(self, host: HostRecord) -> None:
+        """Forget a host whose worker is gone."""
+        for env in host.envs:
+            env.lost = True
+        self.drop(host)
+
+    def await_host(self, envs: Sequence[Record], *, first: bool = False) -> None:
         """Make hosts where some are missing. Wait for a worker if there is no host at all.
 
         Args:
             envs: the environments that need a host, for the message.
+            first: whether they were never made.
         """
         end = time.monotonic() + self.timeout
         self.fill()
@@ -235,7 +254,7 @@ class HostPool:
                 indices = tuple(index for env in envs for index in env.indices)
                 raise NoWorkerError(
                     f"there is no worker for {named(indices)}, and none came within {self.timeout:g} s",
-                    remedy="Start workers, and call reset.",
+                    remedy="Start workers." if first else f"Start workers, and {envs[0].again}.",
                     indices=indices,
                 )
             time.sleep(0.05)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,8 +22,10 @@ class Record:
         host: the host that has it, None if none has.
         lost: whether its worker was lost and no result has reported that yet.
         may_move: whether it was made again, so that it may move to a worker with fewer.
+        again: what the user does to go on when it cannot be used.
     """
 
+    again: ClassVar[str]
     index: int
     host: HostRecord | None = field(default=None, kw_only=True)
     lost: bool = field(default=False, kw_only=True)
@@ -69,6 +70,7 @@ class EnvRecord(Record):
         unseen: whether no result has shown the episode that it began when it was made again.
     """
 
+    again = "call reset"
     factory: bytes
     attributes: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -114,38 +116,31 @@ class GroupRecord(Record):
         num_envs: how many it has.
         factories: the functions that make them, pickled; none for a `FunctionalEnv`.
         policy_state: the rows of the policy's state with which episodes begin, None if it has none.
-        number: the number of the next segment to ask for.
-        taken: the number of the next segment to return.
         restarts: how often it has begun anew.
         anew: the segment with which it began anew last, None if it never did.
-        state: the state from which it goes on where it is made, None to begin.
-        sent: requests for segments that were not answered yet.
-        ready: segments that were not returned yet.
+        state: the number of a segment and the state from which it begins, where it is made to go on with it.
     """
 
+    again = "ask for the next trajectories: its group begins anew"
     first: int
     num_envs: int
     factories: tuple[bytes, ...]
     policy_state: Any
-    number: int = 0
-    taken: int = 0
     restarts: int = 0
     anew: int | None = None
-    state: Any = None
-    sent: deque[Any] = field(default_factory=deque)
-    ready: deque[Any] = field(default_factory=deque)
+    state: tuple[int, Any] | None = None
 
     @property
     def indices(self) -> Sequence[int]:
         """The numbers of its environments."""
         return range(self.first, self.first + self.num_envs)
 
-    def restart(self) -> None:
-        """Note that it begins anew with the first segment that was not answered."""
-        self.number = self.anew = self.taken + len(self.ready)
-        self.restarts += 1
+    def restart(self, number: int) -> None:
+        """Note that it begins anew with a segment."""
+        self.anew = number
         self.state = None
         self.lost = False
+        self.restarts += 1  # last, as answers to earlier requests do not count from then on
 
 
 class HostRecord:
@@ -170,8 +165,8 @@ class HostRecord:
 
     def add(self, env: Record) -> None:
         """Note that its host has an environment."""
-        env.host = self
         self._set([*self.envs, env])
+        env.host = self
 
     def remove(self, envs: Iterable[Record]) -> None:
         """Note that its host has some environments no longer."""

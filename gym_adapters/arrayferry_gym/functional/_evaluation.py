@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._env_options import UNSET, count_of
@@ -20,6 +22,8 @@ from ._rollout import Steps
 from ._wrapped import checked_wrapper_state, freeze
 
 __all__ = ["Evaluation", "evaluate"]
+
+_REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 
 class Evaluation(NamedTuple):
@@ -97,7 +101,9 @@ def evaluate(
     static, values = prepared(
         "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
     )
-    if not isinstance(discount, (int, float, jax.Array)) or jnp.shape(discount) != ():
+    array = isinstance(discount, (np.ndarray, jax.Array)) and discount.shape == ()
+    real = any(jnp.issubdtype(discount.dtype, x) for x in _REAL) if array else False
+    if not real and not isinstance(discount, numbers.Real):
         raise af.OptionError(
             f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
         )

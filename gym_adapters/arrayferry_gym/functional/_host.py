@@ -238,10 +238,16 @@ class HostFunctions:
         observation, reward, terminated, truncated, info = env.step(action)
         self._calls = (self._calls + 1) % 2**31
         arrays = observations.arrays(observation)
+        rest = [
+            fitted(reward, *self._reward, self._reward_name),
+            fitted(terminated, *self._flag, self._flag_name),
+            fitted(truncated, *self._flag, self._flag_name),
+        ]
+        infos = self._infos.arrays(info)
         final = arrays if self.resets_in_same_step else []
         if self.num_envs is None:
-            if terminated or truncated:
-                final = [np.array(part) for part in arrays]
+            if terminated or truncated:  # what is returned may change with the reset
+                final, rest, infos = ([np.array(x) for x in part] for part in (arrays, rest, infos))
                 arrays = observations.arrays(env.reset()[0])
         elif self.resets_in_same_step and "final_obs" in info:
             over = np.logical_or(terminated, truncated)
@@ -249,12 +255,7 @@ class HostFunctions:
                 np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
                 for part, last in zip(arrays, observations.arrays(info["final_obs"]), strict=True)
             ]
-        numbers = [
-            fitted(reward, *self._reward, self._reward_name),
-            fitted(terminated, *self._flag, self._flag_name),
-            fitted(truncated, *self._flag, self._flag_name),
-        ]
-        return [*arrays, *numbers, *final, *self._infos.arrays(info)]
+        return [*arrays, *rest, *final, *infos]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors()`."""

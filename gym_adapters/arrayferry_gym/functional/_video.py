@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def video(
     check_flag("progress", progress)
     state, count = _of_one(states, index)
     rate = dynamics.metadata.get("render_fps", 30) if fps is None else fps
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1000:
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
         raise af.OptionError(
             f"fps={rate!r:.80} is not a number of images a second", remedy="Pass 30, for instance."
         )
@@ -79,7 +80,7 @@ def video(
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
     try:
         with (
-            _writer(unfinished, _FORMATS[ending], rate) as append,
+            _writer(unfinished, _FORMATS[ending], float(rate)) as append,
             contextlib.closing(_images(dynamics, state, range(count), progress)) as images,
         ):
             for image in images:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
 from arrayferry_gym._identity import code_identity
-from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces
+from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces, State
 from arrayferry_gym.wrappers._single import KernelWrapper
 from arrayferry_gym.wrappers._vector import KernelVectorWrapper
 
@@ -157,9 +159,9 @@ class WrappedEnv(FunctionalEnv):
         if isinstance(values, dict):
             known = self._statistics()
             names = [name for name, _, _ in known]
-            if sorted(values) != sorted(names):
+            if values.keys() != set(names):
                 raise af.OptionError(
-                    f"wrapper_state has the statistics {sorted(values)}, but {type(self).__name__} has {sorted(names)}",
+                    f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
                     remedy="Pass what state_dict of an environment with the same wrappers has returned.",
                 )
             for name, index, own in known:
@@ -167,11 +169,17 @@ class WrappedEnv(FunctionalEnv):
                 moments = _statistics.given(xp, lasting[own], values[name], None)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
             return tuple(states)
-        if not isinstance(values, tuple) or len(values) != len(states):
+        if not _is_state(values) or len(values) != len(states):
             raise af.OptionError(
                 f"wrapper_state={values!r:.80} is not of this environment, which has {len(states)} kernels",
                 remedy="Pass carry.running.wrappers of a rollout, or what env.state_dict(carry.running) returned.",
             )
+        for kernel, new, old in zip(self.kernels, states, values, strict=True):
+            if _form(new.lasting) != _form(old.lasting):
+                raise af.OptionError(
+                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
+                    remedy="Pass the state of an environment with the same wrappers in the same order.",
+                )
         return tuple(
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
         )
@@ -248,8 +256,13 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
 def freeze(wrapper_state: Any) -> Any:
     """Return kernel states whose statistics are used, but no longer updated.
 
+    To update them again, pass `wrapper_state=env.state_dict(carry.running)` to the next rollout.
+
     Args:
         wrapper_state: the states, such as `carry.running.wrappers`.
+
+    Raises:
+        arrayferry.OptionError: they are something else.
 
     Examples:
         >>> import jax
@@ -279,7 +292,22 @@ def freeze(wrapper_state: Any) -> Any:
             "freeze takes states of kernels, but was given what state_dict returns",
             remedy="Pass freeze(env.wrapper_state(statistics)).",
         )
+    if not _is_state(wrapper_state):
+        raise af.OptionError(
+            f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
+            remedy="Pass carry.running.wrappers of a rollout.",
+        )
     return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, State) for part in value)
+
+
+def _form(tree: Any) -> tuple[Any, ...]:
+    """Return the structure of a tree of arrays, and their shapes and dtypes."""
+    arrays, layout = af.flatten(tree, everything=True)
+    return (layout, *((np.shape(x), getattr(x, "dtype", type(x))) for x in arrays))
 
 
 def checked_wrapper_state(env: Any, given: Any) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.wrappers import (
     DelayObservation,
     FilterObservation,
@@ -111,6 +112,12 @@ class NormalizeReward(HasReturnRms, KernelWrapper):
         super().__init__(env, kernels.NormalizeReward(gamma, epsilon))
         self.gamma = gamma
         self.epsilon = epsilon
+
+    @property
+    def discounted_reward(self) -> Any:
+        """The discounted return of the current episode so far, (1,)."""
+        state = self._driver.state
+        return np.zeros(1) if state is None else state.episode["return"]
 
 
 class ClipAction(KernelWrapper):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -67,7 +69,11 @@ class Driver:
         self._rng: Any = None
 
     def use(self, tree: Any) -> None:
-        """Use the library and the device of the arrays in a tree. If it is another one than before, move the state."""
+        """Use the library of the arrays in a tree. If it is another one than before, move the state there.
+
+        The state is on the device on which the arrays of a library are when it is used first. It does not follow arrays
+        to another device of the same library.
+        """
         array, backend = af.first_array(tree)
         if backend is None:
             backend = af.registry.backend("numpy")
@@ -75,14 +81,14 @@ class Driver:
             return
         before, loaded = self.state, self._loaded if self.state is None else self.read()
         self._backend = backend
-        at = backend.device_of(array) if array is not None else None
-        self.device = None if backend.name in ("jax", "numpy") else at
+        chosen = array is None or backend.name in ("jax", "numpy")
+        self._place = None if chosen else backend.device_of(array)
         self._make_functions()
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
-            episode = af.convert(before.episode, backend, device=self.device, narrowing="allow")
+            episode = af.convert(before.episode, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(episode=episode)
         if loaded:
             self.load(loaded)
@@ -92,7 +98,11 @@ class Driver:
         """Make what follows from the library and the device."""
         assert self._backend is not None
         self.xp = namespace(self._backend)
-        self._to_own = af.converter(self._backend, device=self.device, scalars="convert")
+        # functions of the library take devices as its arrays have them
+        at = self._place
+        one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
+        self.device = getattr(one, "device", None)
+        self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
         self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
         self.call_step: Any = functools.partial(self.kernel.step, self.xp)
         if self._backend.name == "jax":
@@ -138,7 +148,7 @@ class Driver:
         parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
         seed = None if self._seed is None else [0 if x is None else int(x) + 1 for x in parts]
         # the last number keeps them apart from those of the environment
-        return self._backend.random(None if seed is None else [*seed, 0x57], self.device)
+        return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,9 +158,18 @@ class Driver:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        if self.state is None:
-            return dict(self._loaded or {})
-        return {name: _statistics.read(self.state.lasting[name]) for name in self.names}
+        if self.state is None and self._loaded is not None:
+            return copy.deepcopy(self._loaded)
+        lasting = self._first() if self.state is None else self.state.lasting
+        return {name: _statistics.read(lasting[name]) for name in self.names}
+
+    def _first(self) -> Any:
+        """Return the first statistics in NumPy, as long as it is not known in which library they will be."""
+        return self.kernel.init(self._numpy, 1, self.kernel.inside, None).lasting
+
+    @property
+    def _numpy(self) -> Any:
+        return namespace(af.registry.backend("numpy"))
 
     def load(self, values: Any) -> None:
         """Set statistics that `read` has returned.
@@ -158,35 +177,44 @@ class Driver:
         Raises:
             arrayferry.OptionError: they are not those of this kernel.
         """
+        if not isinstance(values, Mapping) or (values and not self.names):
+            raise af.OptionError(
+                f"{type(self.kernel).__name__} has {'other' if self.names else 'no'} statistics than {values!r:.80}",
+                remedy="Pass what state_dict() of the same wrapper has returned.",
+            )
         missing = [name for name in self.names if name not in values]
         if missing:
             raise af.OptionError(
                 f"the state has no {missing[0]!r}: it is {values!r:.80}",
                 remedy="Pass what state_dict() of the same wrapper has returned.",
             )
+        for others in values.values():  # those of other wrappers may be among them
+            _statistics.checked(others)
+        if self.state is None:  # they are held until it is known in which library
+            xp, device, before = self._numpy, None, self._first()
+        else:
+            xp, device, before = self.xp, self.device, self.state.lasting
+        lasting = dict(before) if self.names else before
+        for name in self.names:
+            lasting[name] = _statistics.given(xp, before[name], values[name], device)
         if self.state is None:
-            self._loaded = dict(values)
-            return
-        lasting = {
-            name: _statistics.given(self.xp, self.state.lasting[name], values[name], self.device)
-            for name in self.names
-        }
-        self.state = self.state._replace(lasting=lasting)
+            self._loaded = {name: _statistics.read(lasting[name]) for name in self.names}
+        else:
+            self.state = self.state._replace(lasting=lasting)
 
     def set_updating(self, updating: bool) -> None:
         """Set whether statistics are updated."""
         self.updating = bool(updating)
         if self.state is not None and self.names:
-            lasting = {
-                name: _statistics.switched(self.xp, moments, self.updating)
-                for name, moments in self.state.lasting.items()
-            }
+            lasting = dict(self.state.lasting)
+            for name in self.names:
+                lasting[name] = _statistics.switched(self.xp, lasting[name], self.updating)
             self.state = self.state._replace(lasting=lasting)
 
     def batched(self, space: Space[Any], value: Any) -> Any:
         """Return one value of a space as a batch of one. What is no array becomes a list."""
         if isinstance(space, ARRAYS):
-            return value[None] if hasattr(value, "ndim") else np.asarray(value)[None]
+            return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)
         return build(
             space,
@@ -195,7 +223,7 @@ class Driver:
 
     def single(self, space: Space[Any], batch: Any) -> Any:
         """Return the only value of a batch of one."""
-        if isinstance(space, spaces.Box):
+        if isinstance(space, ARRAYS) and not isinstance(space, spaces.Discrete):
             return batch[0, ...]
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             parts = zip(leaves(space), split(space, batch), strict=True)
@@ -205,7 +233,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and what else cannot be made anew."""
         state = {**self.__dict__}
-        for name in ("_begin", "call_step", "_to_own", "xp"):
+        for name in ("_begin", "call_step", "_to_own", "device", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)
@@ -225,7 +253,7 @@ class HasStatistics:
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way."""
+        """Whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on."""
         return self._driver.updating
 
     @update_running_mean.setter
@@ -233,11 +261,14 @@ class HasStatistics:
         self._driver.set_updating(setting)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers and lists, without loss of precision."""
+        """Return the statistics as plain numbers and lists, without loss of precision.
+
+        Before the first reset, these are the statistics that were loaded, or those to begin with.
+        """
         return self._driver.read()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`.
+        """Set the statistics to a result of `state_dict`, which may have those of other wrappers too.
 
         Raises:
             arrayferry.OptionError: they do not belong to such an environment.
@@ -245,17 +276,20 @@ class HasStatistics:
         self._driver.load(state)
 
     def _statistics(self, name: str) -> _statistics.Statistics:
-        values = self._driver.read().get(name)
-        if values is None:
-            observed = name == "obs_rms"
-            shape = self._driver.kernel.inside.observation.shape if observed else ()
-            return _statistics.Statistics(np.zeros(shape), np.ones(shape), _statistics.PRIOR)
+        values = self._driver.read()[name]
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return _statistics.Statistics(mean, var, values["count"] + _statistics.PRIOR)
 
     def _set_statistics(self, name: str, values: Any) -> None:
-        count = round(float(values.count) - _statistics.PRIOR)
-        self._driver.load({name: {"count": count, "mean": values.mean, "var": values.var}})
+        try:
+            count = round(float(values.count) - _statistics.PRIOR)
+            given = {"count": count, "mean": values.mean, "var": values.var}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise af.OptionError(
+                f"{name}={values!r:.80} has no mean, var and count",
+                remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
+            ) from error
+        self._driver.load({name: given})
 
 
 class HasObsRms(HasStatistics):

@@ -172,7 +172,7 @@ class _Frames(OfGymnasium):
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
         return tuple(
-            xp.concat([queue[:, 1:], xp.astype(x[:, None], queue.dtype)], axis=1)
+            xp.concat([queue[:, 1:, ...], xp.astype(x[:, None, ...], queue.dtype)], axis=1)
             for queue, x in zip(queues, parts, strict=True)
         )
 
@@ -184,7 +184,7 @@ class _Frames(OfGymnasium):
     def _built(self, xp: Any, queues: Any, index: Any = slice(None)) -> Any:
         """Return an observation of parts of the queues, in memory of its own."""
         space = self.inside.observation
-        return build(space, (xp.asarray(queue[:, index], copy=True) for queue in queues))
+        return build(space, (xp.asarray(queue[:, index, ...], copy=True) for queue in queues))
 
 
 class FrameStackObservation(_Frames):
@@ -208,7 +208,7 @@ class FrameStackObservation(_Frames):
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
         new = self._pushed(xp, state.episode, observation)
         if isinstance(self.padding_type, str) and self.padding_type == "reset":
-            new = tuple(xp.broadcast_to(queue[:, -1:], queue.shape) for queue in new)
+            new = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in new)
         queues = self._chosen(xp, rows, new, state.episode)
         return state._replace(episode=queues), self._built(xp, queues)
 
@@ -339,7 +339,7 @@ def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
         for key in path:
             x = x[key]
         if not hasattr(x, "shape"):  # what is no array, of a single environment
-            parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None])
+            parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None, ...])
         elif isinstance(leaf, spaces.Discrete):
             parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))
         elif isinstance(leaf, spaces.MultiDiscrete):

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Discrete
 
 from arrayferry_gym._space_trees import ARRAYS
 
@@ -41,7 +41,7 @@ class KernelWrapper(
         self._only_observes = kernel.parts == ("observation",) and self._driver.observes
         self._from_array = isinstance(inside.observation, ARRAYS)
         self._to_array = isinstance(outside.observation, ARRAYS)
-        self._index = (0, ...) if isinstance(outside.observation, Box) else 0
+        self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
         if outside.observation is not inside.observation:
             space = shown_space(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
@@ -90,7 +90,7 @@ class KernelWrapper(
             seen = self._batch(observation)
         if driver.rewarded:
             is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
-            rewards = driver.own(reward[None] if is_array else np.array([reward], float))
+            rewards = driver.own(reward[None, ...] if is_array else np.array([reward], float))
         if driver.flagged:
             ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
         rows = driver.own(np.array([False])) if began else None  # it resets itself
@@ -100,7 +100,7 @@ class KernelWrapper(
         elif began:
             driver.begin(None)
         if driver.rewarded:
-            reward = result.reward[0] if is_array else result.reward.item()
+            reward = result.reward[0] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info
@@ -109,13 +109,22 @@ class KernelWrapper(
         """Return an observation as a batch of one."""
         if not self._from_array:
             return self._driver.batched(self._kernel.inside.observation, observation)
-        return observation[None] if hasattr(observation, "ndim") else np.asarray(observation)[None]
+        return (
+            observation[None, ...]
+            if hasattr(observation, "ndim")
+            else np.asarray(observation)[None]
+        )
 
     def _one(self, observations: Any) -> Any:
         """Return the only observation of a batch."""
         if not self._to_array:
             return self._driver.single(self._kernel.outside.observation, observations)
         return observations[self._index]
+
+
+def _number(x: Any) -> Any:
+    """Return the only number of an array."""
+    return x.item() if hasattr(x, "item") else float(x[0])
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which count a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ __all__ = [
     "PRIOR",
     "Moments",
     "Statistics",
+    "checked",
     "fresh",
     "given",
     "merge",
@@ -184,22 +186,38 @@ def read(moments: Moments) -> dict[str, Any]:
     }
 
 
+def checked(values: Any) -> tuple[int, Any, Any]:
+    """Return the count, the mean and the variance in values of `read`.
+
+    Raises:
+        arrayferry.OptionError: they are something else.
+    """
+    try:
+        count = operator.index(values["count"])
+        mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise _no_statistics(values) from error
+    if not 0 <= count < 2**55 or mean.shape != var.shape or not (var >= 0).all():
+        raise _no_statistics(values)
+    return count, mean, var
+
+
+def _no_statistics(values: Any) -> af.OptionError:
+    return af.OptionError(
+        f"statistics are needed, but got {values!r:.80}",
+        remedy='Pass what state_dict() has returned: a dict with "count", "mean" and "var".',
+    )
+
+
 def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
     """Return moments of the form of others with values of `read`.
 
     Raises:
         arrayferry.OptionError: they are of another shape, or there is no count, mean and variance.
     """
-    try:
-        count = int(values["count"])
-        mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise af.OptionError(
-            f"statistics are needed, but got {values!r:.80}",
-            remedy='Pass what state_dict() has returned: a dict with "count", "mean" and "var".',
-        ) from error
+    count, mean, var = checked(values)
     shape = tuple(moments.mean.shape)
-    if mean.shape != shape or var.shape != shape or count < 0:
+    if mean.shape != shape or var.shape != shape:
         raise af.OptionError(
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",

@@ -38,6 +38,10 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     Args:
         env: the vector environment, or an adapter of this package around one.
         kernel: the kernel.
+
+    Raises:
+        arrayferry.OptionError: in `step`, that infos have no "final_obs" where an episode has ended in SAME_STEP mode,
+            if the kernel reads observations.
     """
 
     _driver: Driver
@@ -100,6 +104,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
             begins = driver.own(ended) if any_ended else None
+            if any_ended and driver.observes:
+                self._require_final(infos, ended)
         elif any_before:
             rows = driver.own(~before)
             if self._mode is AutoresetMode.NEXT_STEP:
@@ -128,6 +134,15 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                 observations = self._joined(first, observations, begins)
         self._ended, self._any_ended = ended, any_ended
         return observations, rewards, terminated, truncated, infos
+
+    def _require_final(self, infos: dict[str, Any], ended: Any) -> None:
+        """Check that infos have the final observations. Without them, first observations would count twice."""
+        given = np.asarray(self._to_numpy(infos.get("_final_obs", True)))
+        if "final_obs" not in infos or (ended & ~given).any():
+            raise af.OptionError(
+                f"{self.env!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
+                remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
+            )
 
     def _joined(self, first: Any, observations: Any, begins: Any) -> Any:
         """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned all."""
@@ -179,7 +194,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
 
 def _row(x: Any, index: int) -> Any:
-    return np.array(x[index]) if isinstance(x, np.ndarray) else x[index]
+    if isinstance(x, np.ndarray):
+        return np.array(x[index])
+    return x[index, ...] if hasattr(x, "shape") else x[index]
 
 
 def _limit(env: VectorEnv[Any, Any, Any]) -> int | None:

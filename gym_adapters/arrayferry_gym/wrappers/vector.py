@@ -20,6 +20,7 @@ from gymnasium.wrappers.vector import TransformAction, TransformReward
 
 import arrayferry as af
 import arrayferry_gym.wrappers.kernels as kernels
+from arrayferry_gym._env_options import reset_mask_of
 
 from ._driver import HasObsRms, HasReturnRms
 from ._vector import KernelVectorWrapper
@@ -104,6 +105,12 @@ class NormalizeReward(HasReturnRms, KernelVectorWrapper):
         self.gamma = gamma
         self.epsilon = epsilon
 
+    @property
+    def accumulated_reward(self) -> Any:
+        """The discounted returns of the current episodes so far, (num_envs,)."""
+        state = self._driver.state
+        return np.zeros(self.num_envs) if state is None else state.episode["return"]
+
 
 class RecordEpisodeStatistics(KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
@@ -147,8 +154,8 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         """Reset all environments, or those in the option `reset_mask`."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         results = super().reset(seed=seed, options=options)
-        rows = slice(None) if mask is None else self._to_numpy(np.asarray(mask))
-        self.episode_start_times[rows] = time.perf_counter()
+        rows = reset_mask_of(mask, self.num_envs)
+        self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
         return results
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""Task: try an environment in several libraries. Its author's code runs for this."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from arrayferry import BackendUnavailableError
+from arrayferry.adapting import describe_error
+from arrayferry_cli._reports import EnvProblem, EnvReport, Unanswerable
+
+__all__ = ["answer"]
+
+SCHEMA = 1
+
+
+def answer(name: str, folder: str) -> Iterator[Unanswerable | EnvReport]:
+    """Yield the report, or why there is no such environment.
+
+    Args:
+        name: "module:Class" or "file.py:Class".
+        folder: the current folder.
+    """
+    os.chdir(folder)
+    try:
+        env = _named(*name.split(":", 1))
+    except LookupError as error:
+        yield Unanswerable(str(error), True)
+        return
+    try:
+        from arrayferry_gym import functional
+
+        problems = functional.check(env)
+    except (TypeError, BackendUnavailableError) as error:
+        yield Unanswerable(str(error), True)
+        return
+    told = [
+        EnvProblem(each.method, each.place, each.what, each.remedy, list(each.libraries))
+        for each in problems
+    ]
+    yield EnvReport(SCHEMA, not told, name, told)
+
+
+def _named(module_name: str, attribute: str) -> Any:
+    """Return what has a name.
+
+    Raises:
+        LookupError: there is nothing, or its module cannot be imported.
+    """
+    try:
+        env = _imported(module_name)
+    except (Exception, SystemExit) as error:
+        raise LookupError(f"{module_name} cannot be imported: {describe_error(error)}") from error
+    for part in attribute.split("."):
+        try:
+            env = getattr(env, part)
+        except AttributeError:
+            raise LookupError(f"{module_name} has no {attribute}") from None
+    return env
+
+
+def _imported(name: str) -> Any:
+    if not name.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        return importlib.import_module(name)
+    path = Path(name).resolve()
+    own_name = f"checked_env_{path.stem}"  # so that it takes no other module's place
+    spec = importlib.util.spec_from_file_location(own_name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"there is no file {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[own_name] = module
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module
