@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -155,13 +156,11 @@ def check_integers(low: Any, high: Any, dtype: str) -> None:
 @functools.lru_cache(64)
 def _limits(dtype: str) -> tuple[int, int] | None:
     """Return the lowest and the highest integer that a dtype holds; None for other dtypes."""
-    import ml_dtypes
-
-    try:
-        info = ml_dtypes.iinfo(getattr(ml_dtypes, dtype, dtype))
-    except (TypeError, ValueError):
+    named = re.fullmatch(r"(u?)int(\d+)", dtype)
+    if named is None:
         return None
-    return int(info.min), int(info.max)
+    bits = int(named[2])
+    return (0, 2**bits - 1) if named[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def _extreme(bound: Any, extreme: Any) -> Any:
