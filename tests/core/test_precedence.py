@@ -10,6 +10,7 @@ import pytest
 from distributions import write_distribution
 
 import arrayferry as af
+from arrayferry._registry.checks import check_part
 from arrayferry._registry.discovery import is_built_in
 
 
@@ -452,6 +453,7 @@ def test_what_is_built_in(registry):
     ):
         outside = type(part).__module__.partition(".")[0] != "arrayferry_plugins"
         assert is_built_in(part) is not outside, part
+        check_part(part)  # which only parts of other plugins are when they are loaded
 
 
 def test_names_earn_no_trust(registry):
