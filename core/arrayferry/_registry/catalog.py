@@ -83,7 +83,7 @@ class Catalog:
         """Add backends and sources, except those that claim what belongs to others, or are replaced."""
         owners = self._owners
         for new in contributions:
-            if not isinstance(new.part, Origin):
+            if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
                 continue
             by = owners.replacement(new.part)
             conflict = "" if by else owners.conflict(new.part, new.plugin)

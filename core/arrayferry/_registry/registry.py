@@ -197,15 +197,17 @@ class Registry:
 
     def kind(self, value: Any) -> Kind:
         """Return how a conversion treats a value."""
+        kinds = self.catalog.kinds
         try:
-            return self.catalog.kinds.known[type(value)]
-        except KeyError:
-            self.notice_imports()
-            return self.catalog.kind(value)
+            kind = kinds.known.get(type(value))
         except RecursionError:
             raise
         except Exception:  # a class that cannot be hashed
             return OTHER
+        if kind is None:
+            self.notice_imports()
+            kind = self.catalog.kind(value)
+        return kind
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
