@@ -10,7 +10,7 @@ from typing import Any
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
 
-from .state import copy_state, without_init
+from .state import with_state
 
 __all__ = ["ATTRS", "DATACLASS", "PYTREE", "Fields", "WithFields"]
 
@@ -28,8 +28,7 @@ class Fields(Container):
         return [getattr(value, name) for name in self.present(value)]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = without_init(value)
-        copy_state(new, value)
+        new = with_state(value)
         self.fill(new, value, children)
         return new
 
