@@ -222,14 +222,6 @@ class Registry:
         counts = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, names, strict=True))
         return f"<Registry of {counts}>"
 
-    def _after_fork(self) -> None:
-        """Replace a lock that was held by a thread that does not exist in this process."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._lock = threading.RLock()
-            self._notify()  # that thread may have been about to do so
-
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()
 
@@ -244,8 +236,13 @@ def registries() -> list[Registry]:
 
 
 def _after_fork() -> None:
+    """Replace locks that were held by threads that do not exist in this process."""
     for registry in list(_registries):
-        registry._after_fork()
+        if registry._lock.acquire(blocking=False):
+            registry._lock.release()
+        else:
+            registry._lock = threading.RLock()
+            registry._notify()  # that thread may have been about to do so
 
 
 if hasattr(os, "register_at_fork"):

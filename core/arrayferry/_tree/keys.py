@@ -234,22 +234,16 @@ def _content(value: Any, cls: Any) -> Parts | None:
         return content
     if cls is MappingProxyType:
         return [("", value.copy())]
-    if issubclass(cls, (list, tuple)):
-        items = list.__iter__(value) if issubclass(cls, list) else tuple.__iter__(value)
-        names = getattr(cls, "_fields", ())
-        content = [
-            (f".{names[index]}" if index < len(names) else f"[{index}]", held)
-            for index, held in enumerate(items)
-        ]
-        if hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
-            content.append(("", value.__reduce__()[1][1]))
-        return content
-    if issubclass(cls, deque):
-        items = deque.__iter__(value)
-        return [
-            (".maxlen", value.maxlen),
-            *((f"[{index}]", held) for index, held in enumerate(items)),
-        ]
+    for base in (list, tuple, deque):
+        if issubclass(cls, base):
+            names = dict(enumerate(getattr(cls, "_fields", ())))
+            items = enumerate(base.__iter__(value))
+            content = [(f".{names[i]}" if i in names else f"[{i}]", held) for i, held in items]
+            if base is deque:
+                content.append((".maxlen", value.maxlen))
+            elif hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
+                content.append(("", value.__reduce__()[1][1]))
+            return content
     if issubclass(cls, (set, frozenset)):
         return [("{}", held) for held in value]
     if issubclass(cls, _NUMBERS):
