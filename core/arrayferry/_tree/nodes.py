@@ -89,9 +89,8 @@ class Nodes:
             return root
         built: list[Any] = []
         known: dict[tuple[int, ...], Any] = {}  # repeated containers, by what they hold
-        needed = self._needed() if not all(branch.rebuilt for branch in self.branches) else None
         for branch in self.branches:
-            if not branch.rebuilt or (needed is not None and branch.index not in needed):
+            if not branch.rebuilt:
                 built.append(branch.value)
                 continue
             children = [
@@ -110,14 +109,6 @@ class Nodes:
             else:
                 built.append(self._rebuild(branch, children))
         return built[root.index]
-
-    def _needed(self) -> set[int]:
-        """Return the branches to rebuild: not those that are only inside others that are returned as they are."""
-        needed = {self.branches[-1].index}
-        for branch in reversed(self.branches):
-            if branch.rebuilt and branch.index in needed:
-                needed.update(node.index for node in branch.children if type(node) is Branch)
-        return needed
 
     def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
         value, container = branch.value, branch.container

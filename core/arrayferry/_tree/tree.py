@@ -88,6 +88,16 @@ class Tree(Nodes):
         except RecursionError as error:  # of a container, or since the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
+        if not all(branch.rebuilt for branch in self.branches):
+            self._keep_inside()
+
+    def _keep_inside(self) -> None:
+        """Keep the containers that are only inside others that are returned as they are."""
+        needed = {self.branches[-1].index}
+        for branch in reversed(self.branches):
+            branch.rebuilt = branch.rebuilt and branch.index in needed
+            if branch.rebuilt:
+                needed.update(node.index for node in branch.children if type(node) is Branch)
 
     def _walk(self, value: Any) -> Any:
         """Return the node of the value, with nodes for all that is in it."""
