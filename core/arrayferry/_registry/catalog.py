@@ -37,9 +37,9 @@ class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        contributions: what plugins bring. Backends and sources that claim what belongs to others are left out.
+        contributions: what plugins bring. Backends and sources with a name or type of another one are left out.
         left_out: installed plugins that are not used.
-        refuse: the plugin for which such a claim is an error.
+        refuse: the plugin for which that is an error.
         warn: called with the text of a warning.
 
     Attributes:
@@ -51,7 +51,7 @@ class Catalog:
         routes: the routes that were found.
 
     Raises:
-        PluginError: a part of the refused plugin claims what belongs to another one.
+        PluginError: a part of that plugin claims a name or type of another one.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Catalog:
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
 
     def _add_origins(self, contributions: Sequence[Contribution], refuse: Plugin | None) -> None:
-        """Add backends and sources, except those that claim what belongs to others, or are replaced."""
+        """Add backends and sources, except those with a name or type of another one, and those that are replaced."""
         owners = self._owners
         for new in contributions:
             if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
@@ -103,7 +103,7 @@ class Catalog:
                 self.left_out.append(LeftOut(new.part.name, why, new.plugin))
 
     def conflict(self, part: Origin) -> str:
-        """Return what a backend or a source claims that belongs to another one, "" if nothing."""
+        """Return which name or type of a backend or source belongs to another one, as text, "" if none does."""
         return self._owners.conflict(part)
 
     def unknown_end(self, converter: Converter) -> str:
@@ -192,7 +192,7 @@ class Catalog:
         return f" Left out are: {', '.join(names[:3])}{more}."
 
     def _remedy(self, to: Any) -> str:
-        """Say what to write instead of an array or its class as a target."""
+        """Return advice for an array or its class that was given as a target."""
         is_class = isinstance(to, type)
         for backend in self.backends.values():
             types = tuple(resolve_types(backend.array_types))

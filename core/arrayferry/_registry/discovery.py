@@ -40,7 +40,7 @@ DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
 
 def is_disabled() -> bool:
-    """Tell whether the environment says that no installed plugin is loaded."""
+    """Return whether the environment says that no installed plugin is loaded."""
     return os.environ.get(DISABLE, "") not in ("", "0")
 
 

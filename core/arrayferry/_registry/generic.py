@@ -29,7 +29,7 @@ GROUP = "array_api"
 
 
 def is_namespace(module: ModuleType) -> bool:
-    """Tell whether a module looks like a namespace of the Array API standard."""
+    """Return whether a module looks like a namespace of the Array API standard."""
     return callable(getattr(module, "asarray", None)) and (
         hasattr(module, "__array_api_version__") or hasattr(module, "__array_namespace_info__")
     )
@@ -151,5 +151,5 @@ def _path_of(name: str) -> str:
 
 
 def _is_missing(path: str, error: BaseException | None) -> bool:
-    """Tell whether an import failed since there is no such module."""
+    """Return whether an import failed since there is no such module."""
     return isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")

@@ -29,7 +29,7 @@ class Owners:
         self.types: dict[str, Contribution] = {}
 
     def conflict(self, part: Origin, plugin: Plugin | None = None) -> str:
-        """Return what a part claims that belongs to another one, "" if nothing.
+        """Return which name or type of a part belongs to another one, as text, "" if none does.
 
         Args:
             part: a backend or a source.
@@ -50,7 +50,7 @@ class Owners:
         return ""
 
     def replacement(self, part: Origin) -> Contribution | None:
-        """Return what says that it replaces a part that comes later, None if nothing does."""
+        """Return the part that says that it replaces a later one, None if there is none."""
         for owner in self.parts:
             by = owner.part
             if (
@@ -63,7 +63,7 @@ class Owners:
         return None
 
     def add(self, new: Contribution) -> None:
-        """Add a part with all that it claims, in the place of those that it replaces."""
+        """Add a part with its names and types, in the place of those that it replaces."""
         part = new.part
         for old in [each for each in self.parts if part.replaces and _replaces(part, each.part)]:
             for table in (self.names, self.packages, self.types):
@@ -75,7 +75,7 @@ class Owners:
             self.packages.setdefault(part.package, new)
 
     def give(self, part: Origin, owner: Contribution) -> None:
-        """Give what a part claims to itself or to what replaces it, as far as it is free."""
+        """Give the names and types of a part to itself, or to the part that replaces it, as far as they are free."""
         for name in _names_of(part):
             self.names.setdefault(name, owner)
         for path in part.array_types:
@@ -91,12 +91,12 @@ def _names_of(part: Origin) -> list[str]:
 
 
 def _replaces(part: Origin, other: Origin) -> bool:
-    """Tell whether a part says that it replaces another one. A source is not a target, so it replaces sources only."""
+    """Return whether a part says that it replaces another one. A source is not a target, so it replaces sources only."""
     return other.name in part.replaces and (
         isinstance(part, Backend) or not isinstance(other, Backend)
     )
 
 
 def _comes_before(part: Origin, other: Origin) -> bool:
-    """Tell whether a part is a backend and the other a source: an array need not be read from a source."""
+    """Return whether a part is a backend and the other a source: an array need not be read from a source."""
     return isinstance(part, Backend) and not isinstance(other, Backend)

@@ -54,7 +54,7 @@ class Registry:
         self._at_run_time: list[tuple[object, list[Contribution]]] = []
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         _registries.add(self)
 
     @property
@@ -70,7 +70,7 @@ class Registry:
 
     def _discover(self) -> Catalog:
         """Look for installed plugins."""
-        self._told = set()
+        self._warned = set()
         if self._autoload:
             self._installed = discover()
         return self._gather()
@@ -88,8 +88,8 @@ class Registry:
 
     def _warn(self, text: str) -> None:
         """Issue a warning, once until plugins are looked for again."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
     def _replace(self, catalog: Catalog) -> None:

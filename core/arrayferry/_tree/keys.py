@@ -33,7 +33,7 @@ __all__ = ["Keys", "Same", "attributes", "compares", "difference", "exact_key"]
 
 MAX_DEPTH = 50
 SMALL = 4_096
-"""The most bytes of a NumPy array that are part of a key. A larger array has a key that no other value has."""
+"""The maximum size in bytes of a NumPy array that is part of a key. A larger array has a key that no other value has."""
 
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType)
 _BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
@@ -302,7 +302,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_of_c(base: type) -> bool:
-    """Tell whether a class is not written in Python, so that objects hold more than their attributes.
+    """Return whether a class is not written in Python, so that objects hold more than their attributes.
 
     Classes of C can be heap types, as those of Python are. Then they are immutable, as those of the standard library
     from Python 3.12 on, or objects have room for more than `__dict__`, `__weakref__` and slots, as those of nanobind.

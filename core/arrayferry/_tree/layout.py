@@ -129,13 +129,13 @@ def flatten(
     except StructureError as error:
         error.path = prefix + error.path
         raise
-    hollow: dict[int, Any] = {}  # one for a container in several places
+    templates: dict[int, Any] = {}  # one for a container in several places
     for branch in tree.branches:
         if branch.rebuilt:
             key = id(branch.value)
-            if key not in hollow:
-                hollow[key] = _hollow(branch)
-            branch.value = hollow[key]
+            if key not in templates:
+                templates[key] = _template_of(branch)
+            branch.value = templates[key]
     return tree.arrays, Layout(Nodes(tree.root, tree.branches), _paths(tree.root, prefix))
 
 
@@ -170,13 +170,13 @@ def _paths(root: Any, prefix: str) -> list[str]:
 _LEAF = Nodes(Leaf(0), [])
 
 
-class _Hole:
-    """Stands for a child in a hollow container. Each is an object of its own, but all are equal."""
+class _Placeholder:
+    """Stands for a child in a template. Each is an object of its own, but all are equal."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hole)
+        return isinstance(other, _Placeholder)
 
     def __hash__(self) -> int:
         return 0
@@ -185,18 +185,14 @@ class _Hole:
         return "array"
 
 
-_HOLES = [_Hole() for _ in range(64)]
-
-
-def _hollow(branch: Branch) -> Any:
-    """Return a container with other children, so that no array is kept alive; the same one if that is not possible."""
-    value, count = branch.value, len(branch.children)
-    holes: list[Any] = _HOLES[:count] if count <= len(_HOLES) else [_Hole() for _ in range(count)]
+def _template_of(branch: Branch) -> Any:
+    """Return a container with placeholders as children, so that no array is kept alive; the same one if it takes none."""
+    value = branch.value
     try:
-        hollow = branch.container.rebuild(value, holes)
+        template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
     except Exception:  # it can hold nothing but arrays
         return value
-    return hollow if type(hollow) is type(value) else value
+    return template if type(template) is type(value) else value
 
 
 def _branch_key(branch: Branch) -> Any:
@@ -226,7 +222,7 @@ def _static_key(branch: Branch) -> Any:
 
 
 def _is_plain_tuple(cls: type) -> bool:
-    """Tell whether tuples of a class, such as a named tuple, hold nothing but their elements."""
+    """Return whether tuples of a class, such as a named tuple, hold nothing but their elements."""
     return (
         issubclass(cls, tuple) and not has_attributes(cls) and not hasattr(cls, "n_sequence_fields")
     )

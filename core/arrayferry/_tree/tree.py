@@ -30,7 +30,7 @@ __all__ = ["Tree"]
 
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
-"""The most levels that are followed. A value may be endless, such as one that makes its children on demand.
+"""The maximum depth of a tree. A value may be endless, such as one that makes its children on demand.
 
 From 3.13 on, Python frees nested objects recursively. With more levels than this, freeing the result in a thread
 with a small stack would end the process.

@@ -49,7 +49,7 @@ _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
 def may_become_array(value: Any) -> bool:
-    """Tell whether an object that is not an array, container or source could become an array."""
+    """Return whether an object that is not an array, container or source could become an array."""
     cls = type(value)
     if issubclass(cls, BUFFERS):
         return True
@@ -60,7 +60,7 @@ def may_become_array(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether an object is data of Python or NumPy, such as text or a date, which is never meant as an array."""
+    """Return whether an object is data of Python or NumPy, such as text or a date, which is never meant as an array."""
     cls = type(value)
     return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
 

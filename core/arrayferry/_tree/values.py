@@ -37,7 +37,7 @@ _UNITS = ("unit", "units")
 
 
 def has_own_attributes(value: Any) -> bool:
-    """Tell whether objects of one class can differ in what they offer."""
+    """Return whether objects of one class can differ in what they offer."""
     try:
         return type(value.__dict__) is dict
     except Exception:
@@ -48,7 +48,7 @@ PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its mag
 
 
 def offers(value: Any, names: str | tuple[str, ...]) -> bool:
-    """Tell whether an object has one of these attributes, without running any of its code."""
+    """Return whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
     own = value.__dict__ if has_own_attributes(value) else ()
     return any(name in own or class_attribute(type(value), name) is not None for name in names)
@@ -124,7 +124,7 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
 
 
 def _is_masked(x: Any) -> bool:
-    """Tell whether an object has a mask that hides some of its elements."""
+    """Return whether an object has a mask that hides some of its elements."""
     import numpy
 
     mask = numpy.asarray(getattr(x, "mask", False))
