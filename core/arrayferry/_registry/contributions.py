@@ -106,18 +106,14 @@ def contributions(plugin: object, known: Plugin) -> list[Contribution]:
             f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
             remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
         )
-    for rank, hook, function in sorted(implementations, key=_order):
-        parts = function()
-        if parts is not None:
-            found += [Contribution(hook, part, known, rank) for part in _of_kind(parts, hook)]
+    for hook in HOOKS:
+        for rank, implemented, function in implementations:
+            parts = function() if implemented == hook else None
+            if parts is not None:
+                found += [Contribution(hook, part, known, rank) for part in _of_kind(parts, hook)]
     for each in found if not known.built_in else ():
         check_part(each.part)
-    return found
-
-
-def _order(implementation: tuple[int, str, Any]) -> tuple[int, int]:
-    rank, hook, _ = implementation
-    return rank, list(HOOKS).index(hook)
+    return sorted(found, key=lambda each: each.rank)
 
 
 def _implementations(plugin: object, name: str) -> Iterator[tuple[int, str, Callable[[], Any]]]:

@@ -93,15 +93,17 @@ class Kinds:
         """Return what a value is. A value that causes an error is "other"."""
         cls = type(value)
         try:
-            kind = self.known.get(cls) or self._classify(value)
-            if kind is OTHER and self._is_importing():
-                return _OTHER_SO_FAR
-            self.known[cls] = kind
+            kind = self.known.get(cls)
+            if kind is None:
+                kind = self._classify(value)
+                if kind is OTHER and self._is_importing():
+                    return _OTHER_SO_FAR
+                self.known[cls] = kind
+            return kind
         except (MemoryError, RecursionError):
             raise
         except Exception:  # an object so odd that even its type cannot be examined
             return OTHER
-        return kind
 
     def _classify(self, value: Any) -> Kind:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
