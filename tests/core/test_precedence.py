@@ -157,6 +157,13 @@ def test_a_backend_replaces_a_source(registry):
     assert old not in registry.sources()
 
 
+def test_a_part_that_is_replaced_by_an_earlier_one_is_refused(registry):
+    registry.register(source("new", replaces=("old",)), "one")
+    with pytest.raises(af.PluginError, match=r"source 'old' of two .* the source 'new' of one"):
+        registry.register(source("old", "columnlib.Cell"), "two")
+    assert registry.kind(Column(1)).source.name == "new"
+
+
 def test_a_source_replaces_no_backend(registry):
     registry.register(backend("a"))
     with pytest.raises(af.PluginError, match="the name 'a' is taken by the backend 'a'"):
