@@ -17,14 +17,14 @@ from arrayferry._plugin.origin import Source
 
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
-from .unknown import (
+from .values import (
     UNKNOWN,
+    has_own_attributes,
     is_plain,
     may_become_array,
     refuse_object,
     refuse_unknown,
 )
-from .values import has_own_attributes
 
 __all__ = ["Tree"]
 
