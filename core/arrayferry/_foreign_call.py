@@ -97,7 +97,7 @@ class Expected:
                 raise self._differs(shown(value), shown(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
-        values = kept_conversion("numpy", scalars="convert")(arrays)
+        values = kept_conversion("numpy", *Options(scalars="convert"))(arrays)
         return [
             self._fit(array, shape, dtype, path)
             for array, (shape, dtype), path in zip(values, self.shapes, paths, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
 from ._repr import given
@@ -17,11 +17,11 @@ Sparse = Literal["raise", "dense"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "copy": (None, True, False),
-    "narrowing": ("checked", "forbid", "allow"),
-    "scalars": ("keep", "convert"),
-    "unsupported": ("raise", "keep"),
-    "unknown": ("keep", "raise", "convert"),
-    "sparse": ("raise", "dense"),
+    "narrowing": get_args(Narrowing),
+    "scalars": get_args(Scalars),
+    "unsupported": get_args(Unsupported),
+    "unknown": get_args(Unknown),
+    "sparse": get_args(Sparse),
 }
 
 
@@ -70,8 +70,6 @@ class Options(_Options):
         sparse: Sparse = "raise",
     ) -> Options:
         """Check the options."""
-        if sparse is None:  # which was the default once
-            sparse = "raise"
         made = super().__new__(cls, device, copy, narrowing, scalars, unsupported, unknown, sparse)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)

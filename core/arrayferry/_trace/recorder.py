@@ -15,7 +15,7 @@ from arrayferry._errors import OptionError, TraceWarning
 from arrayferry._observers import CallSite, Note, observers
 from arrayferry._repr import never_raises
 
-from .crossings import ArrayCrossing
+from .crossings import Crossing
 from .rows import TraceFinding, TraceRow, count_reason
 from .trips import RoundTrips
 from .view import Table, draw
@@ -223,7 +223,7 @@ class Trace:
     def record(
         self,
         site: CallSite,
-        crossings: Sequence[ArrayCrossing],
+        crossings: Sequence[Crossing],
         notes: Sequence[Note],
         seconds: float,
     ) -> None:
@@ -231,7 +231,7 @@ class Trace:
 
         Args:
             site: the line of the user's code.
-            crossings: the arrays that crossed.
+            crossings: the arrays that crossed, or the one that failed.
             notes: why ways other than the best were taken.
             seconds: the time it took.
         """
@@ -248,7 +248,7 @@ class Trace:
                 touched[id(row)] = row
                 part = seconds * (crossing.nbytes + 4096) / weight
                 spent[id(row)] = spent.get(id(row), 0.0) + part
-                row.arrays += 1
+                row.arrays += crossing.how != "failed"
                 row.bytes += crossing.nbytes
                 setattr(row, crossing.how, getattr(row, crossing.how) + 1)
                 if crossing.avoidable is not None:
@@ -271,44 +271,20 @@ class Trace:
                 ]
                 count_reason((about or rows)[0].fallbacks, note.reason)
 
-    def record_failure(self, site: CallSite, source: str, target: str, seconds: float) -> None:
-        """Count a conversion that raised an error. Conversions call it.
-
-        Args:
-            site: the line of the user's code.
-            source: the library of the value, "" if it is not known.
-            target: the target.
-            seconds: how long it took.
-        """
-        with self._lock:
-            if not self._depth:
-                return
-            self.calls += 1
-            key = (*site, source, target, "", "")
-            row = self._rows.get(key) or self._new_row(key, f"{source or '?'} -> {target}")
-            row.calls += 1
-            row.failed += 1
-            row.seconds += seconds
-            row.slowest = max(row.slowest, seconds)
-
     def record_unread(self) -> None:
         """Count a conversion whose value could not be examined. Conversions call it."""
         with self._lock:
             if self._depth:
                 self.unread += 1
 
-    def _row(self, site: CallSite, crossing: ArrayCrossing) -> TraceRow:
+    def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
         key = (*site, crossing.source, crossing.target, crossing.here, crossing.there)
-        return self._rows.get(key) or self._new_row(key, crossing.route)
-
-    def _new_row(self, key: tuple[Any, ...], route: str) -> TraceRow:
-        if len(self._rows) >= MAX_ROWS:
-            key, route = ("", 0, "(other lines)", "", "", "", ""), ""
-            other_lines = self._rows.get(key)
-            if other_lines is not None:
-                return other_lines
-        row = self._rows[key] = TraceRow(*key)
-        row.route = route
+        row = self._rows.get(key)
+        if row is None:
+            route = crossing.route
+            if len(self._rows) >= MAX_ROWS:
+                key, route = ("", 0, "(other lines)", "", "", "", ""), ""
+            row = self._rows.setdefault(key, TraceRow(*key, route=route))
         return row
 
     # Findings.

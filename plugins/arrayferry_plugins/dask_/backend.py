@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    Blocks,
-    ConversionError,
-    converter,
-    registry,
-)
+from arrayferry import Backend, Blocks, ConversionError, converter, registry
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
