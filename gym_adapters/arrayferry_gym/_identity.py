@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -279,50 +279,49 @@ _NEVER = frozenset({
 """Methods that a policy does not run."""
 
 
-_KNOWN: weakref.WeakKeyDictionary[types.CodeType, frozenset[str]] = weakref.WeakKeyDictionary()
-
-
 def _names(function: Any) -> frozenset[str]:
-    """Return the names in the code of a function, and in that of the functions of its module that it names."""
-    known = _KNOWN.get(function.__code__)
-    if known is not None:
-        return known
+    """Return the names in the code of a function, and in that of the functions of its module that it names now."""
     all_names: set[str] = set()
     todo, done = [function], set()
     while todo:
         own = todo.pop()
         done.add(own)
-        names = set(_in_code(own.__code__))
+        names = _in_code(own.__code__)
         all_names |= names
         for name in names:
             other = own.__globals__.get(name)
             known_here = type(other) is types.FunctionType and other.__module__ == own.__module__
             if known_here and other not in done:
                 todo.append(other)
-    _KNOWN[function.__code__] = known = frozenset(all_names)
-    return known
+    return frozenset(all_names)
 
 
-def _in_code(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _in_code(constant)
+_IN_CODE: weakref.WeakKeyDictionary[types.CodeType, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-@functools.lru_cache(maxsize=512)
+def _in_code(code: types.CodeType) -> frozenset[str]:
+    """Return the names in code, and in the code of functions that it defines."""
+    names = _IN_CODE.get(code)
+    if names is None:
+        inner = (_in_code(part) for part in code.co_consts if isinstance(part, types.CodeType))
+        _IN_CODE[code] = names = frozenset(code.co_names).union(*inner)
+    return names
+
+
 def _extended(names: frozenset[str], cls: type, special_too: bool) -> frozenset[str]:
     """Return names, and those used in the methods of a class that they name, and perhaps in its special methods."""
-    members = {
-        name: member for base in reversed(cls.__mro__[:-1]) for name, member in vars(base).items()
-    }
-    special = {name for name in members if name[:2] == name[-2:] == "__"} - _NEVER
-    extended = set(names)
-    todo, done = extended | (special if special_too else set()), set()
+    bases = [vars(base) for base in cls.__mro__[:-1]]
+    extended, todo, done = set(names), set(names), set()
+    if special_too:
+        own = {name for base in bases for name in base}
+        todo |= {name for name in own if name[:2] == name[-2:] == "__"} - _NEVER
     while todo:
         name = todo.pop()
         done.add(name)
-        member = members.get(name)
+        members = [base[name] for base in bases if name in base]
+        if not members:
+            continue
+        member = members[0]
         for function in (getattr(member, part, None) for part in ("__func__", "fget", "func")):
             member = function or member
         if type(member) is types.FunctionType:
