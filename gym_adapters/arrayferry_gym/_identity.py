@@ -139,11 +139,12 @@ class EnvironmentKeys(Keys):
         parts = super().parts(value, cls)
         if parts is None or cls is not types.FunctionType or _is_in_its_module(value):
             return parts
-        held = value.__globals__
-        names = sorted({name for name in _in_code(value.__code__) if name in held})
+        held, names = value.__globals__, set(_in_code(value.__code__))
+        if names & _ANY_GLOBAL:
+            return parts
         used = [
             (f"{_GLOBAL}{name}", Same(held[name]) if is_array(held[name]) else held[name])
-            for name in names
+            for name in sorted(names & held.keys())
         ]
         return [*(part for part in parts if part[0] != MODULE), *used]
 
@@ -270,6 +271,9 @@ _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, ty
 
 _ANY = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "fields"})
 """Names with which code may reach any attribute."""
+
+_ANY_GLOBAL = frozenset({"globals", "eval", "exec"})
+"""Names with which code may reach any global."""
 
 _NEVER = frozenset({
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__eq__", "__hash__",

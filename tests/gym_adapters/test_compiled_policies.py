@@ -559,6 +559,13 @@ def test_copies_of_a_function_that_refer_to_equal_values_are_the_same():
     assert next(counts) == 3 * first + 2
 
 
+@pytest.mark.parametrize("scale", ["globals()['SCALE']", "eval('SCALE')"])
+def test_copies_of_a_function_that_may_reach_any_global_are_others(scale):
+    code = f"import jax.numpy as jnp\ndef policy(p, o, k): return jnp.full(1, {scale}, int), None"
+    assert chosen(run_again(code, SCALE=2).policy) == 2
+    assert chosen(run_again(code, SCALE=5).policy) == 5
+
+
 def test_a_module_that_runs_again_is_named(monkeypatch):
     def run():
         code = "import jax.numpy as jnp\ndef policy(p, o, k): return jnp.zeros(1, int), None"
