@@ -19,6 +19,7 @@ from arrayferry._errors import (
     OptionError,
     describe_error,
 )
+from arrayferry._options import check_count
 from arrayferry._repr import html_facts, html_table, html_view, never_raises
 from arrayferry._types import B
 
@@ -212,10 +213,7 @@ class Stream(Generic[B]):
         Raises:
             OptionError: it is not an integer of at least 0.
         """
-        if type(epoch) is not int or epoch < 0:
-            raise OptionError(
-                f"epoch={epoch!r} is not valid", remedy="Pass a whole number from 0 on."
-            )
+        check_count("epoch", epoch, 0)
         with _POSITION:
             self._next, self._latest = Progress(epoch), None
 

@@ -71,17 +71,13 @@ class Table:
         trace = self._trace
         if not trace["rows"] and not trace["unread"]:
             return ["No array crossed." if self._begun else f"Nothing was counted. {HOW_TO_BEGIN}"]
-        calls, arrays = trace["calls"], trace["arrays"]
-        text = (
-            f"{calls} call{'s' * (calls != 1)}, {arrays} array{'s' * (arrays != 1)}, "
-            f"{_size(trace['bytes'])}, {_time(trace['seconds'])}"
-        )
+        counts = _counted(trace["calls"], "call"), _counted(trace["arrays"], "array")
+        text = ", ".join([*counts, _size(trace["bytes"]), _time(trace["seconds"])])
         more = len(trace["rows"]) - len(self._rows)
         if more:
-            text += f"; {more} more line{'s' * (more != 1)} not shown"
+            text += f"; {_counted(more, 'more line')} not shown"
         if trace["unread"]:
-            unread = trace["unread"]
-            text += f"; {unread} value{'s' * (unread != 1)} could not be examined"
+            text += f"; {_counted(trace['unread'], 'value')} could not be examined"
         return ["", text] if self._rows else [text]
 
     @html_view
@@ -212,6 +208,10 @@ def _remarks(row: dict[str, Any]) -> list[str]:
         remarks.append(f"by {row['route']}")
     remarks += [f"{reason}, {often(count)}" for reason, count in row["fallbacks"].items()]
     return remarks
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _clipped(text: str, width: int) -> str:
