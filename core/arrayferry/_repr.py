@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MOST = 200
-"""The most characters that are written of a tree, or of one fact."""
+"""The maximum number of characters of a written tree, or of one fact."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 

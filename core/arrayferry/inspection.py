@@ -13,18 +13,12 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from ._contract.classes import array_classes
-from ._contract.same import describe_value
+from ._contract.classes import array_classes, describe_value
 from ._errors import ArrayFerryError, PluginError
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin
-from ._registry.discovery import (
-    GROUP,
-    chosen_plugins,
-    contributions,
-    describe_failure,
-    is_built_in,
-)
+from ._registry.contributions import Plugin, contributions
+from ._registry.discovery import GROUP, chosen_plugins, describe_failure, is_built_in
 from ._registry.registry import default_registry
 from ._route.devices import device_kind
 from ._route.route import Route, Step, describe_route
@@ -66,8 +60,8 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
     """
     parts: dict[str, list[Any]] = {}
     try:
-        for answer in contributions(point.load(), point.name):
-            parts.setdefault(answer.hook.removeprefix("arrayferry_"), []).extend(answer.parts)
+        for each in contributions(point.load(), Plugin(point.name, point)):
+            parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
     except (KeyboardInterrupt, ArrayFerryError):
         raise
     except BaseException as error:  # even sys.exit()

@@ -107,7 +107,7 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
     _check.show(load(CheckReport, report), Screen())
     out = capfd.readouterr().out
     assert (
-        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced() is"
+        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced(), for"
         in out
     )
 

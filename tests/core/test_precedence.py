@@ -10,6 +10,7 @@ import pytest
 from distributions import write_distribution
 
 import arrayferry as af
+from arrayferry._registry.checks import check_part
 from arrayferry._registry.discovery import is_built_in
 
 
@@ -154,6 +155,13 @@ def test_a_backend_replaces_a_source(registry):
     assert registry.kind(Column(1)).backend is new
     assert registry.backend("a") is new
     assert old not in registry.sources()
+
+
+def test_a_part_that_is_replaced_by_an_earlier_one_is_refused(registry):
+    registry.register(source("new", replaces=("old",)), "one")
+    with pytest.raises(af.PluginError, match=r"source 'old' of two .* the source 'new' of one"):
+        registry.register(source("old", "columnlib.Cell"), "two")
+    assert registry.kind(Column(1)).source.name == "new"
 
 
 def test_a_source_replaces_no_backend(registry):
@@ -452,6 +460,7 @@ def test_what_is_built_in(registry):
     ):
         outside = type(part).__module__.partition(".")[0] != "arrayferry_plugins"
         assert is_built_in(part) is not outside, part
+        check_part(part)  # which only parts of other plugins are when they are loaded
 
 
 def test_names_earn_no_trust(registry):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry._registry.imports import LIBRARIES
+from arrayferry._registry.generic import LIBRARIES
 
 
 class Boxed:

@@ -125,9 +125,8 @@ def test_backends_say_what_is_installed():
 
 def test_backends_are_a_mapping_that_cannot_be_changed():
     backends = af.backends()
-    assert backends == dict(backends) == backends.copy() == backends | {}
+    assert backends == dict(backends) == backends.copy()
     assert [*reversed(backends)] == [*backends][::-1]
-    assert {"numpy": 1} | backends == {**backends}
     with pytest.raises(TypeError):
         backends["numpy"] = backends["torch"]
     assert backends._ipython_key_completions_() == [*backends]

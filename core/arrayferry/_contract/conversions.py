@@ -6,15 +6,19 @@ import contextlib
 
 import numpy as np
 
-from arrayferry import _api
-from arrayferry._errors import ConversionError, UnsupportedDtypeError
+from arrayferry._errors import UnsupportedDtypeError
 
 from .arrays import ArrayTests
-from .base import KEEP, OWED, STRIDES, convert
-from .same import describe_type, same
-from .samples import layouts, sample
+from .base import convert, refused
+from .classes import describe_type
+from .duties import STRIDES
+from .same import kept, same
+from .samples import layouts
 
 __all__ = ["ConversionTests"]
+
+_KEEP_DTYPE = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"
+_NAME_DTYPES = "Return from dtypes() the names of the dtypes that arrays can have now, or None if that is all of NumPy's"
 
 
 class ConversionTests(ArrayTests):
@@ -26,82 +30,55 @@ class ConversionTests(ArrayTests):
             expected = np.array(values)
             if self._backend.name != "numpy":
                 expected = expected.astype(expected.dtype.newbyteorder("="))
-            same(
-                self.read(convert(values, self._backend)),
-                expected,
-                f"from_numpy(), for a NumPy array that was {name} before it was made ready",
-                f"{OWED['from_numpy']} {STRIDES}",
-            )
+            what = f"from_numpy(), for a NumPy array that was {name} before it was made ready"
+            fix = f"{self._fix('from_numpy')} {STRIDES}"
+            same(self.read(convert(values, self._backend)), expected, what, fix)
 
     def test_sources_are_not_changed(self) -> None:
         """No conversion changes its source, in the library or in NumPy."""
-        values = sample(self._usual(), (2, 3))
-        array = self.make(values)
+        array, values = self._ordinary()
         for method in ("to_numpy", "copy"):
-            self._call(method, array, what="for an ordinary array")
-            same(
-                self.read(array),
-                values,
-                f"the array, after {method}() was called with it",
-                f"Change {method}() so that it leaves its argument as it is.",
-            )
+            self._gives(method, array, values, "for an ordinary array")
+            fix = f"Change {method}() so that it leaves its argument as it is."
+            same(self.read(array), values, f"the array, after {method}() was called with it", fix)
         convert(array, "numpy", copy=True)
-        same(
-            self.read(array),
-            values,
-            "the array, after it was converted",
-            "Change to_numpy() and copy() so that they leave their argument as it is.",
-        )
-        memory = values.copy()
-        taken = memory.view()
-        fix = KEEP
-        self._from_numpy(taken, "for an ordinary array")
-        convert(taken, self._backend, copy=True)
-        same(memory, values, "the NumPy array, after it was converted", fix)
-        assert taken.shape == values.shape, f"the shape of the NumPy array changed. {fix}"
-        assert taken.strides == values.strides, f"the strides of the NumPy array changed. {fix}"
-        assert taken.flags.writeable, f"the NumPy array became read-only. {fix}"
+        fix = "Change to_numpy() and copy() so that they leave their argument as it is."
+        same(self.read(array), values, "the array, after it was converted", fix)
+        self._gives("from_numpy", values.copy(), values, "for an ordinary array")
+        with kept(values, "the NumPy array, after it was converted"):
+            convert(values, self._backend, copy=True)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
+        other = "numpy" if self._backend.name != "numpy" else "torch"
         for array, word in self.unportable():
-            other = "numpy" if self._backend.name != "numpy" else "torch"
             what = f"a {describe_type(array)} with more than values ({word})"
-            try:
-                _api.convert({"x": array}, other, sparse="raise")
-            except ConversionError as error:
-                text, remedy = str(error), error.remedy
-            else:
-                raise AssertionError(
-                    f"{what} was converted, so something was lost. Raise arrayferry.ConversionError(reason, "
-                    "remedy=...) from to_numpy()"
-                )
-            assert word in text, (
-                f"the error for {what} does not mention it: {text}. Change the reason of the ConversionError that "
-                "to_numpy() raises"
-            )
-            assert remedy, (
-                f"the error for {what} has no remedy: {text}. Pass remedy= to the ConversionError that to_numpy() "
-                "raises: what to call first"
-            )
-            assert "['x']" in text, f"the error for {what} does not name the place: {text}"
+            fix = "Raise arrayferry.ConversionError(reason, remedy=...) from to_numpy(), since something was lost"
+            error = refused({"x": array}, other, what, fix)
+            for is_right, problem in (
+                (
+                    word in str(error),
+                    "does not mention it. Change the reason of the ConversionError that to_numpy() raises",
+                ),
+                (
+                    error.remedy,
+                    "has no remedy. Pass remedy= to the ConversionError that to_numpy() raises: what to call first",
+                ),
+                ("['x']" in str(error), "does not name the place"),
+            ):
+                assert is_right, f"the error for {what} {problem}: {error}"
 
     def test_sparse_arrays(self) -> None:
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
-        values = sample(self._usual(), (2, 3))
-        array = self.make(values)
-        sparse = self._call("is_sparse", array, what="for an ordinary array")
-        assert sparse is True or sparse is False, (
-            f"is_sparse() returned {sparse!r}. Return True or False from is_sparse(x)"
-        )
-        if sparse:
-            dense = self._call("to_dense", array, what="for an ordinary array")
+        array, values = self._ordinary()
+        if self._ask("is_sparse", array, case="for an ordinary array"):
+            dense = self._ask("to_dense", array, case="for an ordinary array")
             if not isinstance(dense, np.ndarray):
                 self._recognised(dense, "to_dense()")
                 still = self._backend.is_sparse(dense)
-                assert not still, f"to_dense() returned a sparse array. {OWED['to_dense']}"
-                dense = self._to_numpy(dense, "for what to_dense() returned")
-            same(dense, values, "to_dense()", OWED["to_dense"])
+                assert not still, f"to_dense() returned a sparse array. {self._fix('to_dense')}"
+                dense = self._ask("to_numpy", dense, case="for what to_dense() returned")
+            same(dense, values, "to_dense()", self._fix("to_dense"))
 
     # Dtypes.
 
@@ -111,45 +88,33 @@ class ConversionTests(ArrayTests):
         if supported is None:
             return
         for name, number in (("int64", 2**40), ("uint64", 2**60), ("float64", 1e300)):
-            values = np.array([number], dtype=name)
+            values, what = np.array([number], dtype=name), f"{number:g} of dtype {name}"
             if name in supported:
+                fix = f"Leave {name!r} out of dtypes(), or keep it in from_numpy()."
                 same(
                     self.read(convert(values, self._backend)),
                     values,
-                    f"from_numpy(), for {number:g} of dtype {name}",
-                    f"Leave {name!r} out of dtypes(), or keep it in from_numpy().",
+                    f"from_numpy(), for {what}",
+                    fix,
                 )
                 continue
-            try:
-                converted = self.read(convert(values, self._backend))
-            except ConversionError:
-                pass
-            else:
-                raise AssertionError(
-                    f"{number:g} of dtype {name} became {converted} of dtype {converted.dtype}. Return from dtypes() only what "
-                    "the arrays of the library can have now"
-                )
+            refused(values, self._backend, what, _NAME_DTYPES)
             with contextlib.suppress(UnsupportedDtypeError):
-                small = np.array([3], dtype=name)
-                converted = self.read(convert(small, self._backend))
-                fix = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"
-                assert converted.dtype.kind == small.dtype.kind, (
-                    f"{name} became {converted.dtype}. {fix}"
+                small = self.read(convert(np.array([3], dtype=name), self._backend))
+                is_kept = small.dtype.kind == values.dtype.kind and small.tolist() == [3]
+                assert is_kept, (
+                    f"3 of dtype {name} became {small} of dtype {small.dtype}. {_KEEP_DTYPE}"
                 )
-                assert converted.tolist() == [3], f"3 of dtype {name} became {converted}. {fix}"
 
     def test_text_is_refused_or_kept(self) -> None:
         """Text that the backend does not support is refused, or kept on request."""
         text = np.array(["a", "b"])
         if self._backend.dtypes() is None:
-            self._from_numpy(text, "for text, since dtypes() is None, which means all of NumPy's")
+            case = "for text, since dtypes() is None, which means all of NumPy's"
+            self._call("from_numpy", text, text, case)
             return
-        fix = "Return from dtypes() the names of the dtypes that arrays can have, or None if that is all of NumPy's"
-        try:
-            converted = convert(text, self._backend)
-        except UnsupportedDtypeError:
-            pass
-        else:
-            raise AssertionError(f"text became a {describe_type(converted)}. {fix}")
-        kept = convert(text, self._backend, unsupported="keep")
-        assert kept is text, f'unsupported="keep" made a {describe_type(kept)} of text. {fix}'
+        refused(text, self._backend, "text", _NAME_DTYPES)
+        unchanged = convert(text, self._backend, unsupported="keep")
+        assert unchanged is text, (
+            f'unsupported="keep" made a {describe_type(unchanged)} of text. {_NAME_DTYPES}'
+        )

@@ -1,13 +1,25 @@
-"""Comparison of arrays, and names of types, for the messages of the contract kit."""
+"""Comparison of arrays for the contract kit."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["describe_type", "describe_value", "same"]
+import numpy as np
+
+from arrayferry._plugin.backend import STANDARD_DTYPES
+from arrayferry._plugin.types import dtype_name
+
+__all__ = ["Values", "difference", "kept", "same", "stated_difference"]
+
+Values = np.ndarray[Any, Any]
+_KEEP = (
+    "Change from_numpy() so that it leaves its argument as it is: call x.copy() or x.view() first."
+)
 
 
-def same(actual: Any, expected: Any, what: str, fix: str = "") -> None:
+def same(actual: Any, expected: Any, what: str, fix: str) -> None:
     """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN.
 
     Args:
@@ -16,65 +28,54 @@ def same(actual: Any, expected: Any, what: str, fix: str = "") -> None:
         what: what was done.
         fix: what the author of the plugin can change.
     """
-    import numpy as np
-
-    fix = f". {fix.removesuffix('.')}" if fix else ""
-    assert actual.shape == expected.shape, (
-        f"{what}: shape {actual.shape} instead of {expected.shape}{fix}"
-    )
-    assert actual.dtype == expected.dtype, (
-        f"{what}: dtype {actual.dtype} instead of {expected.dtype}{fix}"
-    )
-    if _have_equal_bits(actual, expected):
-        return
-    ours, theirs = np.array(actual), np.array(expected)
-    equal = ours.tobytes() == theirs.tobytes()
-    if not equal and ours.dtype.kind in "fc":  # NaNs may differ in their bits
-        nan = np.isnan(theirs)
-        equal = (
-            bool((np.isnan(ours) == nan).all()) and ours[~nan].tobytes() == theirs[~nan].tobytes()
-        )
-    if not equal:
-        raise AssertionError(f"{what}: {_first_difference(ours, theirs)}{fix}")
+    found = difference(actual, expected)
+    assert not found, f"{what}: {found}. {fix}"
 
 
-def _have_equal_bits(a: Any, b: Any) -> bool:
-    """Tell quickly whether two arrays of one shape and dtype are equal bit by bit; False if that takes a copy."""
-    whole = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(a.itemsize)
-    if whole is None or a.dtype.hasobject or not (a.flags.c_contiguous and b.flags.c_contiguous):
-        return False
-    return bool((a.view(whole) == b.view(whole)).all())
+@contextlib.contextmanager
+def kept(memory: Values, what: str) -> Iterator[None]:
+    """Assert that a NumPy array is the same before and after."""
+    values, before = memory.copy(), (memory.shape, memory.strides, memory.flags.writeable)
+    yield
+    same(memory, values, what, _KEEP)
+    after = (memory.shape, memory.strides, memory.flags.writeable)
+    assert after == before, f"{what}, became read-only, or its shape or strides changed. {_KEEP}"
 
 
-def _first_difference(ours: Any, theirs: Any) -> str:
-    import numpy as np
+def difference(actual: Any, expected: Any) -> str:
+    """Describe how two NumPy arrays differ, "" if they do not."""
+    for name in ("shape", "dtype"):
+        ours, theirs = getattr(actual, name), getattr(expected, name)
+        if ours != theirs:
+            return f"{name} {ours} instead of {theirs}"
+    differing = _words(actual) != _words(expected)
+    if not differing.any():
+        return ""
+    wrong = differing.any(axis=1)
+    if actual.dtype.kind in "fc":  # NaNs may differ in their bits
+        wrong &= ~np.ravel(np.isnan(actual) & np.isnan(expected))
+    places = np.flatnonzero(wrong)
+    return _first_difference(actual, expected, places) if places.size else ""
 
-    bits = [
-        np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(x.size, -1)
-        for x in (ours, theirs)
-    ]
-    differing = np.flatnonzero((bits[0] != bits[1]).any(axis=1))
-    first = differing[0]
-    index = ", ".join(str(int(i)) for i in np.unravel_index(first, ours.shape))
+
+def stated_difference(array: Any, values: Values) -> str:
+    """Describe how the dtype or the shape that an array states is another one, "" if it is not, or not stated."""
+    dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
+    if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
+        return f"dtype {dtype} instead of {values.dtype.name}"
+    if isinstance(shape, tuple) and shape != values.shape:
+        return f"shape {shape} instead of {values.shape}"
+    return ""
+
+
+def _words(x: Any) -> Any:
+    """Return the bits of each element, as one or more whole numbers."""
+    size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
+    return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")
+
+
+def _first_difference(ours: Any, theirs: Any, places: Any) -> str:
+    index = ", ".join(str(int(i)) for i in np.unravel_index(places[0], ours.shape))
     where = f"at [{index}]" if index else "in its only element"
-    count = f" ({len(differing)} of {ours.size} elements differ)" if ours.size > 1 else ""
-    return f"{ours.ravel()[first]} instead of {theirs.ravel()[first]} {where}{count}"
-
-
-def describe_value(value: Any) -> str:
-    """Describe an object by its type: "an aslib.Array", "None"."""
-    if value is None:
-        return "None"
-    name = describe_type(value)
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def describe_type(value: Any) -> str:
-    """Return the shortest dotted path by which the type of a value can be imported."""
-    import sys
-
-    cls = type(value)
-    top = sys.modules.get(cls.__module__.partition(".")[0])
-    if getattr(top, cls.__qualname__, None) is cls and top is not None:
-        return f"{top.__name__}.{cls.__qualname__}".removeprefix("builtins.")
-    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+    count = f" ({len(places)} of {ours.size} elements differ)" if ours.size > 1 else ""
+    return f"{ours.ravel()[places[0]]} instead of {theirs.ravel()[places[0]]} {where}{count}"

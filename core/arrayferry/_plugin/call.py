@@ -47,7 +47,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def overrides(part: object, default: Callable[..., Any]) -> bool:
-    """Tell whether the class of a part of a plugin has a method of its own, instead of the default."""
+    """Return whether the class of a part of a plugin has a method of its own, instead of the default."""
     return getattr(type(part), default.__name__) is not default
 
 

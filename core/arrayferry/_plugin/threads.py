@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -84,23 +85,15 @@ class _State:
     def close(self, *, cancel: bool) -> None:
         with self.lock:
             first, self.closed = not self.closed, True
-        if cancel:
-            for future, _ in self._waiting():
-                future.cancel()
+        if cancel:  # what no thread has started
+            with suppress(queue.Empty):
+                while True:
+                    call = self.calls.get_nowait()
+                    if call is not None:
+                        call[0].cancel()
         if first or cancel:
             for _ in self.threads:
                 self.calls.put(None)
-
-    def _waiting(self) -> list[Any]:
-        """Return the calls that no thread has started."""
-        waiting: list[Any] = []
-        while True:
-            try:
-                call = self.calls.get_nowait()
-            except queue.Empty:
-                return waiting
-            if call is not None:
-                waiting.append(call)
 
 
 def _run(state: _State) -> None:

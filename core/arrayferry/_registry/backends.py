@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._repr import html_table, html_view, never_raises
@@ -31,12 +30,6 @@ class Backends(Mapping[str, Backend]):
 
     def __reversed__(self) -> Iterator[str]:
         return reversed(self._held)
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self, **other}
-
-    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**other, **self}
 
     def copy(self) -> dict[str, Backend]:
         """Return them as a dict."""

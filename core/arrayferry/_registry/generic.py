@@ -6,18 +6,30 @@ It is not known what such a library promises about its memory, so nothing is sha
 
 from __future__ import annotations
 
+import importlib
+import sys
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.origin import failed_import
 from arrayferry._plugin.types import dtype_name
 from arrayferry._tree.values import read_values
 
-__all__ = ["GenericBackend", "is_namespace"]
+__all__ = ["LIBRARIES", "GenericBackend", "find_namespace", "is_namespace"]
+
+
+LIBRARIES = (
+    "array_api_compat", "array_api_strict", "blosc2", "cubed", "marray", "ndonnx", "ragged", "sparse",
+)  # fmt: skip
+"""Packages with namespaces that are imported by name."""
+GROUP = "array_api"
+"""The entry-point group in which, by the Array API standard, packages declare their namespaces."""
 
 
 def is_namespace(module: ModuleType) -> bool:
-    """Tell whether a module looks like a namespace of the Array API standard."""
+    """Return whether a module looks like a namespace of the Array API standard."""
     return callable(getattr(module, "asarray", None)) and (
         hasattr(module, "__array_api_version__") or hasattr(module, "__array_namespace_info__")
     )
@@ -106,6 +118,38 @@ class GenericBackend(Backend):
 
 
 def _restore(name: str) -> GenericBackend:
-    import importlib
-
     return GenericBackend(importlib.import_module(name))
+
+
+def find_namespace(name: str) -> ModuleType | None:
+    """Find a namespace that is imported already, or belongs to a library of the Array API; None if there is none.
+
+    Nothing else is imported: a mistyped name may be that of any file.
+
+    Raises:
+        BackendUnavailableError: it is one, but importing it fails.
+    """
+    module = _loaded(name)
+    if module is None and (path := _path_of(name)):
+        problem = failed_import(name, path, path.partition(".")[0])
+        if problem is not None and not _is_missing(path, problem.__cause__):
+            raise problem
+        module = _loaded(path)
+    return module
+
+
+def _loaded(name: str) -> ModuleType | None:
+    module = sys.modules.get(name)
+    return module if isinstance(module, ModuleType) and is_namespace(module) else None
+
+
+def _path_of(name: str) -> str:
+    """Return the module to import for the name of a namespace, "" if that is not known as one."""
+    if name.partition(".")[0] in LIBRARIES:
+        return name
+    return next((p.module for p in entry_points(group=GROUP) if name in (p.name, p.module)), "")
+
+
+def _is_missing(path: str, error: BaseException | None) -> bool:
+    """Return whether an import failed since there is no such module."""
+    return isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.hooks import HOOKS
 from arrayferry._plugin.origin import Source
 from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
-from .checks import check_part
-from .discovery import HOOKS, Answer, LeftOut, contributions, discover
+from .contributions import Contribution, LeftOut, Plugin, contributions
+from .discovery import discover
+from .kinds import OTHER
 
 __all__ = ["Registry", "default_registry", "registries"]
-
-_UNHASHABLE = Kind("other")
 
 
 class Watcher(Protocol):
@@ -50,9 +50,11 @@ class Registry:
         self._autoload = autoload
         self._lock = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
-        self._at_run_time: list[tuple[object, AtRunTime, list[Answer]]] = []
+        self._installed: tuple[list[Contribution], list[LeftOut]] = [], []
+        self._at_run_time: list[tuple[object, list[Contribution]]] = []
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
+        self._warned: set[str] = set()
         _registries.add(self)
 
     @property
@@ -63,21 +65,32 @@ class Registry:
             with self._lock:
                 catalog = self._catalog
                 if catalog is None:
-                    catalog = self._catalog = self._gather()
+                    catalog = self._catalog = self._discover()
         return catalog
 
-    def _gather(self) -> Catalog:
-        catalog = Catalog()
-
-        def add(answer: Answer, who: object) -> None:
-            _add(catalog, answer, who)
-
+    def _discover(self) -> Catalog:
+        """Look for installed plugins."""
+        self._warned = set()
         if self._autoload:
-            catalog.left_out += discover(add)
-        for _, who, answers in self._at_run_time:
-            for answer in answers:
-                add(answer, who)
+            self._installed = discover()
+        return self._gather()
+
+    def _gather(self, new: Sequence[Contribution] = ()) -> Catalog:
+        """Make a catalog of all that is known, and of what is registered now."""
+        installed, left_out = self._installed
+        known = [each for _, parts in self._at_run_time for each in parts]
+        refuse = new[0].plugin if new else None
+        catalog = Catalog([*installed, *known, *new], left_out, self._warn, refuse)
+        for each in catalog.left_out:
+            if each.broken:
+                self._warn(each.why)
         return catalog
+
+    def _warn(self, text: str) -> None:
+        """Issue a warning, once until plugins are looked for again."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, PluginWarning, stacklevel=3)
 
     def _replace(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -103,14 +116,14 @@ class Registry:
         Conversions that are running in other threads finish with the previous registrations.
         """
         with self._lock:
-            self._replace(self._gather())
+            self._replace(self._discover())
 
     def notice_imports(self) -> None:
         """Look up array types again if a library has been imported or run again since the last lookup."""
-        if self.catalog.outdated():
+        if self.catalog.kinds.outdated():
             with self._lock:
-                if self.catalog.outdated():
-                    self._replace(self.catalog.copy())
+                if self.catalog.notice_imports():
+                    self._notify()
 
     def check_converters(self) -> None:
         """Warn once about direct converters from or to a backend that no plugin has."""
@@ -121,11 +134,9 @@ class Registry:
         for converter in catalog.converters:
             unknown = catalog.unknown_end(converter)
             if unknown and all(part.name != unknown for part in catalog.left_out):
-                warnings.warn(
+                self._warn(
                     f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
-                    f"named {unknown!r}",
-                    PluginWarning,
-                    stacklevel=2,
+                    f"named {unknown!r}"
                 )
 
     def register(self, part: object, name: str | None = None) -> None:
@@ -143,17 +154,12 @@ class Registry:
                 f"the class {part.__qualname__} was given instead of an instance",
                 remedy=f"Register {part.__qualname__}().",
             )
-        who = AtRunTime(name or getattr(part, "__name__", None) or type(part).__qualname__)
-        answers = [Answer(hook, [part]) for hook, kind in HOOKS.items() if isinstance(part, kind)]
-        if answers:
-            check_part(part)
-        else:
-            answers = contributions(part, str(who))
+        plugin = Plugin(name or getattr(part, "__name__", None) or type(part).__qualname__)
+        parts = contributions(part, plugin)
         with self._lock:
-            catalog = self.catalog.copy()
-            for answer in answers:
-                _add(catalog, answer, who, refuse=True)
-            self._at_run_time.append((part, who, answers))
+            _ = self.catalog  # installed plugins come first
+            catalog = self._gather(parts)
+            self._at_run_time.append((part, parts))
             self._replace(catalog)
 
     def unregister(self, part: object) -> None:
@@ -170,7 +176,7 @@ class Registry:
                     remedy="Pass the same object that was passed to register().",
                 )
             self._at_run_time = kept
-            self.refresh()
+            self._replace(self._gather())
 
     def backends(self) -> Mapping[str, Backend]:
         """Return all backends by name, installed or not."""
@@ -193,11 +199,11 @@ class Registry:
         """Return how a conversion treats a value."""
         kinds = self.catalog.kinds
         try:
-            kind = kinds.get(type(value))
+            kind = kinds.known.get(type(value))
         except RecursionError:
             raise
         except Exception:  # a class that cannot be hashed
-            return _UNHASHABLE
+            return OTHER
         if kind is None:
             self.notice_imports()
             kind = self.catalog.kind(value)
@@ -216,63 +222,6 @@ class Registry:
         counts = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, names, strict=True))
         return f"<Registry of {counts}>"
 
-    def _after_fork(self) -> None:
-        """Replace a lock that was held by a thread that does not exist in this process."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._lock = threading.RLock()
-            self._notify()  # that thread may have been about to do so
-
-
-class AtRunTime:
-    """The name under which a plugin was registered at run time, for messages."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __str__(self) -> str:
-        return self._name
-
-
-def _add(catalog: Catalog, answer: Answer, who: object, *, refuse: bool = False) -> None:
-    """Add what a hook returned, except backends and sources that claim what belongs to others.
-
-    Args:
-        catalog: where it is added.
-        answer: what the hook returned.
-        who: the plugin.
-        refuse: whether such a claim is an error; if not, the part is left out with a warning.
-
-    Raises:
-        PluginError: a part claims what belongs to another one.
-    """
-    if answer.hook == "arrayferry_converters":
-        catalog.add_converters(answer.parts, answer.rank)
-        return
-    if answer.hook == "arrayferry_containers":
-        catalog.add_containers(answer.parts, answer.rank)
-        return
-    for part in answer.parts:
-        replacement = "" if refuse else catalog.replacement(part)
-        conflict = "" if replacement else catalog.conflict(part, who)
-        if not (replacement or conflict):
-            catalog.add_origin(part, who)
-            continue
-        what = f"the {part.role.lower()} {part.name!r} of {who}"
-        if refuse:
-            raise PluginError(
-                f"{what} cannot be registered: {conflict}",
-                remedy="Give it another name, or list the other one in its `replaces`.",
-            )
-        if replacement:
-            text = f"{what} is replaced by {replacement}"
-            catalog.left_out.append(LeftOut(part.name, text, who, False))
-            continue
-        text = f"arrayferry left out {what}: {conflict}"
-        catalog.left_out.append(LeftOut(part.name, text, who, True))
-        warnings.warn(text, PluginWarning, stacklevel=2)
-
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()
 
@@ -287,8 +236,13 @@ def registries() -> list[Registry]:
 
 
 def _after_fork() -> None:
+    """Replace locks that were held by threads that do not exist in this process."""
     for registry in list(_registries):
-        registry._after_fork()
+        if registry._lock.acquire(blocking=False):
+            registry._lock.release()
+        else:
+            registry._lock = threading.RLock()
+            registry._notify()  # that thread may have been about to do so
 
 
 if hasattr(os, "register_at_fork"):

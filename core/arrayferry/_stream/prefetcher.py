@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+import time
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future
 from typing import Any
 
 from arrayferry._api import backend_of
@@ -97,7 +98,9 @@ class Prefetcher:
         self._reads = reads
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
-        self._closing: Future[None] = Future()
+        self._closed = False
+        # One item for each read that has ended. Unlike a condition of Python, an interrupt cannot leave it locked.
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started: list[Future[Any] | None] = []
         self._taken = 0
         self._held: dict[Any, Any] = {}
@@ -127,7 +130,7 @@ class Prefetcher:
             last = min(step + self._ahead, len(self._bounds) - 1)
             ahead = max(needed + self._prefetch, self._needed[last])
             while len(self._started) < min(ahead, len(self._reads)):
-                self._started.append(self._pool.submit(self._read, len(self._started)))
+                self._started.append(self._start(self._pool, len(self._started)))
         while self._taken < needed:
             self._hold(self._taken)
             self._taken += 1
@@ -136,6 +139,11 @@ class Prefetcher:
         for key in [key for key in self._held if self._last[key] <= step]:
             del self._held[key]
         return parts
+
+    def _start(self, pool: Threads, index: int) -> Future[Any]:
+        future, note = pool.submit(self._read, index), self._ended.put
+        future.add_done_callback(lambda _: note(None))
+        return future
 
     def _read(self, index: int) -> list[Sequence[Any]]:
         return [reader.read(index) for reader in self._readers]
@@ -163,12 +171,14 @@ class Prefetcher:
 
     def _wait(self, future: Future[Any]) -> None:
         """Wait for a read, or until another thread closes the iteration."""
-        if not future.done():
-            done, _ = wait_for([future, self._closing], self._timeout, FIRST_COMPLETED)
-            if not done:
-                raise LateError
-            if not future.done():
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        while not future.done():
+            if self._closed:
                 raise RuntimeError("it was closed")
+            try:
+                self._ended.get(timeout=None if end is None else max(0, end - time.monotonic()))
+            except queue.Empty:
+                raise LateError from None
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""
@@ -215,8 +225,8 @@ class Prefetcher:
 
     def close(self) -> None:
         """Cancel what has not been read yet."""
-        if not self._closing.done():
-            self._closing.set_result(None)
+        self._closed = True
+        self._ended.put(None)
         for reader in self._readers:
             self._guarded(reader, "close")
         if self._pool is not None:

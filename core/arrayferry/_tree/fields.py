@@ -10,7 +10,7 @@ from typing import Any
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
 
-from .state import copy_state, without_init
+from .state import with_state
 
 __all__ = ["ATTRS", "DATACLASS", "PYTREE", "Fields", "WithFields"]
 
@@ -28,8 +28,7 @@ class Fields(Container):
         return [getattr(value, name) for name in self.present(value)]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = without_init(value)
-        copy_state(new, value)
+        new = with_state(value)
         self.fill(new, value, children)
         return new
 
@@ -49,7 +48,7 @@ class Fields(Container):
 
 
 def _is_elsewhere(value: Any, name: str) -> bool:
-    """Tell whether a field is neither in the instance nor in its class, but found by `__getattr__`."""
+    """Return whether a field is neither in the instance nor in its class, but found by `__getattr__`."""
     cls = type(value)
     return name not in getattr(value, "__dict__", ()) and not any(
         name in base.__dict__ for base in cls.__mro__
@@ -136,7 +135,7 @@ class PytreeContainer(Container):
         return jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first()).node_data()
 
     def _is_steady(self, value: Any) -> bool:
-        """Tell whether its flatten function returns the same objects each time."""
+        """Return whether its flatten function returns the same objects each time."""
         return _same_leaves(self.children(value), self.children(value))
 
     def steps(self, value: Any) -> Sequence[str]:
@@ -147,7 +146,7 @@ class PytreeContainer(Container):
 
 
 def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Tell whether the children of two pytrees are the same objects, or hold the same."""
+    """Return whether the children of two pytrees are the same objects, or hold the same ones."""
     import jax
 
     if len(some) == len(others) and all(map(operator.is_, some, others)):

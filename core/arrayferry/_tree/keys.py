@@ -33,7 +33,7 @@ __all__ = ["Keys", "Same", "attributes", "compares", "difference", "exact_key"]
 
 MAX_DEPTH = 50
 SMALL = 4_096
-"""The most bytes of a NumPy array that are part of a key. A larger array has a key that no other value has."""
+"""The maximum size in bytes of a NumPy array that is part of a key. A larger array has a key that no other value has."""
 
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType)
 _BY_IDENTITY = (type, BuiltinFunctionType, ModuleType)
@@ -234,22 +234,16 @@ def _content(value: Any, cls: Any) -> Parts | None:
         return content
     if cls is MappingProxyType:
         return [("", value.copy())]
-    if issubclass(cls, (list, tuple)):
-        items = list.__iter__(value) if issubclass(cls, list) else tuple.__iter__(value)
-        names = getattr(cls, "_fields", ())
-        content = [
-            (f".{names[index]}" if index < len(names) else f"[{index}]", held)
-            for index, held in enumerate(items)
-        ]
-        if hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
-            content.append(("", value.__reduce__()[1][1]))
-        return content
-    if issubclass(cls, deque):
-        items = deque.__iter__(value)
-        return [
-            (".maxlen", value.maxlen),
-            *((f"[{index}]", held) for index, held in enumerate(items)),
-        ]
+    for base in (list, tuple, deque):
+        if issubclass(cls, base):
+            names = dict(enumerate(getattr(cls, "_fields", ())))
+            items = enumerate(base.__iter__(value))
+            content = [(f".{names[i]}" if i in names else f"[{i}]", held) for i, held in items]
+            if base is deque:
+                content.append((".maxlen", value.maxlen))
+            elif hasattr(cls, "n_sequence_fields"):  # it has fields that are not elements
+                content.append(("", value.__reduce__()[1][1]))
+            return content
     if issubclass(cls, (set, frozenset)):
         return [("{}", held) for held in value]
     if issubclass(cls, _NUMBERS):
@@ -308,7 +302,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_of_c(base: type) -> bool:
-    """Tell whether a class is not written in Python, so that objects hold more than their attributes.
+    """Return whether a class is not written in Python, so that objects hold more than their attributes.
 
     Classes of C can be heap types, as those of Python are. Then they are immutable, as those of the standard library
     from Python 3.12 on, or objects have room for more than `__dict__`, `__weakref__` and slots, as those of nanobind.

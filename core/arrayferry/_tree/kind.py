@@ -65,7 +65,7 @@ class Kind:
 
 
 def holds_objects(value: Any) -> bool:
-    """Tell whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
+    """Return whether a NumPy array is one of Python objects, to be searched. A masked one is not."""
     import numpy
 
     if type(value) is numpy.ndarray:

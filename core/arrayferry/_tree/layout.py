@@ -10,7 +10,7 @@ from arrayferry._repr import MOST, never_raises, shown
 
 from .keys import attributes, exact_key
 from .kind import Kind
-from .nodes import Branch, Leaf, Nodes, steps_of
+from .nodes import Branch, Leaf, Nodes
 from .state import has_attributes
 from .tree import Tree
 
@@ -73,11 +73,9 @@ class Layout:
         """
         if self == other:
             return list(range(len(self.paths)))
-        mine: dict[Any, int] = {}
-        theirs: dict[Any, int] = {}
-        if _unordered(self._nodes.root, (), mine) != _unordered(other._nodes.root, (), theirs):
-            return None
-        return [theirs[place] for place in mine]
+        order: list[int] = []
+        same = _match(self._nodes.root, other._nodes.root, order)
+        return order if same else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._nodes.root, self._nodes.branches, self.paths)
@@ -126,23 +124,59 @@ def flatten(
     """
     if kind_of(value).what in ("array", "scalar"):
         return [value], Layout(_LEAF, [prefix])
-    tree = Tree(value, kind_of, deferred=True, everything=everything, prefix=prefix)
+    try:
+        tree = _Places(value, kind_of, everything)
+    except StructureError as error:
+        error.path = prefix + error.path
+        raise
+    templates: dict[int, Any] = {}  # one for a container in several places
     for branch in tree.branches:
         if branch.rebuilt:
-            branch.value = _hollow(branch)
-    return tree.arrays, Layout(Nodes(tree.root, tree.branches), tree.paths or [])
+            key = id(branch.value)
+            if key not in templates:
+                templates[key] = _template_of(branch)
+            branch.value = templates[key]
+    return tree.arrays, Layout(Nodes(tree.root, tree.branches), _paths(tree.root, prefix))
+
+
+class _Places(Tree):
+    """A tree whose leaves are listed once per place: arrays and deferred values, or everything that is no container."""
+
+    __slots__ = ("_everything",)
+    lists_places = True
+
+    def __init__(self, value: Any, kind_of: Callable[[Any], Kind], everything: bool) -> None:
+        self._everything = everything
+        super().__init__(value, kind_of)
+
+    def read_as(self, value: Any, kind: Kind) -> Kind | None:
+        return kind if self._everything or kind.what == "deferred" else None
+
+
+def _paths(root: Any, prefix: str) -> list[str]:
+    """Return how each leaf is reached."""
+    paths: list[str] = []
+    waiting = [(root, prefix)]
+    while waiting:
+        node, path = waiting.pop()
+        if type(node) is Leaf:
+            paths.append(path)
+        elif type(node) is Branch and node.leaves:
+            steps = [path + step for step in node.steps]
+            waiting += list(zip(node.children, steps, strict=True))[::-1]
+    return paths
 
 
 _LEAF = Nodes(Leaf(0), [])
 
 
-class _Hole:
-    """Stands for a child in a hollow container. Each is an object of its own, but all are equal."""
+class _Placeholder:
+    """Stands for a child in a template. Each is an object of its own, but all are equal."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hole)
+        return isinstance(other, _Placeholder)
 
     def __hash__(self) -> int:
         return 0
@@ -151,18 +185,14 @@ class _Hole:
         return "array"
 
 
-_HOLES = [_Hole() for _ in range(64)]
-
-
-def _hollow(branch: Branch) -> Any:
-    """Return a container with other children, so that no array is kept alive; the same one if that is not possible."""
-    value, count = branch.value, len(branch.children)
-    holes: list[Any] = _HOLES[:count] if count <= len(_HOLES) else [_Hole() for _ in range(count)]
+def _template_of(branch: Branch) -> Any:
+    """Return a container with placeholders as children, so that no array is kept alive; the same one if it takes none."""
+    value = branch.value
     try:
-        hollow = branch.container.rebuild(value, holes)
+        template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
     except Exception:  # it can hold nothing but arrays
         return value
-    return hollow if type(hollow) is type(value) else value
+    return template if type(template) is type(value) else value
 
 
 def _branch_key(branch: Branch) -> Any:
@@ -192,7 +222,7 @@ def _static_key(branch: Branch) -> Any:
 
 
 def _is_plain_tuple(cls: type) -> bool:
-    """Tell whether tuples of a class, such as a named tuple, hold nothing but their elements."""
+    """Return whether tuples of a class, such as a named tuple, hold nothing but their elements."""
     return (
         issubclass(cls, tuple) and not has_attributes(cls) and not hasattr(cls, "n_sequence_fields")
     )
@@ -207,24 +237,32 @@ def _flat_type(node: Any) -> Any:
     return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
 
 
-def _unordered(node: Any, place: tuple[Any, ...], indices: dict[tuple[Any, ...], int]) -> Any:
-    """Return a key that ignores the order of keys, and put the index of each leaf into `indices`, by its place."""
-    if type(node) is Leaf:
-        indices[place] = node.index
-        return "*"
-    if type(node) is not Branch or not node.rebuilt:
-        return _code(node)
-    value, children = node.value, node.children
-    if not issubclass(type(value), dict):
-        parts = [_unordered(each, (*place, i), indices) for i, each in enumerate(children)]
-        return type(value), _static_key(node), *parts
-    names = [exact_key(key) for key in dict.keys(value)]
-    items = [
-        (name, _unordered(child, (*place, name), indices))
-        for name, child in zip(names, children, strict=True)
-    ]
-    rest = getattr(value, "default_factory", None), dict(attributes(value))
-    return type(value), exact_key(rest), frozenset(items)
+def _match(mine: Any, its: Any, order: list[int]) -> bool:
+    """Compare two nodes, whatever the order of keys, and list which leaf of the other one each of the first is."""
+    if type(mine) is Leaf and type(its) is Leaf:
+        order.append(its.index)
+        return True
+    if type(mine) is not Branch or type(its) is not Branch or not (mine.rebuilt and its.rebuilt):
+        return bool(_code(mine) == _code(its))
+    children = its.children
+    if type(mine.value) is not type(its.value) or len(mine.children) != len(children):
+        return False
+    if not isinstance(mine.value, dict):
+        if _static_key(mine) != _static_key(its):
+            return False
+    else:
+        by_key = dict(zip(map(exact_key, dict.keys(its.value)), children, strict=True))
+        names = [exact_key(key) for key in dict.keys(mine.value)]
+        if by_key.keys() != set(names) or _besides_items(mine) != _besides_items(its):
+            return False
+        children = [by_key[name] for name in names]
+    return all(_match(a, b, order) for a, b in zip(mine.children, children, strict=True))
+
+
+def _besides_items(branch: Branch) -> Any:
+    """Return a key for what a dict holds besides its items."""
+    value = branch.value
+    return exact_key((getattr(value, "default_factory", None), dict(attributes(value))))
 
 
 def _written(node: Any) -> Iterator[str]:
@@ -234,13 +272,8 @@ def _written(node: Any) -> Iterator[str]:
     elif type(node) is not Branch or not node.rebuilt:
         yield shown(node.value if type(node) is Branch else node)
     else:
-        value, count = node.value, len(node.children)
-        try:
-            steps = steps_of(node.container, value, count)
-        except Exception:
-            steps = [f"[{index}]" for index in range(count)]
-        yield f"{type(value).__name__}("
-        for index, (step, child) in enumerate(zip(steps, node.children, strict=True)):
+        yield f"{type(node.value).__name__}("
+        for index, (step, child) in enumerate(zip(node.steps, node.children, strict=True)):
             yield f"{', ' if index else ''}{step[:MOST]}: "
             yield from _written(child)
         yield ")"

@@ -11,7 +11,7 @@ from typing import Any
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
 
-from .state import by_new, copy_state, without_init
+from .state import by_new, copy_state, with_state
 
 __all__ = ["MAPPING", "MAPPINGS", "MAPPINGS_BY_BASE"]
 
@@ -87,8 +87,7 @@ class UserDictContainer(DictContainer):
         return list(value.data.values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = without_init(value)
-        copy_state(new, value)
+        new = with_state(value)
         new.data = dict(zip(value.data, children, strict=True))
         return new
 
@@ -110,8 +109,7 @@ class ChainMapContainer(DictContainer):
         return list(value.maps)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = without_init(value)
-        copy_state(new, value)
+        new = with_state(value)
         new.maps = children
         return new
 
@@ -137,7 +135,7 @@ class MappingContainer(DictContainer):
                 f"a {type(value).__name__} cannot hold converted arrays, since nothing else keeps them",
                 remedy="Convert dict(value), and keep the result.",
             )
-        for way in (self._around_its_store, self._by_its_constructor, self._by_filling):
+        for way in (_around_its_store, _by_its_constructor):
             try:
                 new = way(value, items)
                 if new is not None and _holds(new, items):
@@ -150,22 +148,18 @@ class MappingContainer(DictContainer):
             remedy="Register a Container for this class, or convert dict(value).",
         )
 
-    def _around_its_store(self, value: Any, items: dict[Any, Any]) -> Any:
-        for name, store in vars(value).items():
-            if type(store) in (dict, OrderedDict) and _holds(value, store):
-                new = without_init(value)
-                copy_state(new, value)
-                new.__dict__[name] = type(store)(items)
-                return new
-        return None
 
-    def _by_its_constructor(self, value: Any, items: dict[Any, Any]) -> Any:
-        return type(value)(items)
+def _around_its_store(value: Any, items: dict[Any, Any]) -> Any:
+    for name, store in vars(value).items():
+        if type(store) in (dict, OrderedDict) and _holds(value, store):
+            new = with_state(value)
+            new.__dict__[name] = type(store)(items)
+            return new
+    return None
 
-    def _by_filling(self, value: Any, items: dict[Any, Any]) -> Any:
-        new = type(value)()
-        new.update(items)
-        return new
+
+def _by_its_constructor(value: Any, items: dict[Any, Any]) -> Any:
+    return type(value)(items)
 
 
 def _holds(mapping: Any, items: dict[Any, Any]) -> bool:

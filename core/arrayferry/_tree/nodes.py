@@ -31,30 +31,28 @@ class Branch:
         value: the container.
         container: how it is read and rebuilt.
         children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
+        steps: how each child is reached, if leaves are listed once per place.
         index: its place among the branches of the tree.
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made, or it is returned as it is.
-        start: the index of its first leaf, where leaves are listed once per place.
-        stop: the index after its last leaf.
-        twin: the branch of the same container in an earlier place, if leaves are listed once per place.
+        repeated: whether the same container has a branch of its own in another place, too.
     """
 
     __slots__ = (
-        "arrays", "children", "container", "index", "leaves", "rebuilt", "start", "stop", "twin", "value",
+        "arrays", "children", "container", "index", "leaves", "rebuilt", "repeated", "steps", "value",
     )  # fmt: skip
 
-    def __init__(self, value: Any, container: Container, start: int, twin: Branch | None) -> None:
+    def __init__(self, value: Any, container: Container, steps: Sequence[str] = ()) -> None:
         self.value: Any = value
         self.container: Container = container
         self.children: list[Any] = []
+        self.steps: Sequence[str] = steps
         self.index: int = -1
         self.leaves: bool = False
         self.arrays: bool = False
         self.rebuilt: bool = False
-        self.start: int = start
-        self.stop: int = start
-        self.twin: Branch | None = twin
+        self.repeated: bool = False
 
 
 class Nodes:
@@ -90,31 +88,27 @@ class Nodes:
         if type(root) is not Branch:
             return root
         built: list[Any] = []
-        needed = self._needed() if not all(branch.rebuilt for branch in self.branches) else None
+        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by what they hold
         for branch in self.branches:
-            if not branch.rebuilt or (needed is not None and branch.index not in needed):
+            if not branch.rebuilt:
                 built.append(branch.value)
-            elif branch.twin is not None and _are_same(results, branch, branch.twin):
-                built.append(built[branch.twin.index])
+                continue
+            children = [
+                results[node.index]
+                if type(node) is Leaf
+                else built[node.index]
+                if type(node) is Branch
+                else node
+                for node in branch.children
+            ]
+            if branch.repeated:
+                key = (id(branch.value), *map(id, children))
+                if key not in known:
+                    known[key] = self._rebuild(branch, children)
+                built.append(known[key])
             else:
-                children = [
-                    results[node.index]
-                    if type(node) is Leaf
-                    else built[node.index]
-                    if type(node) is Branch
-                    else node
-                    for node in branch.children
-                ]
                 built.append(self._rebuild(branch, children))
         return built[root.index]
-
-    def _needed(self) -> set[int]:
-        """Return the branches to rebuild: not those that are only inside others that are returned as they are."""
-        needed = {self.branches[-1].index}
-        for branch in reversed(self.branches):
-            if branch.rebuilt and branch.index in needed:
-                needed.update(node.index for node in branch.children if type(node) is Branch)
-        return needed
 
     def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
         value, container = branch.value, branch.container
@@ -174,16 +168,6 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
         why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
         remedy = "See the cause; flatten the tree, or convert its parts one by one."
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
-
-
-def _are_same(results: Sequence[Any], branch: Branch, twin: Branch) -> bool:
-    """Tell whether a container that stood in two places gets the same objects in both."""
-    if not twin.rebuilt or branch.stop - branch.start != twin.stop - twin.start:
-        return False
-    return all(
-        results[a] is results[b]
-        for a, b in zip(range(branch.start, branch.stop), range(twin.start, twin.stop), strict=True)
-    )
 
 
 def steps_of(container: Container, value: Any, count: int) -> list[str]:

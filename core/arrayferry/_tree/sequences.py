@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry._plugin.container import Container
 
-from .state import by_new, copy_state, has_attributes, without_init
+from .state import by_new, copy_state, has_attributes, with_state
 
 __all__ = ["OBJECT_ARRAY", "SEQUENCES", "SEQUENCES_BY_BASE", "STRUCT_SEQUENCE"]
 
@@ -39,8 +39,7 @@ class UserListContainer(ListContainer):
         return list(value.data)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = without_init(value)
-        copy_state(new, value)
+        new = with_state(value)
         new.data = children
         return new
 

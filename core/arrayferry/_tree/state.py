@@ -6,16 +6,18 @@ import functools
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["by_new", "class_attribute", "copy_state", "has_attributes", "without_init"]
+__all__ = ["by_new", "class_attribute", "copy_state", "has_attributes", "with_state"]
 
 
-def without_init(value: Any) -> Any:
-    """Make an object of the same class as `value`, without calling `__new__` or `__init__` of that class."""
+def with_state(value: Any) -> Any:
+    """Make an object with the class and the attributes of `value`, without calling `__new__` or `__init__`."""
     cls: Any = type(value)
     try:
-        return object.__new__(cls)
+        new = object.__new__(cls)
     except TypeError:
-        return by_new(value)
+        new = by_new(value)
+    copy_state(new, value)
+    return new
 
 
 def by_new(value: Any) -> Any:
@@ -47,7 +49,7 @@ def copy_state(new: Any, old: Any) -> None:
 
 
 def has_attributes(cls: type) -> bool:
-    """Tell whether objects of a class can have attributes of their own. Those of most named tuples cannot."""
+    """Return whether objects of a class can have attributes of their own. Those of most named tuples cannot."""
     if cls.__dictoffset__:
         return True
     return any(base.__dict__.get("__slots__") for base in cls.__mro__)

@@ -52,7 +52,7 @@ def _fields_of(cls: type) -> Fields | None:
 
 
 def pytrees_are_known() -> bool:
-    """Tell whether JAX has been imported, so that it can be asked for its pytrees."""
+    """Return whether JAX has been imported, so that it can be asked for its pytrees."""
     return hasattr(getattr(sys.modules.get("jax"), "tree_util", None), "all_leaves")
 
 

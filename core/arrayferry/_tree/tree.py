@@ -7,31 +7,30 @@ thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The v
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from arrayferry._errors import StructureError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.call import ask_backend, overrides
-from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Source
 
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
-from .unknown import (
+from .values import (
     UNKNOWN,
+    has_own_attributes,
     is_plain,
     may_become_array,
     refuse_object,
     refuse_unknown,
 )
-from .values import has_own_attributes
 
 __all__ = ["Tree"]
 
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
-"""The most levels that are followed. A value may be endless, such as one that makes its children on demand.
+"""The maximum depth of a tree. A value may be endless, such as one that makes its children on demand.
 
 From 3.13 on, Python frees nested objects recursively. With more levels than this, freeing the result in a thread
 with a small stack would end the process.
@@ -41,29 +40,6 @@ with a small stack would end the process.
 _OPEN: Any = object()
 
 
-class _Frame:
-    """A container whose children are being looked at.
-
-    Attributes:
-        branch: the container.
-        inside: its children.
-        numbers: how many Python numbers were leaves before it.
-        path: its place, "" where paths are not asked for.
-        steps: how its children are reached, where paths are asked for.
-    """
-
-    __slots__ = ("branch", "inside", "numbers", "path", "steps")
-
-    def __init__(
-        self, branch: Branch, inside: Sequence[Any], numbers: int, path: str, steps: Sequence[str]
-    ) -> None:
-        self.branch = branch
-        self.inside = inside
-        self.numbers = numbers
-        self.path = path
-        self.steps = steps
-
-
 class Tree(Nodes):
     """A value taken apart.
 
@@ -71,17 +47,12 @@ class Tree(Nodes):
         value: anything.
         kind_of: tells what a value is: an array, a container, or something else.
         options: say whether Python's numbers and objects that could become arrays count as arrays. None:
-            neither do, and nothing is refused.
+            neither do, nor do deferred values, and nothing is refused.
         whole: whether it is the whole value, or part of another one.
-        deferred: whether deferred values count as arrays where there are no options.
-        everything: whether whatever is no container counts as an array.
-        prefix: what the paths of leaves begin with. If it is given, leaves are listed once per place, with
-            their paths. If not, what is in a container that stands in several places is listed once.
 
     Attributes:
         arrays: the arrays in order.
         kinds: the kind of each array.
-        paths: the place of each array as Python would write it, if a prefix was given.
         settled: whether every kind stays the same, so that what follows from it may be cached.
 
     Raises:
@@ -89,10 +60,10 @@ class Tree(Nodes):
         NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
 
-    __slots__ = (
-        "_everything", "_frames", "_kind_of", "_numbers", "_options", "_reads_deferred", "_scalars", "_seen",
-        "_whole", "arrays", "kinds", "paths", "settled",
-    )  # fmt: skip
+    __slots__ = ("_kind_of", "_open", "_options", "_seen", "_whole", "arrays", "kinds", "settled")
+
+    lists_places = False
+    """Whether what is in a container that is in several places is listed once per place."""
 
     def __init__(
         self,
@@ -101,87 +72,81 @@ class Tree(Nodes):
         options: Options | None = None,
         *,
         whole: bool = True,
-        deferred: bool = False,
-        everything: bool = False,
-        prefix: str | None = None,
     ) -> None:
         super().__init__(None, [], keeps=options is not None and options.unsupported == "keep")
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
-        self.paths: list[str] | None = None if prefix is None else []
         self.settled = True
         self._kind_of = kind_of
         self._options = options
-        self._scalars = options is not None and options.scalars == "convert"
-        self._reads_deferred = deferred or options is not None
-        self._everything = everything
         self._whole = whole
-        self._numbers = 0
         self._seen: dict[int, Any] = {}
-        self._frames: list[_Frame] = []
+        # the containers that are being looked at, and what is in each
+        self._open: list[tuple[Branch, list[Any]]] = []
         try:
-            root = self._walk(value, prefix or "")
+            root = self._walk(value)
         except RecursionError as error:  # of a container, or since the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
+        if not all(branch.rebuilt for branch in self.branches):
+            self._keep_inside()
 
-    def _walk(self, value: Any, prefix: str) -> Any:
+    def _keep_inside(self) -> None:
+        """Keep the containers that are only inside others that are returned as they are."""
+        needed = {self.branches[-1].index}
+        for branch in reversed(self.branches):
+            branch.rebuilt = branch.rebuilt and branch.index in needed
+            if branch.rebuilt:
+                needed.update(node.index for node in branch.children if type(node) is Branch)
+
+    def _walk(self, value: Any) -> Any:
         """Return the node of the value, with nodes for all that is in it."""
-        node = self._node(value, prefix)
-        frames = self._frames
-        while frames:
-            frame = frames[-1]
-            children, inside = frame.branch.children, frame.inside
+        node = self._node(value)
+        while self._open:
+            branch, inside = self._open[-1]
+            children = branch.children
             while len(children) < len(inside):
-                index = len(children)
-                path = frame.path + frame.steps[index] if frame.steps else ""
-                node = self._node(inside[index], path)
+                node = self._node(inside[len(children)])
                 if node is _OPEN:  # it is a container, whose children come first
                     break
                 children.append(node)
             else:
-                node = self._close(frame)
-                if frames:
-                    frames[-1].branch.children.append(node)
+                self._close(branch)
+                node = branch
+                if self._open:
+                    self._open[-1][0].children.append(branch)
         return node
 
-    def _node(self, value: Any, path: str) -> Any:
+    def _node(self, value: Any) -> Any:
         kind = self._kind_of(value)
-        what = kind.what
-        if what != "array":
-            if (what == "other" or what == "source") and not self._everything:
-                self.settled = self.settled and kind.settled
-                read_as = self._readable(value, kind, whole=self._whole and not self._frames)
-                if read_as is None:
-                    return value
-                kind = read_as
+        if kind.what != "array":
             if kind.searches(value):
-                return self._open(value, kind.container, path)
-            if what == "number":
-                if not (self._scalars or self._everything):
-                    return value
-                self._numbers += 1
-            elif what == "deferred" and not self._reads_deferred:
+                return self._start(value, kind.container)
+            read_as = kind if kind.is_array else self.read_as(value, kind)
+            if read_as is None:
                 return value
-        arrays = self.arrays
-        arrays.append(value)
+            kind = read_as
+        self.arrays.append(value)
         self.kinds.append(kind)
-        if self.paths is not None:
-            self.paths.append(path)
-        return Leaf(len(arrays) - 1)
+        return Leaf(len(self.arrays) - 1)
 
-    def _readable(self, value: Any, kind: Kind, *, whole: bool) -> Kind | None:
+    def read_as(self, value: Any, kind: Kind) -> Kind | None:
         """Return how an object that is not an array is read as one, None if it stays as it is."""
         options = self._options
         if options is None:
             return None
-        if kind.what == "source":
-            source: Any = kind.source
+        if kind.what == "number":
+            return kind if options.scalars == "convert" else None
+        if kind.what == "deferred":
+            return kind
+        self.settled = self.settled and kind.settled
+        whole = self._whole and not self._open
+        if kind.source is not None:
             if whole or options.unknown == "convert":
                 return kind
-            if overrides(source, Source.is_sparse):
+            if overrides(kind.source, Source.is_sparse):
                 self.settled = False  # the next one of its class may be sparse, or not
-                if ask_backend(source, "is_sparse", value):
+                if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":
                 return None
@@ -195,36 +160,25 @@ class Tree(Nodes):
             return None
         elif options.unknown == "convert":
             return UNKNOWN
-        known = kind.source is not None
-        raise refuse_unknown(value, self._path(), known=known)
+        raise refuse_unknown(value, self._path(), known=kind.source is not None)
 
-    def _open(self, value: Any, container: Any, path: str) -> Any:
+    def _start(self, value: Any, container: Any) -> Any:
         """Start with a container, and return `_OPEN`; or return its node, if it was seen before."""
         seen = self._seen.get(id(value))
         if seen is _OPEN:
             raise StructureError(
                 f"the {type(value).__name__} contains itself",
                 remedy="Remove the cycle: a tree cannot contain itself.",
-                path=path or self._path(),
+                path=self._path(),
             )
-        if seen is not None and self.paths is None:
+        if seen is not None and not self.lists_places:
             return seen
-        if len(self._frames) >= MAX_DEPTH:
+        if len(self._open) >= MAX_DEPTH:
             raise too_deep(self._path())
         self._seen[id(value)] = _OPEN
-        inside, steps = self._read(value, container, path)
-        branch = Branch(value, container, len(self.arrays), seen)
-        self._frames.append(_Frame(branch, inside, self._numbers, path, steps))
-        return _OPEN
-
-    def _read(
-        self, value: Any, container: Container, path: str
-    ) -> tuple[Sequence[Any], Sequence[str]]:
-        """Return the children of a container, and how each is reached where paths are asked for."""
         try:
-            inside = container.children(value)
-            inside = inside if type(inside) is list else list(inside)
-            return inside, () if self.paths is None else steps_of(container, value, len(inside))
+            inside = list(container.children(value))
+            steps = steps_of(container, value, len(inside)) if self.lists_places else ()
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -232,28 +186,33 @@ class Tree(Nodes):
                 f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
                 f"({describe_error(error)})",
                 remedy="Fix what its attributes or keys raise, or register a Container for the class.",
-                path=path or self._path(),
+                path=self._path(),
             ) from error
+        branch = Branch(value, container, steps)
+        if seen is not None:
+            branch.repeated = seen.repeated = True
+        self._open.append((branch, inside))
+        return _OPEN
 
-    def _close(self, frame: _Frame) -> Branch:
-        """End a container, all of whose children are known, and return its node."""
-        branch = frame.branch
-        value, children = branch.value, branch.children
-        count = len(self.arrays) - branch.start
-        parts = [child for child in children if type(child) is Branch]  # maybe seen before
-        branch.stop = len(self.arrays)
-        branch.leaves = count > 0 or any(part.leaves for part in parts)
-        branch.arrays = count > self._numbers - frame.numbers or any(part.arrays for part in parts)
-        branch.rebuilt = branch.leaves
-        if not branch.leaves and branch.container.transparent:
-            # a tuple cannot change, unless a part of it can
-            branch.rebuilt = type(value) is not tuple or any(part.rebuilt for part in parts)
+    def _close(self, branch: Branch) -> None:
+        """End a container, all of whose children are known."""
+        rebuilt = False
+        for node in branch.children:
+            if type(node) is Leaf:
+                branch.leaves = True
+                branch.arrays = branch.arrays or self.kinds[node.index].what != "number"
+            elif type(node) is Branch:  # maybe seen before
+                branch.leaves = branch.leaves or node.leaves
+                branch.arrays = branch.arrays or node.arrays
+                rebuilt = rebuilt or node.rebuilt
+        # a tuple cannot change, unless a part of it can
+        changes = branch.container.transparent and (type(branch.value) is not tuple or rebuilt)
+        branch.rebuilt = branch.leaves or changes
         branch.index = len(self.branches)
         self.branches.append(branch)
-        self._seen[id(value)] = branch
-        self._frames.pop()
-        return branch
+        self._seen[id(branch.value)] = branch
+        self._open.pop()
 
     def _path(self) -> str:
         """Return the place of the value that is being looked at."""
-        return written_path([(f.branch, len(f.branch.children)) for f in self._frames])
+        return written_path([(branch, len(branch.children)) for branch, _ in self._open])

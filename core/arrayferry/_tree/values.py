@@ -1,54 +1,143 @@
-"""The values of objects that are not arrays of a known library, and what would be lost with them."""
+"""Objects of no known library that could become an array: their values, and what would be lost with them.
+
+In trees they are never converted unless `unknown="convert"` asks for it, since it is not known what is lost. Where
+such an object is the whole value, returning it unchanged would be a surprise, so that is an error.
+"""
 
 from __future__ import annotations
 
 import array
+import datetime
+import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
+from numbers import Number
+from pathlib import PurePath
+from types import ModuleType
 from typing import Any
 
-from arrayferry._errors import ConversionError, describe_error
+from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
+from arrayferry._plugin.origin import Source
 
+from .kind import Kind
 from .state import class_attribute
 
 __all__ = [
-    "BUFFERS",
-    "BY_ARROW",
-    "BY_NUMPY",
-    "PASS_MAGNITUDE",
+    "UNKNOWN",
     "has_own_attributes",
-    "has_units",
-    "offers",
+    "is_plain",
+    "may_become_array",
     "read_values",
     "refuse_more_than_values",
-    "type_name",
+    "refuse_object",
+    "refuse_unknown",
 ]
 
-
-BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
-
-
-BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
-
-
-BUFFERS = (memoryview, array.array)
-
-
+_BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
+_BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
+_BUFFERS = (memoryview, array.array)
 _UNITS = ("unit", "units")
+_PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its magnitude without units, such as x.value."
+_PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
+_PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
+
+_PYTHONS = (
+    *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
+)  # fmt: skip
+"""Types whose subclasses are not meant as arrays either."""
+
+_HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
+
+
+def may_become_array(value: Any) -> bool:
+    """Return whether an object that is not an array, container or source could become an array."""
+    cls = type(value)
+    if issubclass(cls, _BUFFERS):
+        return True
+    numbers = getattr(sys.modules.get("numpy"), "generic", ())
+    return (
+        not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and _offers(value, _PROTOCOLS)
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether an object is data of Python or NumPy, such as text or a date, which is never meant as an array."""
+    cls = type(value)
+    return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
+
+
+def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
+    """Return the error for such an object where it is not converted, with what to do instead.
+
+    Args:
+        value: the object.
+        path: its place in the tree.
+        known: whether there is a source for it.
+    """
+    name = _type_name(value)
+    if _has_units(value):
+        reason, remedy = (
+            f"a value of type {name} has units, which would be lost",
+            _PASS_MAGNITUDE,
+        )
+    else:
+        reason = f"a value of type {name} is not an array of a known library"
+        package = type(value).__module__.partition(".")[0]
+        own = package in {*_HOMES, "__main__"}
+        listed = "that has this type among its array_types"
+        plugin = "" if own else f", or install a plugin for {package} {listed}"
+        first = "Convert it by itself" if known else f"Call {_own_way(value)} first{plugin}"
+        remedy = f'{first}, or pass unknown="convert".'
+    return NotAnArrayError(reason, remedy=remedy, path=path)
+
+
+def refuse_object(value: Any) -> NotAnArrayError:
+    """Return the error for a whole value that is not an array, and cannot become one."""
+    return NotAnArrayError(
+        f"a value of type {_type_name(value)} is neither an array of a known library nor a structure",
+        remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
+    )
+
+
+def _own_way(value: Any) -> str:
+    """Return the call that makes an array from an object, as a user would write it."""
+    for method in ("to_numpy", "numpy"):
+        if callable(class_attribute(type(value), method)):
+            return f"x.{method}()"
+    if issubclass(type(value), _BUFFERS) or _offers(value, _BY_NUMPY):
+        return "numpy.asarray(x)"
+    if _offers(value, "__dlpack__"):
+        return "numpy.from_dlpack(x)"
+    if _offers(value, "__arrow_c_array__"):
+        return "pyarrow.array(x)"
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
+
+
+class _Unknown(Source):
+    """Reads such objects by their protocols. It is not known who else holds their memory."""
+
+    name = "unknown"
+    package = "builtins"
+    array_types = ()
+    memory = "unknown"
+
+    def to_numpy(self, x: Any) -> Any:
+        return read_values(x)
+
+
+UNKNOWN = Kind("source", source=_Unknown())
 
 
 def has_own_attributes(value: Any) -> bool:
-    """Tell whether objects of one class can differ in what they offer."""
+    """Return whether objects of one class can differ in what they offer."""
     try:
         return type(value.__dict__) is dict
     except Exception:
         return False
 
 
-PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its magnitude without units, such as x.value."
-
-
-def offers(value: Any, names: str | tuple[str, ...]) -> bool:
-    """Tell whether an object has one of these attributes, without running any of its code."""
+def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
+    """Return whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
     own = value.__dict__ if has_own_attributes(value) else ()
     return any(name in own or class_attribute(type(value), name) is not None for name in names)
@@ -66,7 +155,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
     """
     import numpy
 
-    name = type_name(x)
+    name = _type_name(x)
     refuse_more_than_values(x)
     failures: list[Exception] = []
     for way in (*_ways(x), *others):
@@ -93,45 +182,45 @@ def refuse_more_than_values(x: Any) -> None:
     Raises:
         ConversionError: the units or the mask would be lost.
     """
-    if has_units(x):
+    if _has_units(x):
         raise ConversionError(
-            f"a value of type {type_name(x)} has units, which would be lost",
-            remedy=PASS_MAGNITUDE,
+            f"a value of type {_type_name(x)} has units, which would be lost",
+            remedy=_PASS_MAGNITUDE,
         )
     if _is_masked(x):
         raise ConversionError(
-            f"a value of type {type_name(x)} has masked elements, and its mask would be lost",
+            f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
             remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
         )
 
 
-def has_units(x: Any) -> bool:
-    return offers(x, _UNITS) and any(getattr(x, name, None) is not None for name in _UNITS)
+def _has_units(x: Any) -> bool:
+    return _offers(x, _UNITS) and any(getattr(x, name, None) is not None for name in _UNITS)
 
 
 def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
     """Yield functions for the protocols that an object offers."""
     import numpy
 
-    if offers(x, "__dlpack__"):
+    if _offers(x, "__dlpack__"):
         yield numpy.from_dlpack
-    if offers(x, "__array__"):
+    if _offers(x, "__array__"):
         yield lambda x: x.__array__()  # asarray would drop a mask
-    if issubclass(type(x), BUFFERS) or offers(x, (*BY_NUMPY[1:], "__buffer__")):
+    if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
         yield numpy.asarray
-    if offers(x, "__arrow_c_array__"):  # reading a stream would use it up
+    if _offers(x, "__arrow_c_array__"):  # reading a stream would use it up
         yield _by_arrow
 
 
 def _is_masked(x: Any) -> bool:
-    """Tell whether an object has a mask that hides some of its elements."""
+    """Return whether an object has a mask that hides some of its elements."""
     import numpy
 
     mask = numpy.asarray(getattr(x, "mask", False))
     return mask.dtype == bool and bool(mask.any())
 
 
-def type_name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     cls = type(value)
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 

@@ -100,7 +100,7 @@ class KernelWrapper(
         elif began:
             driver.begin(None)
         if driver.rewarded:
-            reward = result.reward[0] if is_array else _number(result.reward)
+            reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info

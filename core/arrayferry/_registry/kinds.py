@@ -1,0 +1,175 @@
+"""`Kinds`: what values are to a conversion, by their types alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from types import ModuleType, NoneType
+from typing import Any
+
+from arrayferry._cache import Cache
+from arrayferry._errors import describe_error
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.call import overrides
+from arrayferry._plugin.container import Container
+from arrayferry._plugin.types import resolve_type
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.sequences import OBJECT_ARRAY
+from arrayferry._tree.structures import container_for, pytrees_are_known
+
+from .contributions import Contribution
+
+__all__ = ["OTHER", "Kinds"]
+
+MAX_TYPES = 1_000
+"""How many types have their kind cached at most, so that short-lived types are not kept alive."""
+
+OTHER = Kind("other")
+_OTHER_SO_FAR = Kind("other", settled=False)
+_NUMBER = Kind("number")
+_SCALAR = Kind("scalar")
+
+
+class Kinds:
+    """What values are, by the registered types that have been imported when this is made.
+
+    Args:
+        arrays: the paths of types, what values of each type are, and which backend or source it belongs to.
+        containers: the containers, in the order in which they are asked.
+        generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
+        warn: called with the text of a warning.
+
+    Attributes:
+        known: the kinds of types that were asked for.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[tuple[str, Kind, Contribution]],
+        containers: Sequence[Container],
+        generic: Callable[[ModuleType], Backend | None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.known: Cache[type, Kind] = Cache(MAX_TYPES)
+        self._pytrees = pytrees_are_known()
+        self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
+        self._by_name: dict[tuple[str, str], type] = {}
+        self._arrays: dict[type, tuple[Kind, Contribution]] = {}
+        self._containers: dict[type, Kind] = {}
+        self._asked = [each for each in containers if overrides(each, Container.takes)]
+        self._generic = generic
+        self._warn = warn
+        for path, kind, owner in arrays:
+            cls = self._find(path)
+            taken = owner if cls is None else self._arrays.setdefault(cls, (kind, owner))[1]
+            if taken.part is not owner.part:
+                warn(
+                    f"arrayferry does not use {owner} for {path}: that type is taken by {taken} under another path"
+                )
+        for container in containers:
+            for entry in container.types:
+                cls = self._find(entry)
+                if cls is not None:
+                    self._containers.setdefault(cls, Kind("container", container=container))
+
+    def _find(self, entry: Any) -> type | None:
+        """Find a type by its path, if it has been imported."""
+        cls = resolve_type(entry)
+        if cls is not entry:
+            self._found[entry] = cls
+            if cls is not None and "<locals>" not in cls.__qualname__:
+                self._by_name[cls.__module__, cls.__qualname__] = cls
+        return cls
+
+    def outdated(self) -> bool:
+        """Return whether another type is at a registered path than when types were looked up."""
+        return self._pytrees != pytrees_are_known() or any(
+            (now := resolve_type(path)) is not None and now is not cls
+            for path, cls in self._found.items()
+        )
+
+    def of(self, value: Any) -> Kind:
+        """Return what a value is. A value that causes an error is "other"."""
+        cls = type(value)
+        try:
+            kind = self.known.get(cls)
+            if kind is None:
+                kind = self._classify(value)
+                if kind is OTHER and self._is_importing():
+                    return _OTHER_SO_FAR
+                self.known[cls] = kind
+            return kind
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:  # an object so odd that even its type cannot be examined
+            return OTHER
+
+    def _classify(self, value: Any) -> Kind:
+        """Classify by the type alone: an object's `__class__` and attributes may say anything."""
+        cls = type(value)
+        # what is at a path now stands for what was there before a module was run again
+        by_name = self._by_name
+        mro = [by_name.get((base.__module__, base.__qualname__), base) for base in cls.__mro__]
+        kind = self._containers.get(mro[0])
+        if kind is not None:
+            return kind
+        if cls in (bool, int, float, complex):
+            return _NUMBER
+        if issubclass(cls, (NoneType, str, bytes, bytearray, memoryview, type, ModuleType, Enum)):
+            return OTHER
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
+            words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
+            return OTHER if issubclass(cls, words) else _SCALAR
+        found = next((self._arrays[base] for base in mro if base in self._arrays), None)
+        if found is None:  # abstract base classes, such as jax.Array
+            found = next(
+                (self._arrays[base] for base in self._arrays if issubclass(cls, base)), None
+            )
+        if found is not None:
+            kind, _ = found
+            objects = numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ()))
+            return Kind("objects", kind.backend, OBJECT_ARRAY) if objects and kind.backend else kind
+        for base, kind in self._containers.items():
+            if any(each is base for each in mro) or issubclass(cls, base):
+                return kind
+        container = self._taking(cls) or container_for(value)
+        if container is not None:
+            return Kind("container", container=container)
+        namespace = _namespace_of(value)
+        # if a plugin handles the library, its array types are known, and this is none of them
+        backend = None if namespace is None else self._generic(namespace)
+        return OTHER if backend is None else Kind("array", backend)
+
+    def _taking(self, cls: type) -> Container | None:
+        """Find a registered container that takes a class, although the class is derived from none of its types."""
+        for container in self._asked:
+            try:
+                if container.takes(cls):
+                    return container
+            except Exception as error:
+                self._warn(
+                    f"takes() of the container {type(container).__qualname__} of "
+                    f"{type(container).__module__} failed for {cls.__qualname__} ({describe_error(error)})"
+                )
+        return None
+
+    def _is_importing(self) -> bool:
+        """Return whether a package with a registered type is being imported now, by another thread."""
+        missing = [path for path, cls in self._found.items() if cls is None]
+        for top in {path.partition(".")[0] for path in missing}:
+            spec = getattr(sys.modules.get(top), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                return True
+        return False
+
+
+def _namespace_of(value: Any) -> ModuleType | None:
+    if not any("__array_namespace__" in base.__dict__ for base in type(value).__mro__):
+        return None
+    try:
+        namespace = value.__array_namespace__()
+    except Exception:
+        return None
+    return namespace if isinstance(namespace, ModuleType) else None
