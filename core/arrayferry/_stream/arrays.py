@@ -175,14 +175,13 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
     """Ask each library how its arrays are read."""
     registry = default_registry()
-    members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
+    members: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
-        kind = registry.kind(leaf.x)
-        origin = kind.origin
+        origin = registry.kind(leaf.x).origin
         if leaf.axis is not None and origin is not None and origin.memory == "lazy":
-            members.setdefault((origin.name, leaf.axis), (origin, leaf.axis, []))[2].append(leaf)
+            members.setdefault((origin, leaf.axis), []).append(leaf)
     groups: list[Blocks] = []
-    for reader, axis, own in members.values():
+    for (reader, axis), own in members.items():
         try:
             blocks = reader.blocks([leaf.x for leaf in own], axis, block=block, client=client)
             if blocks is None:

@@ -82,7 +82,9 @@ class Iteration(Generic[B]):
                 self._progress.position = at + 1
                 return block
         except BaseException:
-            if at is not None:  # the block did not arrive, and cannot be taken again from what was read
+            if (
+                at is not None
+            ):  # the block did not arrive, and cannot be taken again from what was read
                 self.close()
                 if self._progress.position == at + 1:
                     self._progress.position = at

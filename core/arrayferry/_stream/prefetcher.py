@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,11 +22,15 @@ from arrayferry._plugin.threads import Threads
 
 from .arrays import StreamedArray
 
-__all__ = ["FailedError", "LateError", "Prefetcher", "concatenated"]
+__all__ = ["FailedError", "Prefetcher", "concatenated", "guarded"]
 
 
 class FailedError(Exception):
-    """A block could not be read, or its rows could not be put together.
+    """A block could not be read, or rows of blocks could not be put together.
+
+    Args:
+        error: why, None if reading took too long.
+        path: the place of the array, if it is known.
 
     Attributes:
         block: the number of the block, None if several are concerned.
@@ -34,20 +38,10 @@ class FailedError(Exception):
 
     block: int | None = None
 
-    def __init__(self, error: BaseException, path: str = "") -> None:
+    def __init__(self, error: BaseException | None, path: str = "") -> None:
         super().__init__()
         self.error = error
         self.path = path
-
-
-class LateError(Exception):
-    """A block was not read in time.
-
-    Attributes:
-        block: the number of the block.
-    """
-
-    block = 0
 
 
 class Prefetcher:
@@ -122,8 +116,7 @@ class Prefetcher:
         """Return the parts of a block, one for each array.
 
         Raises:
-            FailedError: one could not be read.
-            LateError: it took too long.
+            FailedError: one could not be read in time.
         """
         needed = self._needed[step]
         if self._pool is not None:
@@ -155,7 +148,7 @@ class Prefetcher:
             if future is not None:
                 self._wait(future)
             results = self._read(index) if future is None else future.result()
-        except (KeyboardInterrupt, LateError):
+        except (KeyboardInterrupt, FailedError):
             raise
         except BaseException as error:  # also what would end the process, from a task
             raise FailedError(error, self._path_of(index)) from error
@@ -178,7 +171,7 @@ class Prefetcher:
             try:
                 self._ended.get(timeout=None if end is None else max(0, end - time.monotonic()))
             except queue.Empty:
-                raise LateError from None
+                raise FailedError(None) from None
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""
@@ -211,10 +204,7 @@ class Prefetcher:
             if last - first == length == stop - start:
                 return x
             pieces.append(x[(*before, slice(first, last))])
-        try:
-            return concatenated(pieces, leaf.axis)
-        except Exception as error:
-            raise FailedError(error, leaf.path) from error
+        return guarded(leaf, concatenated, pieces, leaf.axis)
 
     def own(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
@@ -245,6 +235,18 @@ class Prefetcher:
                 PluginWarning,
                 stacklevel=3,
             )
+
+
+def guarded(leaf: StreamedArray, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that puts rows of an array together.
+
+    Raises:
+        FailedError: it raised an error.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise FailedError(error, leaf.path) from error
 
 
 def concatenated(pieces: list[Any], axis: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .arrays import StreamedArray
 from .order import Order
-from .prefetcher import FailedError, LateError, Prefetcher, concatenated
+from .prefetcher import FailedError, Prefetcher, concatenated, guarded
 
 __all__ = ["Results"]
 
@@ -42,8 +42,7 @@ class Results:
         """Return the parts of a result, one for each array. Results are taken in order.
 
         Raises:
-            FailedError: a block could not be read, or rows could not be put together.
-            LateError: reading a block took too long.
+            FailedError: a block could not be read in time, or rows could not be put together.
         """
         at, stop = self._order.result(number)
         if not self._order.shuffled:
@@ -57,16 +56,14 @@ class Results:
             self._choose(self._rows[at - begin : end - begin], pieces)
             at = end
         return [
-            self._reads.own(leaf.x)
-            if leaf.axis is None
-            else self._guarded(leaf, _joined, own, leaf.axis)
+            self._reads.own(leaf.x) if leaf.axis is None else guarded(leaf, _joined, own, leaf.axis)
             for leaf, own in zip(self._leaves, pieces, strict=True)
         ]
 
     def _choose(self, rows: Any, pieces: list[list[Any]]) -> None:
         for leaf, buffer, own in zip(self._leaves, self._buffers, pieces, strict=True):
             if buffer is not None:
-                own.append(self._guarded(leaf, buffer.take, rows))
+                own.append(guarded(leaf, buffer.take, rows))
 
     def _fill(self) -> None:
         """Read the next window into the buffers, whose rows are used up."""
@@ -84,21 +81,15 @@ class Results:
     def _add(self, parts: list[Any]) -> None:
         for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
             if buffer is not None:
-                self._guarded(leaf, buffer.add, x)
+                guarded(leaf, buffer.add, x)
 
     def _read(self, step: int) -> list[Any]:
         """Return the parts of a block."""
         try:
             return self._reads.take(step - self._skipped)
-        except (FailedError, LateError) as error:
+        except FailedError as error:
             error.block = self._order.steps[step]
             raise
-
-    def _guarded(self, leaf: StreamedArray, function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            raise FailedError(error, leaf.path) from error
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""

@@ -8,6 +8,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Generic, overload
 
 from arrayferry._conversion.conversion import Conversion
@@ -26,7 +27,7 @@ from arrayferry._types import B
 from .arrays import common_length, cut, grouped, take_apart
 from .iteration import Iteration, Progress
 from .order import Order, Ordering, batch_bounds, linked_blocks
-from .prefetcher import FailedError, LateError, Prefetcher
+from .prefetcher import FailedError, Prefetcher
 from .results import Results
 
 __all__ = ["Stream"]
@@ -85,7 +86,7 @@ class Stream(Generic[B]):
         timeout: float | None,
         ordering: Ordering,
     ) -> None:
-        self._arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
+        self._value, self._axis, self._block, self._client = value, axis, block, client
         self._ordering = ordering
         self._conversion = conversion
         self._prefetch = prefetch
@@ -153,23 +154,20 @@ class Stream(Generic[B]):
         return next(iter(one))
 
     def _part(self, index: slice) -> Stream[B]:
-        part = self._copy()
-        part.bounds, part._numbers = self.bounds[index], self._numbers[index]
-        return part
+        return self._changed(bounds=self.bounds[index], _numbers=self._numbers[index])
 
-    def _copy(self) -> Stream[B]:
-        """Return a stream of the same arrays that begins at the same epoch."""
+    def _changed(self, **changes: Any) -> Stream[B]:
+        """Return a stream of the same arrays that begins at the same epoch, with other attributes."""
         if self._next.position:
             raise OptionError(
                 f"this stream begins at result {self._next.position}, which means nothing for a part of it",
                 remedy="Make the part of a stream that begins at its first result, and load the state of that part "
                 "into it. set_epoch() begins at the first result.",
             )
-        copy: Stream[B] = Stream.__new__(Stream)
-        copy.__dict__.update(self.__dict__)
-        copy._next, copy._latest = Progress(self._next.epoch), None
-        copy._order, copy._layout_sum = None, None
-        return copy
+        changed: Stream[B] = Stream.__new__(Stream)
+        changed.__dict__.update(self.__dict__, _latest=None, _order=None, _layout_sum=None)
+        changed.__dict__.update(changes, _next=Progress(self._next.epoch))
+        return changed
 
     def shard(self, index: int, count: int) -> Stream[B]:
         """Return the part for one of several readers, such as the workers of a data loader.
@@ -200,9 +198,7 @@ class Stream(Generic[B]):
             return self._part(slice(index, None, count))
         if self._shard != (0, 1):
             raise OptionError(f"this stream is part {self._shard[0]} of {self._shard[1]} already")
-        part = self._copy()
-        part._shard = index, count
-        return part
+        return self._changed(_shard=(index, count))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which decides how it is shuffled.
@@ -278,7 +274,6 @@ class Stream(Generic[B]):
             )
         with _POSITION:
             self._ordering = ordering
-            self._arguments = (*self._arguments[:-1], ordering)
             self._next, self._latest = Progress(found["epoch"], found["position"]), None
 
     def _epoch_order(self, epoch: int) -> Order:
@@ -338,46 +333,41 @@ class Stream(Generic[B]):
 
     def _result(self, work: Results, index: int) -> B:
         """Return one result, converted."""
-        which = f"result {index}" if self._ordering.shuffle else self._which(index)
-        parts = self._taken(work, index)
         try:
-            return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
+            return self._conversion(self._layout.unflatten(work.take(index)))  # type: ignore[no-any-return]
+        except FailedError as failed:
+            if isinstance(failed.error, MemoryError):
+                raise failed.error from None
+            raise self._explained(failed, index) from failed.error
         except ConversionError as error:
+            which = f"result {index}" if self._ordering.shuffle else self._which(index)
             error.reason = f"{which}: {error.reason}"
             raise
 
-    def _taken(self, work: Results, index: int) -> list[Any]:
-        """Return the parts of a result."""
-        target = self._conversion.target.name
-        try:
-            return work.take(index)
-        except LateError as late:
-            raise BlockTimeoutError(
-                f"{self._which(late.block)} did not arrive within {self._timeout} seconds",
+    def _explained(self, failed: FailedError, index: int) -> ConversionError:
+        """Return the error for a result that could not be read."""
+        error, block = failed.error, failed.block
+        about: dict[str, Any] = {"path": failed.path, "target": self._conversion.target.name}
+        if block is None:
+            return ConversionError(
+                f"result {index}: its rows could not be put together ({describe_error(error)})",
+                **about,
+            )
+        which, about = self._which(block), about | self._place(block)
+        if error is None:
+            return BlockTimeoutError(
+                f"{which} did not arrive within {self._timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
-                target=target,
-                **self._place(late.block),
-            ) from None
-        except FailedError as failed:
-            error = failed.error
-            if isinstance(error, MemoryError):
-                raise error from None
-            if failed.block is None:
-                raise ConversionError(
-                    f"result {index}: its rows could not be put together ({describe_error(error)})",
-                    path=failed.path,
-                    target=target,
-                ) from error
+                **about,
+            )
+        remedy = "The iteration ends here."
+        if self._ordering == Ordering():
             remedy = f"The iteration ends here; stream[{index + 1}:] goes on after it."
-            if self._ordering != Ordering():
-                remedy = "The iteration ends here."
-            raise BlockError(
-                f"{self._which(failed.block)} could not be computed or read ({describe_error(error)})",
-                remedy=remedy,
-                path=failed.path,
-                target=target,
-                **self._place(failed.block),
-            ) from error
+        return BlockError(
+            f"{which} could not be computed or read ({describe_error(error)})",
+            remedy=remedy,
+            **about,
+        )
 
     def _place(self, block: int) -> dict[str, Any]:
         """Return the number of a block, and where it begins and ends."""
@@ -390,13 +380,16 @@ class Stream(Generic[B]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        value, conversion, axis, prefetch, block, client, timeout, ordering = self._arguments
+        client = self._client
         for blocks in self._groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
-        at = self._next.epoch, self._next.position
-        return _restored, (arguments, self.bounds, self._numbers, self._shard, at)
+        arguments = (
+            self._value, self._conversion, self._axis, self._prefetch, self._block, client, self._timeout,
+            self._ordering,
+        )  # fmt: skip
+        changed = {name: getattr(self, name) for name in ("bounds", "_numbers", "_shard")}
+        return Stream, arguments, {**changed, "_next": copy(self._next)}
 
     @never_raises
     def __repr__(self) -> str:
@@ -433,19 +426,6 @@ class Stream(Generic[B]):
         if self._ordering.shuffle:
             facts["seed"] = str(self._ordering.seed)
         return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))
-
-
-def _restored(
-    arguments: tuple[Any, ...],
-    bounds: Any,
-    numbers: Any,
-    shard: tuple[int, int],
-    at: tuple[int, int],
-) -> Stream[Any]:
-    stream: Stream[Any] = Stream(*arguments)
-    stream.bounds, stream._numbers, stream._shard = bounds, numbers, shard
-    stream._next = Progress(*at)
-    return stream
 
 
 def _whole(state: dict[str, Any], name: str) -> int:
