@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._api import backend_of
 from arrayferry._errors import (
@@ -22,7 +22,7 @@ from arrayferry._plugin.threads import Threads
 
 from .arrays import StreamedArray
 
-__all__ = ["FailedError", "Prefetcher", "concatenated", "guarded"]
+__all__ = ["FailedError", "Prefetcher", "Reading", "concatenated", "guarded"]
 
 
 class FailedError(Exception):
@@ -44,48 +44,52 @@ class FailedError(Exception):
         self.path = path
 
 
-class Prefetcher:
-    """The reads of one iteration: in order, ahead of time, and each block of an array once.
+class Reading(NamedTuple):
+    """How the arrays of a stream are read.
 
-    Args:
-        groups: how the arrays are read.
+    Attributes:
         leaves: the arrays.
-        bounds: the blocks that are asked for.
+        groups: how those that are not in memory are read.
         prefetch: how many reads are started ahead, each in a thread of its own.
-        ahead: how many blocks may wait until they are taken, if that is more.
         timeout: seconds to wait for a read, None for no limit.
         copy: whether parts of arrays in memory are copied.
     """
 
-    def __init__(
-        self,
-        groups: list[Blocks],
-        leaves: list[StreamedArray],
-        bounds: Sequence[tuple[int, int]],
-        prefetch: int,
-        ahead: int,
-        timeout: float | None,
-        copy: bool,
-    ) -> None:
-        self._leaves = leaves
+    leaves: list[StreamedArray]
+    groups: list[Blocks]
+    prefetch: int
+    timeout: float | None
+    copy: bool
+
+
+class Prefetcher:
+    """The reads of one iteration: in order, ahead of time, and each block of an array once.
+
+    Args:
+        reading: how the arrays are read.
+        bounds: the blocks that are asked for.
+        ahead: how many blocks may wait until they are taken, if that is more than are prefetched.
+    """
+
+    def __init__(self, reading: Reading, bounds: Sequence[tuple[int, int]], ahead: int) -> None:
+        groups, prefetch = reading.groups, reading.prefetch
+        self._reading = reading
         self._bounds = bounds
-        self._prefetch = prefetch
         self._ahead = ahead if prefetch else 0
-        self._timeout = timeout
-        self._copy = copy
-        self._last: dict[Any, int] = {}  # the last step that needs a block of an array
-        reads: list[list[list[tuple[int, int]]]] = []
+        self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a block
+        reads: list[
+            list[list[tuple[StreamedArray, int]]]
+        ] = []  # for each read, the blocks by group
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(bounds):
-            new: list[list[tuple[int, int]]] = [[] for _ in groups]
-            for leaf in leaves:
+            new: list[list[tuple[StreamedArray, int]]] = [[] for _ in groups]
+            for leaf in reading.leaves:
                 if leaf.group is None:
                     continue
                 for block, _, _ in leaf.pieces(start, stop):
-                    key = (leaf.group, leaf.number, block)
-                    if key not in self._last:
-                        new[leaf.group].append((leaf.number, block))
-                    self._last[key] = step
+                    if (leaf, block) not in self._last:
+                        new[leaf.group].append((leaf, block))
+                    self._last[leaf, block] = step
             if any(new):
                 reads.append(new)
             self._needed.append(len(reads))
@@ -99,17 +103,18 @@ class Prefetcher:
         self._taken = 0
         self._held: dict[Any, Any] = {}
         try:
-            for group in range(len(groups)):
-                self._readers.append(groups[group].open([read[group] for read in reads]))
+            for group, blocks in enumerate(groups):
+                steps = [[(leaf.number, block) for leaf, block in read[group]] for read in reads]
+                self._readers.append(blocks.open(steps))
         except BaseException as error:
             self.close()
             if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
                 raise
             raise ContractError(
-                f"{type(groups[len(self._readers)]).__name__}.open() raised {describe_error(error)}",
+                f"{type(blocks).__name__}.open() raised {describe_error(error)}",
                 method="open",
             ) from error
-        if reads and (prefetch or timeout is not None):
+        if reads and (prefetch or reading.timeout is not None):
             self._pool = Threads(max(prefetch, 1), "arrayferry-stream")
 
     def take(self, step: int) -> list[Any]:
@@ -121,14 +126,14 @@ class Prefetcher:
         needed = self._needed[step]
         if self._pool is not None:
             last = min(step + self._ahead, len(self._bounds) - 1)
-            ahead = max(needed + self._prefetch, self._needed[last])
+            ahead = max(needed + self._reading.prefetch, self._needed[last])
             while len(self._started) < min(ahead, len(self._reads)):
                 self._started.append(self._start(self._pool, len(self._started)))
         while self._taken < needed:
             self._hold(self._taken)
             self._taken += 1
         start, stop = self._bounds[step]
-        parts = [self._part(leaf, start, stop) for leaf in self._leaves]
+        parts = [self._part(leaf, start, stop) for leaf in self._reading.leaves]
         for key in [key for key in self._held if self._last[key] <= step]:
             del self._held[key]
         return parts
@@ -154,17 +159,17 @@ class Prefetcher:
             raise FailedError(error, self._path_of(index)) from error
         if future is not None:
             self._started[index] = None
-        for group, (wanted, values) in enumerate(zip(self._reads[index], results, strict=True)):
+        for wanted, values in zip(self._reads[index], results, strict=True):
             if len(values) != len(wanted):
                 raise FailedError(
                     TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
                 )
-            for (number, block), x in zip(wanted, values, strict=True):
-                self._held[group, number, block] = x
+            self._held.update(zip(wanted, values, strict=True))
 
     def _wait(self, future: Future[Any]) -> None:
         """Wait for a read, or until another thread closes the iteration."""
-        end = None if self._timeout is None else time.monotonic() + self._timeout
+        timeout = self._reading.timeout
+        end = None if timeout is None else time.monotonic() + timeout
         while not future.done():
             if self._closed:
                 raise RuntimeError("it was closed")
@@ -182,8 +187,8 @@ class Prefetcher:
 
     def _path_of(self, index: int) -> str:
         """Return the places of the first arrays that a read is for."""
-        wanted = {(group, n) for group, each in enumerate(self._reads[index]) for n, _ in each}
-        paths = [leaf.path for leaf in self._leaves if (leaf.group, leaf.number) in wanted]
+        wanted = {leaf for each in self._reads[index] for leaf, _ in each}
+        paths = [leaf.path for leaf in self._reading.leaves if leaf in wanted]
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
@@ -194,7 +199,7 @@ class Prefetcher:
             return self.own(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for block, first, last in leaf.pieces(start, stop):
-            x = self._held[leaf.group, leaf.number, block]
+            x = self._held[leaf, block]
             length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
@@ -208,7 +213,7 @@ class Prefetcher:
 
     def own(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
-        if not self._copy:
+        if not self._reading.copy:
             return x
         backend = backend_of(x)
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
@@ -222,9 +227,10 @@ class Prefetcher:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         # Whoever still holds this, such as the frame of a read that failed, holds no array.
-        self._leaves, self._readers = [], []
-        self._held.clear()
-        self._started.clear()
+        self._reading = self._reading._replace(leaves=[], groups=[])
+        self._readers = []
+        for each in (self._held, self._started, self._reads, self._last):
+            each.clear()
 
     def _guarded(self, reader: Reader, method: str) -> None:
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from .arrays import StreamedArray
 from .order import Order
-from .prefetcher import FailedError, Prefetcher, concatenated, guarded
+from .prefetcher import FailedError, Prefetcher, Reading, concatenated, guarded
 
 __all__ = ["Results"]
 
@@ -16,24 +15,21 @@ class Results:
     """Reads windows of blocks, and hands out their rows, result by result.
 
     Args:
+        reading: how the arrays are read.
         order: the order of the blocks and rows.
+        bounds: where each block begins and ends.
         first: the number of the first result.
-        leaves: the arrays.
-        open_reads: takes the blocks in the order in which they are read, and how many may wait, and begins to read.
     """
 
     def __init__(
-        self,
-        order: Order,
-        first: int,
-        leaves: Sequence[StreamedArray],
-        open_reads: Callable[[Sequence[int], int], Prefetcher],
+        self, reading: Reading, order: Order, bounds: Sequence[tuple[int, int]], first: int
     ) -> None:
         self._order = order
-        self._leaves = leaves
+        self._leaves = leaves = reading.leaves
         self._window = order.window_of(order.result(first)[0])  # the next one to read
         self._skipped = order.windows[self._window][0]
-        self._reads = open_reads(order.steps[self._skipped :], order.longest)
+        blocks = order.steps[self._skipped :]
+        self._reads = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
         self._end = 0  # the row after the last one of the window in memory
         self._rows: Any = None  # the permutation of its rows
         self._buffers: list[_Buffer | None] = [None] * len(leaves)

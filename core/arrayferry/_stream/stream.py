@@ -27,7 +27,7 @@ from arrayferry._types import B
 from .arrays import common_length, cut, grouped, take_apart
 from .iteration import Iteration, Progress
 from .order import Order, Ordering, batch_bounds, linked_blocks
-from .prefetcher import FailedError, Prefetcher
+from .prefetcher import FailedError, Reading
 from .results import Results
 
 __all__ = ["Stream"]
@@ -89,13 +89,12 @@ class Stream(Generic[B]):
         self._value, self._axis, self._block, self._client = value, axis, block, client
         self._ordering = ordering
         self._conversion = conversion
-        self._prefetch = prefetch
-        self._timeout = timeout
-        self._leaves, self._layout = take_apart(value, axis)
-        self._groups = grouped(self._leaves, block, client)
-        self.length: int = common_length(self._leaves)
-        self.bounds: Sequence[tuple[int, int]] = cut(self._leaves, self.length, block)
-        self._runs = linked_blocks(self._leaves, self.bounds) if ordering.shuffle else []
+        leaves, self._layout = take_apart(value, axis)
+        groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
+        self._reading = Reading(leaves, groups, prefetch, timeout, copies)
+        self.length: int = common_length(leaves)
+        self.bounds: Sequence[tuple[int, int]] = cut(leaves, self.length, block)
+        self._runs = linked_blocks(leaves, self.bounds) if ordering.shuffle else []
         if ordering.batch_size is not None and not ordering.shuffle:
             self.bounds = batch_bounds(self.length, ordering.batch_size, ordering.drop_last)
         self._numbers: Sequence[int] = range(len(self.bounds))
@@ -110,7 +109,7 @@ class Stream(Generic[B]):
         """Raise the errors that are certain before anything is computed."""
         import numpy as np
 
-        if self._conversion.options.copy is False and (self._groups or self._ordering.shuffle):
+        if not self._reading.copy and (self._reading.groups or self._ordering.shuffle):
             why = (
                 "rows are shuffled"
                 if self._ordering.shuffle
@@ -118,7 +117,7 @@ class Stream(Generic[B]):
             )
             raise CopyRequiredError(f"memory cannot be shared: {why}", remedy="Pass copy=None.")
 
-        for leaf in self._leaves:
+        for leaf in self._reading.leaves:
             if leaf.group is None:
                 continue
             try:
@@ -150,7 +149,7 @@ class Stream(Generic[B]):
             return self._part(index)
         at = range(len(self))[index]
         one = self._part(slice(at, at + 1))
-        one._prefetch = 0
+        one._reading = self._reading._replace(prefetch=0)
         return next(iter(one))
 
     def _part(self, index: slice) -> Stream[B]:
@@ -313,22 +312,10 @@ class Stream(Generic[B]):
             self._latest = progress
         order = self._epoch_order(progress.epoch)
         return Iteration(
-            lambda: Results(order, progress.position, self._leaves, self._open),
+            lambda: Results(self._reading, order, self.bounds, progress.position),
             self._result,
             len(order.ends),
             progress,
-        )
-
-    def _open(self, blocks: Sequence[int], ahead: int) -> Prefetcher:
-        """Begin to read some blocks, in an order of their own."""
-        return Prefetcher(
-            self._groups,
-            self._leaves,
-            [self.bounds[block] for block in blocks],
-            self._prefetch,
-            ahead,
-            self._timeout,
-            copy=self._conversion.options.copy is not False,
         )
 
     def _result(self, work: Results, index: int) -> B:
@@ -347,16 +334,17 @@ class Stream(Generic[B]):
     def _explained(self, failed: FailedError, index: int) -> ConversionError:
         """Return the error for a result that could not be read."""
         error, block = failed.error, failed.block
+        why = "" if error is None else f"({describe_error(error)})"
         about: dict[str, Any] = {"path": failed.path, "target": self._conversion.target.name}
         if block is None:
             return ConversionError(
-                f"result {index}: its rows could not be put together ({describe_error(error)})",
+                f"result {index}: its rows could not be put together {why}",
                 **about,
             )
         which, about = self._which(block), about | self._place(block)
         if error is None:
             return BlockTimeoutError(
-                f"{which} did not arrive within {self._timeout} seconds",
+                f"{which} did not arrive within {self._reading.timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
                 **about,
             )
@@ -364,7 +352,7 @@ class Stream(Generic[B]):
         if self._ordering == Ordering():
             remedy = f"The iteration ends here; stream[{index + 1}:] goes on after it."
         return BlockError(
-            f"{which} could not be computed or read ({describe_error(error)})",
+            f"{which} could not be computed or read {why}",
             remedy=remedy,
             **about,
         )
@@ -381,11 +369,11 @@ class Stream(Generic[B]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         client = self._client
-        for blocks in self._groups:
+        for blocks in self._reading.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
         arguments = (
-            self._value, self._conversion, self._axis, self._prefetch, self._block, client, self._timeout,
+            self._value, self._conversion, self._axis, self._reading.prefetch, self._block, client, self._reading.timeout,
             self._ordering,
         )  # fmt: skip
         changed = {name: getattr(self, name) for name in ("bounds", "_numbers", "_shard")}
@@ -420,9 +408,9 @@ class Stream(Generic[B]):
                 if leaf.group is None
                 else "blocks",
             )
-            for leaf in self._leaves
+            for leaf in self._reading.leaves
         ]
-        facts = {"prefetched": str(self._prefetch)}
+        facts = {"prefetched": str(self._reading.prefetch)}
         if self._ordering.shuffle:
             facts["seed"] = str(self._ordering.seed)
         return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))

@@ -48,7 +48,8 @@ class Table:
 
     def __str__(self) -> str:
         width = self._width or max(60, shutil.get_terminal_size().columns)
-        lines, marks, notes = [[*HEADS]], [""], []
+        lines, marks = [[*HEADS]], [""]
+        notes: list[str] = []
         for row in self._rows:
             remarks = "; ".join(_remarks(row))
             marks.append(f" [{len(notes) + 1}]" if remarks else "")
@@ -151,8 +152,8 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
         ) from error
     shown = trace["rows"][:rows]
     if ax is None:
-        size = (8, 1.4 + 0.5 * max(1, len(shown)))
-        _, ax = pyplot.subplots(figsize=size, layout="constrained")
+        height = 1.4 + 0.5 * max(1, len(shown))
+        _, ax = pyplot.subplots(figsize=(8, height), layout="constrained")
     longest = max((row["seconds"] for row in shown), default=0.0)
     factor, unit = next(
         (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "us")) if longest * f >= 1 or f == 1e6
