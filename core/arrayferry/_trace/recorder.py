@@ -11,8 +11,9 @@ from typing import Any
 
 from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._conversion.conversion import notice_observers
-from arrayferry._errors import OptionError, TraceWarning
+from arrayferry._errors import TraceWarning
 from arrayferry._observers import CallSite, Note, observers
+from arrayferry._options import check_count, check_flag
 from arrayferry._repr import never_raises
 
 from .crossings import Crossing
@@ -54,10 +55,8 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
         >>> row.source, row.target, row.calls, row.arrays, row.bytes, row.how
         ('numpy', 'torch', 3, 6, 480000, 'shared')
     """
-    if type(hot) is not int or hot < 1:
-        raise OptionError(f"hot={hot!r:.80} is not valid", remedy="Pass a whole number from 1 on.")
-    if type(warn) is not bool:
-        raise OptionError(f"warn={warn!r:.80} is not valid", remedy="Pass True or False.")
+    check_count("hot", hot, 1)
+    check_flag("warn", warn)
     return Trace(hot, warn)
 
 
@@ -160,9 +159,9 @@ class Trace:
         Raises:
             OptionError: `rows` or `width` is invalid.
         """
-        _check("rows", rows, 1)
+        check_count("rows", rows, 1)
         if width is not None:
-            _check("width", width, 60)
+            check_count("width", width, 60)
         return Table(self.to_dict(), rows, width, begun=self._begun)
 
     def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
@@ -179,7 +178,7 @@ class Trace:
             OptionError: `rows` is invalid.
             BackendUnavailableError: Matplotlib is not installed.
         """
-        _check("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
+        check_count("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
         return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
@@ -315,14 +314,6 @@ class Trace:
                 self._warned.add(key)
                 file = finding.file or "<unknown>"
                 warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
-
-
-def _check(name: str, number: Any, least: int, more: str = "") -> None:
-    if type(number) is not int or number < least:
-        raise OptionError(
-            f"{name}={number!r:.80} is not valid",
-            remedy=f"Pass a whole number from {least} on.{more}",
-        )
 
 
 _switching = threading.RLock()

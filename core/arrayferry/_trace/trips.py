@@ -31,9 +31,7 @@ class _Followed:
 
     __slots__ = ("_owner", "_result", "past")
 
-    def __init__(
-        self, crossing: Crossing, past: tuple[tuple[str, str, CallSite], ...]
-    ) -> None:
+    def __init__(self, crossing: Crossing, past: tuple[tuple[str, str, CallSite], ...]) -> None:
         self._result = weakref.ref(crossing.after)
         self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
         self.past = past
