@@ -13,7 +13,7 @@ from arrayferry._plugin.backend import STANDARD_DTYPES
 from arrayferry._route.dtypes import dtype_named
 
 from .base import BackendTests, library_of
-from .same import Values, difference
+from .checks import Values, difference
 from .samples import (
     BACKWARDS,
     BEYOND,

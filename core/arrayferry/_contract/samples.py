@@ -11,7 +11,7 @@ import numpy as np
 
 from arrayferry._route.dtypes import dtype_kind, limits_of
 
-from .same import Values
+from .checks import Values
 
 __all__ = [
     "BACKWARDS",
