@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from arrayferry._route.dtypes import dtype_kind, limits_of
+from arrayferry._dtypes import dtype_info
 
 __all__ = [
     "BEYOND",
@@ -100,12 +100,11 @@ def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             1_500_000_007,
         ]  # the first stands for "not a time"
         return np.array(counts).view(dtype)
-    kind = dtype_kind(dtype)
+    kind, limits = dtype_info(dtype)
     if kind == "bool":
         return np.array([True, False])
     if not kind:
         return np.array(["", "a", "abc"]).astype(dtype)
-    limits = limits_of(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
         exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it

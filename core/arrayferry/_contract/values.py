@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
 from arrayferry._errors import describe_error
-from arrayferry._route.dtypes import dtype_kind, dtype_named, unknown_dtypes
 
 from .arrays import ArrayTests
 from .base import KEEP, OWED, STRIDES
@@ -95,7 +95,7 @@ class ValueTests(ArrayTests):
         for kind in ("bool", "int", "float", "complex"):
             name = self._backend.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
-            is_right = dtype is not None and dtype_kind(dtype) == kind
+            is_right = dtype is not None and dtype_info(dtype).kind == kind
             assert is_right, (
                 f"number_dtype({kind!r}) returned {name!r}. Return the name of the dtype that asarray() of the library "
                 f"chooses for a Python {kind}, such as {np.asarray(_NUMBERS[kind]).dtype.name!r}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
-from arrayferry._plugin.types import dtype_name
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_name
+from arrayferry._plugin.backend import Backend
 from arrayferry._tree.values import read_values
 
 __all__ = ["GenericBackend", "is_namespace"]

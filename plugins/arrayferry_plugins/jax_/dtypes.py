@@ -1,59 +1,29 @@
-"""The dtypes that JAX has."""
+"""The dtypes that JAX has: those of the table that `jax.numpy` names."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from arrayferry import STANDARD_DTYPES
+from arrayferry.adapting import EXTENDED_DTYPES, dtype_named
 
-
-__all__ = ["ALL", "NARROW", "WIDE", "native_dtypes"]
-
+__all__ = ["WIDE", "dtype_names", "native_dtypes"]
 
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
 
 
-NARROW = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "uint8",
-        "uint16",
-        "uint32",
-        "float16",
-        "float32",
-        "complex64",
-        "bfloat16",
-        "int2",
-        "int4",
-        "uint2",
-        "uint4",
-        "float8_e3m4",
-        "float8_e4m3",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float4_e2m1fn",
-    ]
-)
+@cache
+def dtype_names(wide: bool) -> frozenset[str]:
+    """The names of the dtypes that JAX has, with `jax_enable_x64` or without."""
+    import jax.numpy as jnp
 
-
-ALL = NARROW | WIDE
+    if not wide:
+        return dtype_names(True) - WIDE
+    return frozenset(name for name in STANDARD_DTYPES | EXTENDED_DTYPES if hasattr(jnp, name))
 
 
 @cache
-def native_dtypes(wide: bool) -> frozenset[np.dtype[Any]]:
-    """The dtypes that JAX has, in native byte order."""
-    import ml_dtypes
-    import numpy as np
-
-    names = ALL if wide else NARROW
-    dtypes = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
-    return frozenset([np.dtype(bool), *map(np.dtype, dtypes)])
+def native_dtypes(wide: bool) -> frozenset[Any]:
+    """The same dtypes as NumPy has them, in native byte order."""
+    return frozenset(map(dtype_named, dtype_names(wide)))
