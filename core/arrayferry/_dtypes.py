@@ -1,12 +1,13 @@
-"""The table of dtypes: the names of all that are known, and of each which numbers it holds.
+"""What is known of dtypes: their names, and which numbers each holds.
 
-The names are the rows. The rest is asked of the dtype itself, so that a dtype of a newer `ml_dtypes` is right before
-it has a row.
+Nothing is listed but the standard ones. The rest is asked of the dtype itself, so that one of a newer `ml_dtypes` is
+right at once.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "EXTENDED_DTYPES",
     "STANDARD_DTYPES",
     "DtypeInfo",
     "dtype_info",
@@ -44,31 +44,8 @@ STANDARD_DTYPES = frozenset(
 )
 """The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
 
-EXTENDED_DTYPES = frozenset(
-    [
-        "bfloat16",
-        "float8_e3m4",
-        "float8_e4m3",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float6_e2m3fn",
-        "float6_e3m2fn",
-        "float4_e2m1fn",
-        "int1",
-        "int2",
-        "int4",
-        "uint1",
-        "uint2",
-        "uint4",
-        "complex32",
-        "bcomplex32",
-    ]
-)
-"""The dtypes of `ml_dtypes`, of which the installed version may have fewer."""
+_OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
+"""Names of dtypes of `ml_dtypes`, which need not be installed, and may have fewer."""
 
 
 class DtypeInfo(NamedTuple):
@@ -158,8 +135,5 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:
     """Return the names that belong to no dtype of NumPy or of `ml_dtypes`, which need not be installed."""
-    return sorted(
-        str(name)
-        for name in names
-        if str(name) not in EXTENDED_DTYPES and dtype_named(name) is None
-    )
+    unknown = (str(name) for name in names if dtype_named(name) is None)
+    return sorted(name for name in unknown if not _OF_ML_DTYPES.fullmatch(name))

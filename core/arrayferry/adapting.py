@@ -8,7 +8,7 @@
   objects for notebooks.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
-- `EXTENDED_DTYPES`, `dtype_named` and `dtype_info` are the table of dtypes: which there are, and which numbers one holds.
+- `dtype_named` finds a dtype of NumPy or `ml_dtypes` by its name, and `dtype_info` says which numbers it holds.
 - `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from ._cache import Cache, CostlyCache, once
-from ._dtypes import EXTENDED_DTYPES, DtypeInfo, dtype_info, dtype_named
+from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.random import check_integers
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ._types import K, Unclear, V, W, X
 
 __all__ = [
-    "EXTENDED_DTYPES",
     "Cache",
     "CostlyCache",
     "DtypeInfo",

@@ -1,4 +1,4 @@
-"""The table of dtypes: what each is, which holds which, and that a new one is one row."""
+"""Dtypes: what each is, which holds which, and that a new one is one row in each library that has it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry.adapting import EXTENDED_DTYPES, dtype_info, dtype_named
+from arrayferry.adapting import dtype_info, dtype_named
 from arrayferry_plugins.jax_ import dtypes as jax_dtypes
 from arrayferry_plugins.torch_ import dtypes as torch_dtypes
 
-HERE = sorted(name for name in EXTENDED_DTYPES if hasattr(ml_dtypes, name))
+HERE = [name for name in ml_dtypes.__all__ if hasattr(getattr(ml_dtypes, name), "dtype")]
 SMALL = [*HERE, "int8", "uint8", "int16", "uint16", "float16"]
 WIDE = [*SMALL, "int32", "int64", "uint32", "uint64", "float32", "float64", "longdouble"]
 
@@ -33,6 +33,18 @@ def test_the_kind_of_a_dtype_is_what_it_is(name):
 def test_a_dtype_that_is_no_number_has_no_kind(name):
     assert dtype_info(np.dtype(name)).kind == ""
     assert dtype_info(np.dtype(bool)).kind == "bool"
+
+
+def test_dtypes_of_ml_dtypes_are_known_without_it(run_python):
+    out = run_python(
+        "import sys\n"
+        "sys.modules['ml_dtypes'] = None\n"
+        "from arrayferry._dtypes import dtype_named, unknown_dtypes\n"
+        f"print([name for name in {HERE} if dtype_named(name) is not None])\n"
+        f"print(unknown_dtypes([*{HERE}, 'flaot32', 'int3', 'float32', 'text']))"
+    )
+    assert len(HERE) > 10
+    assert out.split("\n")[:2] == ["[]", "['flaot32', 'int3', 'text']"]
 
 
 def numbers_of(name):
@@ -97,7 +109,7 @@ def more_in_torch(monkeypatch):
 
 @pytest.fixture
 def less_in_jax(monkeypatch):
-    yield from cleared(monkeypatch, jax_dtypes, EXTENDED_DTYPES=EXTENDED_DTYPES - {"int4"})
+    yield from cleared(monkeypatch, jax_dtypes, EXTRA=jax_dtypes.EXTRA - {"int4"})
 
 
 @pytest.mark.skipif("complex32" not in HERE, reason="ml_dtypes 0.6 has complex32")

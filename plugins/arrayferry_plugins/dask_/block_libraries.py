@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     Conversion,
@@ -14,10 +14,6 @@ from arrayferry import (
     fit_dtype,
     namespace_of,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["copied", "with_blocks"]
 

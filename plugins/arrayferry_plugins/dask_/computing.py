@@ -7,15 +7,13 @@ import itertools
 import operator
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     ConversionError,
     registry,
 )
 
-if TYPE_CHECKING:
-    pass
 from .graphs import arguments, failure_of, owner_of, persisted
 
 __all__ = ["compute", "gather", "scheduler_of"]

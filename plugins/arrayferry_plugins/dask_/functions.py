@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from arrayferry import (
     OptionError,
@@ -13,8 +13,6 @@ from arrayferry import (
 )
 from arrayferry.adapting import map_arrays
 
-if TYPE_CHECKING:
-    pass
 from .backend import DaskBackend
 from .block_libraries import with_blocks
 from .chunks import chosen_chunks, rechunked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     ConversionError,
@@ -10,9 +10,6 @@ from arrayferry import (
     convert,
     registry,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["has_sparse_blocks", "is_finished", "on_host", "owned", "read_values", "written"]
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     Blocks,
     ConversionError,
     Source,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["BagSource", "DataFrameSource"]
 

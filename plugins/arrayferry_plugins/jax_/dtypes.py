@@ -1,4 +1,4 @@
-"""The dtypes that JAX has: those of the table that `jax.numpy` names."""
+"""The dtypes that JAX has."""
 
 from __future__ import annotations
 
@@ -6,21 +6,38 @@ from functools import cache
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES
-from arrayferry.adapting import EXTENDED_DTYPES, dtype_named
+from arrayferry.adapting import dtype_named
 
 __all__ = ["WIDE", "dtype_names", "native_dtypes"]
 
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
+"""Those that it has only with `jax_enable_x64`."""
+
+EXTRA = frozenset(
+    [
+        "bfloat16",
+        "int2",
+        "int4",
+        "uint2",
+        "uint4",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+    ]
+)
+"""Those of `ml_dtypes`. `jax.numpy` has names of more, but not arrays."""
 
 
 @cache
 def dtype_names(wide: bool) -> frozenset[str]:
     """The names of the dtypes that JAX has, with `jax_enable_x64` or without."""
-    import jax.numpy as jnp
-
-    if not wide:
-        return dtype_names(True) - WIDE
-    return frozenset(name for name in STANDARD_DTYPES | EXTENDED_DTYPES if hasattr(jnp, name))
+    return (STANDARD_DTYPES if wide else STANDARD_DTYPES - WIDE) | EXTRA
 
 
 @cache

@@ -18,7 +18,7 @@ EXTRA = (
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
 )
-"""Those that NumPy lacks and `ml_dtypes` has."""
+"""Those of `ml_dtypes`. PyTorch has names of more, but hardly any functions for them."""
 
 
 @cache
