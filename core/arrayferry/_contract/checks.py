@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from arrayferry._dtypes import dtype_name
 from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import STANDARD_DTYPES
 from arrayferry._plugin.blocks import Blocks, Reader
-from arrayferry._plugin.types import dtype_name
 
 from .classes import describe_value
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 from arrayferry._errors import ConversionError, describe_error
 from arrayferry._options import Options
-from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
-from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.narrowing import fit_dtype
 
 from .arrays import Given

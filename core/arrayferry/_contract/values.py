@@ -7,8 +7,8 @@ import importlib
 
 import numpy as np
 
+from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
 from arrayferry._errors import UnsupportedDtypeError, describe_error
-from arrayferry._route.dtypes import dtype_kind, dtype_named, unknown_dtypes
 
 from .arrays import VALUE_METHODS, ArrayTests
 from .base import convert, refused
@@ -74,7 +74,7 @@ class ValueTests(ArrayTests):
         for kind, example in _NUMBERS.items():
             name = self._backend.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
-            assert (dtype is not None and dtype_kind(dtype)) == kind, (
+            assert (dtype is not None and dtype_info(dtype).kind) == kind, (
                 f"number_dtype({kind!r}) returned {name!r}. Return the name of the dtype that asarray() of the library "
                 f"chooses for a Python {kind}, such as {example!r}"
             )
