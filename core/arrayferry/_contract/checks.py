@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from arrayferry._dtypes import dtype_name
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_name
 from arrayferry._errors import describe_error
-from arrayferry._plugin.backend import STANDARD_DTYPES
 from arrayferry._plugin.blocks import Blocks, Reader
 
 from .classes import describe_value

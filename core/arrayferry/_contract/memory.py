@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -73,12 +74,12 @@ class WayTests(ArrayTests):
                 found = "copies" if shares else "shares"
                 fix = f"{method}_shares is {shares}, but it {found}: set it to None or {not shares}"
                 way = Way(f"{method}()", source, target, fix, shares, protects=False)
-                yield way, lambda x, method=method: self._ask(method, x)
+                yield way, functools.partial(self._ask, method)
             else:
                 fix = _OWN_MEMORY[method] if copy is not False else _NO_SHARING.format(method)
                 what = f"copy={copy} from {source.name} to {target.name}"
                 way = Way(what, source, target, fix, None if copy is None else not copy)
-                yield way, lambda x, target=target: convert(x, target, copy=copy)
+                yield way, functools.partial(convert, to=target, copy=copy)
 
     def _check_writes(self, way: Way, given: Given, y: Any) -> Given:
         """Write to each side and look at the other. Return the array with its new values."""
@@ -97,7 +98,7 @@ class WayTests(ArrayTests):
         """Write to one side and look at the other, where something is promised. Return the new values of the former."""
         shares, number = way.shares_with(*other), float(np.real(values.flat[0])) - 1
         in_use = shares and _share_memory(to, other)
-        if shares is None or not self._fill(*to, number):
+        if shares is None or not self._fill(to[0], to[1], number):
             return values
         filled = np.broadcast_to(np.asarray(number, values.dtype), values.shape)
         if not shares:
