@@ -270,12 +270,12 @@ OWN = "Return from copy(x) an array"
 
 SUBTLE: dict[str, tuple[Any, ...]] = {
     # copies that are none
-    "copies alias what is not contiguous": (aliasing(is_neither), "copy=True within", OWN),
-    "copies alias Fortran order": (aliasing(is_fortran), "copy=True within", OWN),
-    "copies alias permuted axes": (aliasing(is_permuted), "copy=True within", OWN),
-    "copies alias all but C order": (aliasing(lambda x: not x.flags.c_contiguous), "copy=True within", OWN),
-    "copies alias large arrays": (aliasing(large), "copy(), for an array of 16 MiB", OWN),
-    "copies alias single elements": (aliasing(lambda x: x.size == 1), "copy=True within", OWN),
+    "copies alias what is not contiguous": (aliasing(is_neither), "copy=True from toy to toy", OWN),
+    "copies alias Fortran order": (aliasing(is_fortran), "copy=True from toy to toy", OWN),
+    "copies alias permuted axes": (aliasing(is_permuted), "copy=True from toy to toy", OWN),
+    "copies alias all but C order": (aliasing(lambda x: not x.flags.c_contiguous), "copy=True from toy to toy", OWN),
+    "copies alias large arrays": (aliasing(large), "copy=True from toy to toy, for an array of 16 MiB", OWN),
+    "copies alias single elements": (aliasing(lambda x: x.size == 1), "copy=True from toy to toy", OWN),
     "copies scramble Fortran order": (copying(if_(is_fortran, scrambled, np.copy)), COPIES, "Fortran"),
     "copies narrow cubes of doubles": (copying(lambda x: narrowed_cube(x).copy()), COPIES, "float64"),
     "copies cut dates": (copying(lambda x: to_seconds(x).copy(), **all_types()), COPIES, "datetime64"),

@@ -230,3 +230,46 @@ class StateIsShown(Right):
         ended = torch.as_tensor(terminated | truncated)
         self.state = torch.where(ended[:, None], torch.as_tensor(self.observation), final)
         return self.state, rewards, terminated, truncated, {"final_obs": final}
+
+
+class HalfPrecisionRewards(Right):
+    def step(self, actions):
+        observation, rewards, *others = super().step(actions)
+        return observation, rewards.astype(np.float16), *others
+
+
+class ResetsIntoResults(Right):
+    """A reset of all writes into the final observations that the last step has returned."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.final = np.zeros((n, 2), np.float32)
+
+    def reset(self, *, seed=None):
+        observation, infos = super().reset(seed=seed)
+        self.final[...] = observation
+        return observation, infos
+
+    def step(self, actions):
+        *results, infos = super().step(actions)
+        self.final = infos["final_obs"]
+        return *results, infos
+
+
+class OneEngine(Right):
+    """The first to be closed ends the engine that all share."""
+
+    running: list = []
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.running.append(self)
+
+    def close(self):
+        self.running.clear()
+
+    def step(self, actions):
+        *results, infos = super().step(actions)
+        if self not in self.running:
+            return *map(np.zeros_like, results), infos
+        return *results, infos

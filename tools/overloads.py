@@ -78,6 +78,7 @@ def functions() -> str:
     lines += group("Every", convert, None)
     lines += group("Made", decisive_last(make), RAISING)
     lines += group("EveryMade", make, None)
+    lines += group("_Options", {name: convert[name] for name in convert if name != "like"}, None)
 
     lines += protocol("Convert", "convert")
     lines += method("value: Unclear, to: Target, **options: Unpack[Every]", "Any")

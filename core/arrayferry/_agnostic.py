@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._cache import CostlyCache
@@ -23,7 +23,7 @@ from ._tree.layout import Layout
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
+    from ._overloads import _Options
 
 __all__ = ["Agnostic", "agnostic"]
 
@@ -54,18 +54,6 @@ class Agnostic(Protocol[P, R]):
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
         """Return the method, where it is one."""
         ...
-
-
-class _Options(TypedDict, total=False):
-    """The options of the conversion of the arguments."""
-
-    device: Any
-    copy: bool | None
-    narrowing: Narrowing
-    scalars: Scalars
-    unsupported: Unsupported
-    unknown: Unknown
-    sparse: Sparse
 
 
 class _Decorator(Protocol):

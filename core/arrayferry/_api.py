@@ -43,6 +43,7 @@ __all__ = [
 MAX_KEPT = 256
 """Conversions that are kept for `convert`, by their target and options."""
 
+_OTHER_DEFAULTS = Options()[2:]
 _plain: Cache[str, Conversion] = Cache(MAX_KEPT)
 _kept: Cache[Any, Conversion] = Cache(MAX_KEPT)
 
@@ -102,48 +103,39 @@ def convert(
         >>> af.convert(observation, "torch")
         {'position': tensor([0., 0., 0.]), 'name': 'cart'}
     """
+    others = (narrowing, scalars, unsupported, unknown, sparse)
     if (
         type(to) is str
         and like is None
         and device is None
         and copy is None
-        and narrowing == "checked"
-        and scalars == "keep"
-        and unsupported == "raise"
-        and unknown == "keep"
-        and sparse == "raise"
+        and others == _OTHER_DEFAULTS
     ):
         conversion = _plain.get(to)
         if conversion is None:
-            conversion = make_conversion(to, Options(), default_registry())
-            _plain[to] = conversion
+            conversion = _plain[to] = make_conversion(to, Options(), default_registry())
         return conversion(value)
     if like is not None:
         to, device = conversion_like(like, to, device)
-    conversion = kept_conversion(to, device, copy, narrowing, scalars, unsupported, unknown, sparse)
-    return conversion(value)
+    return kept_conversion(to, device, copy, *others)(value)
 
 
-def kept_conversion(
-    to: Any,
-    device: Any = None,
-    copy: Any = None,
-    narrowing: Any = "checked",
-    scalars: Any = "keep",
-    unsupported: Any = "raise",
-    unknown: Any = "keep",
-    sparse: Any = "raise",
-) -> Conversion:
-    """Return a conversion that is made once for a target and options, and kept for the next call."""
-    options = (device, copy, narrowing, scalars, unsupported, unknown, sparse)
-    key = (to, options, device.__class__, copy.__class__)
+def kept_conversion(to: Any, device: Any = None, copy: Any = None, *others: Any) -> Conversion:
+    """Return a conversion that is made once for a target and options, and kept for the next call.
+
+    Args:
+        to: the target.
+        device: its device.
+        copy: whether it copies.
+        others: the other options, in the order of `Options`, or none of them.
+    """
+    key = (to, device, copy, others, type(device), type(copy))  # 1 equals True, but is no option
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
-        return _make(to, Options(*options))
+        return _make(to, Options(device, copy, *others))
     if conversion is None:
-        conversion = _make(to, Options(*options))
-        _kept[key] = conversion
+        conversion = _kept[key] = _make(to, Options(device, copy, *others))
     return conversion
 
 

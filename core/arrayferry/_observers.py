@@ -53,10 +53,7 @@ class Observer(Protocol):
     def record(
         self, site: CallSite, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
     ) -> None:
-        """Count a call. This must not raise."""
-
-    def record_failure(self, site: CallSite, source: str, target: str, seconds: float) -> None:
-        """Count a call that raised. This must not raise."""
+        """Count a call, or one that raised. This must not raise."""
 
     def record_unread(self) -> None:
         """Count a call whose value could not be examined."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
 from ._repr import given
 
-__all__ = ["Narrowing", "Options", "Scalars", "Sparse", "Unknown", "Unsupported"]
+__all__ = [
+    "Narrowing",
+    "Options",
+    "Scalars",
+    "Sparse",
+    "Unknown",
+    "Unsupported",
+    "check_count",
+    "check_flag",
+]
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
@@ -17,11 +26,11 @@ Sparse = Literal["raise", "dense"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "copy": (None, True, False),
-    "narrowing": ("checked", "forbid", "allow"),
-    "scalars": ("keep", "convert"),
-    "unsupported": ("raise", "keep"),
-    "unknown": ("keep", "raise", "convert"),
-    "sparse": ("raise", "dense"),
+    "narrowing": get_args(Narrowing),
+    "scalars": get_args(Scalars),
+    "unsupported": get_args(Unsupported),
+    "unknown": get_args(Unknown),
+    "sparse": get_args(Sparse),
 }
 
 
@@ -70,8 +79,6 @@ class Options(_Options):
         sparse: Sparse = "raise",
     ) -> Options:
         """Check the options."""
-        if sparse is None:  # which was the default once
-            sparse = "raise"
         made = super().__new__(cls, device, copy, narrowing, scalars, unsupported, unknown, sparse)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)
@@ -84,3 +91,25 @@ class Options(_Options):
 
     def __repr__(self) -> str:
         return f"Options({given(self._asdict(), self._field_defaults)})"
+
+
+def check_flag(option: str, value: Any) -> None:
+    """Raise an error for an option that is neither True nor False."""
+    if type(value) is not bool:
+        raise OptionError(f"{option}={value!r:.80} is not valid", remedy="Pass True or False.")
+
+
+def check_count(option: str, value: Any, least: int | None, more: str = "") -> None:
+    """Raise an error for an option that is no whole number, or less than it may be.
+
+    Args:
+        option: its name.
+        value: its value.
+        least: the least value, None if any will do.
+        more: what the remedy says besides.
+    """
+    if type(value) is not int or (least is not None and value < least):
+        at_least = "" if least is None else f" from {least} on"
+        raise OptionError(
+            f"{option}={value!r:.80} is not valid", remedy=f"Pass a whole number{at_least}.{more}"
+        )

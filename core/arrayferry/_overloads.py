@@ -82,6 +82,17 @@ if TYPE_CHECKING:
         sparse: Sparse
         registry: Registry | None
 
+    class _Options(TypedDict, total=False):
+        """All options."""
+
+        device: Any
+        copy: bool | None
+        narrowing: Narrowing
+        scalars: Scalars
+        unsupported: Unsupported
+        unknown: Unknown
+        sparse: Sparse
+
 
 class Convert(Protocol):
     """The function `convert`."""

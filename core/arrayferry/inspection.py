@@ -13,8 +13,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from ._contract.classes import array_classes
-from ._contract.same import describe_value
+from ._contract.classes import array_classes, describe_value
 from ._errors import ArrayFerryError, PluginError
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin

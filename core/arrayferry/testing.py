@@ -28,19 +28,18 @@ try:
 except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
-from ._contract.alone import only_plugins
-from ._contract.base import as_numpy, convert, such_as, usable
-from ._contract.conversions import ConversionTests
+from ._contract.alone import only_plugins, usable
+from ._contract.base import as_numpy, convert, such_as
+from ._contract.checks import Duty, ask, same
+from ._contract.classes import describe_type
 from ._contract.devices import DeviceTests
 from ._contract.direct import DirectTests
 from ._contract.lazy import BlockTests, ComputeTests
 from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
-from ._contract.same import describe_type, same
 from ._contract.samples import CUBE, SHAPES, laid_out, sample
 from ._contract.unattended import Unattended
-from ._contract.values import ValueTests
-from ._errors import describe_error
+from ._contract.values import ConversionTests, ValueTests
 from ._plugin.backend import Backend
 from ._plugin.origin import Source
 from ._registry.discovery import is_built_in
@@ -174,27 +173,17 @@ class SourceContract(BlockTests):
 
     def test_to_numpy(self) -> None:
         """`to_numpy` returns the same values, shape and dtype, each time."""
-        fix = "Return from to_numpy(x) a numpy.ndarray with the values, the shape and the dtype of x, and leave x as it is."
+        fix = f"{self._fix('to_numpy').removesuffix('.')}, and leave x as it is."
+        duty = Duty(fix, lambda out: isinstance(out, np.ndarray))
         for dtype in map(np.dtype, self.dtypes):
-            cases = [(sample(dtype, shape), f"shape {shape}") for shape in self.shapes]
-            cases += [(sample(dtype, (2, 3), shift), "another shape (2, 3)") for shift in (1, 2)]
-            cases += [
-                (laid, f"shape {CUBE} {name}") for name, laid in laid_out(sample(dtype, CUBE))
-            ]
-            for values, case in cases:
-                made = self.make(values)
-                what = f"to_numpy(), for dtype {dtype.name} and {case}"
+            cases = [(f"shape {shape}", sample(dtype, shape)) for shape in self.shapes]
+            cases += [("another shape (2, 3)", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
+            cases += [(f"shape {CUBE} {n}", laid) for n, laid in laid_out(sample(dtype, CUBE))]
+            for name, values in cases:
+                made, case = self.make(values), f"for dtype {dtype.name} and {name}"
                 for _ in range(2):
-                    try:
-                        out = self._backend.to_numpy(made)
-                    except Exception as error:
-                        raise AssertionError(
-                            f"{what}, raised {describe_error(error)}. {fix}"
-                        ) from error
-                    assert isinstance(out, np.ndarray), (
-                        f"{what}, returned a {describe_type(out)}. {fix}"
-                    )
-                    same(out, values, what, fix)
+                    out = ask(self._backend.to_numpy, made, call="to_numpy()", case=case, duty=duty)
+                    same(out, values, f"to_numpy(), {case}", fix)
 
     def test_memory_is_as_stated(self) -> None:
         """Memory of what never changes, or is read on demand, cannot be written to through NumPy."""

@@ -212,13 +212,13 @@ class BridgeContract:
                 assert numbers == (0, 3), f"the space of actions is {acted}, not Discrete(3)"
 
     def test_rewards_and_flags_have_their_dtypes(self) -> None:
-        """Rewards are floats and flags booleans, one for each row."""
+        """Rewards are float32 or float64 and flags booleans, one for each row."""
         with self._playing() as game:
             for number in range(1, LIMIT + 2):
                 step = game.step(self._row(1) if number == 1 else [0] * self.num_envs)
                 where = f"in step {number}"
-                assert step.reward.dtype.kind == "f", (
-                    f"{where}, rewards are {step.reward.dtype}, not floats"
+                assert step.reward.dtype in (np.float32, np.float64), (
+                    f"{where}, rewards are {step.reward.dtype}, not float32 or float64"
                 )
                 for name in ("terminated", "truncated"):
                     flag = getattr(step, name)
@@ -347,7 +347,7 @@ class BridgeContract:
         return [game.first, *(game.step(self._row(1)).observation for _ in range(LIMIT))]
 
     def test_results_are_not_overwritten(self) -> None:
-        """The results of a step are unchanged by later steps."""
+        """The results of a step are unchanged by later steps and resets."""
         with self._playing() as game:
             kept: list[tuple[Any, Any, Any]] = [(game.first_given, None, game.first.copy())]
             for _ in range(LIMIT + 2):
@@ -357,10 +357,11 @@ class BridgeContract:
                 if game.ended.any():
                     final = game.given.final_observation
                     kept.append((final, game.ended, _chosen(final, game.ended)))
+            game.reset(None)
         for given, rows, then in kept:
             now = _as_numpy(given) if rows is None else _chosen(given, rows)
             assert np.array_equal(now, then), (
-                "a later step has overwritten what an earlier one returned"
+                "a later step or reset has overwritten what an earlier one returned"
             )
 
     def test_actions_and_results_belong_to_the_trainer(self) -> None:
@@ -372,19 +373,21 @@ class BridgeContract:
                 game.check(game.step(self._row(1) if number % 3 == 1 else self._row(2)))
 
     def test_bridges_share_nothing(self) -> None:
-        """Two bridges at a time, such as one for training and one for evaluation, do not affect each other."""
+        """Two bridges at a time, such as one for training and one for evaluation, do not affect each other, nor does the end of one."""
         runs = []
         for others in (False, True):
-            with self._playing() as game, self._playing(2) as other:
+            with self._playing() as game:
                 run = []
-                for number in range(LIMIT + 2):
-                    game.check(seen := game.step(self._row(number % 2)))
-                    run.append(seen.observation)
-                    if others:
-                        other.check(other.step(self._row(1)))
-                    if others and number == 2:
-                        other.reset(3)
-                runs.append(np.stack(run))
+                with self._playing(2) as other:
+                    for number in range(LIMIT + 2):
+                        game.check(seen := game.step(self._row(number % 2)))
+                        run.append(seen.observation)
+                        if others:
+                            other.check(other.step(self._row(1)))
+                        if others and number == 2:
+                            other.reset(3)
+                game.check(seen := game.step(self._row(0)))
+                runs.append(np.stack([*run, seen.observation]))
         assert (runs[0] == runs[1]).all(), "another bridge has changed the episodes of this one"
 
     def test_one_row_is_a_batch(self) -> None:

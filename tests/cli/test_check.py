@@ -107,7 +107,7 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
     _check.show(load(CheckReport, report), Screen())
     out = capfd.readouterr().out
     assert (
-        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced() is"
+        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced(), for"
         in out
     )
 
@@ -196,6 +196,21 @@ def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, word
     assert status == 1
     assert "tests were not run" in out
     assert len(out.splitlines()) < 15
+
+
+@pytest.mark.long
+def test_the_half_of_a_round_trip_that_narrows_is_told(run, only, installed):
+    only("numpy", "toy")
+    code = plugin("toy").replace(
+        "self.values = values", "self.values, self.dtype = values, values.dtype"
+    )
+    code = code.replace("return Array(x)", "return Array(x.astype(np.float32))")
+    write_distribution(installed, "toy", code)
+    (found,) = checks(run, "toy")
+    messages = [test["message"] for test in found["tests"] if test["outcome"] == "failed"]
+    assert messages[0].startswith(
+        "from_numpy(), for an array of dtype bool and shape (): dtype float32"
+    )
 
 
 @pytest.mark.long

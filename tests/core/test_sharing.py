@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import sys
+import types
 
 import dask.array as da
 import jax
@@ -12,6 +15,7 @@ import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._route.memory import decide
 
 SIZES = (1, 16, 1024, 16 * 1024, 64 * 1024, 256 * 1024)
 
@@ -190,3 +194,81 @@ def test_arrays_that_must_be_rebuilt_cannot_be_shared():
     y = af.convert(x, "torch", copy=False)
     y[0, 0] = 9
     assert x[0, 0] == 9
+
+
+KINDS = ("writable", "immutable", "lazy", "unknown", "numpy")
+DECISIONS = {  # for the targets in the order of KINDS: "?" where one promises nothing, "!" where a promise would break
+    "writable": "yes ! ! ? yes",
+    "immutable": "! yes yes ! yes",
+    "lazy": "! yes yes ! yes",
+    "unknown": "? ! ! ? ?",
+}
+
+
+def library(memory):
+    """Return a library of a kind of memory, "numpy" for NumPy."""
+    return types.SimpleNamespace(name=memory, memory="writable" if memory == "numpy" else memory)
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+@pytest.mark.parametrize("source", DECISIONS)
+def test_each_decision(source, copy):
+    for (target, shares), readonly, copied in itertools.product(
+        zip(KINDS, DECISIONS[source].split(), strict=True), (False, True), ("", "it was copied")
+    ):
+        breaks = shares == "!" or (readonly and target in ("writable", "unknown"))
+        arguments = {"readonly": readonly, "copied": copied}
+        if copy is False and (breaks or copied):
+            with pytest.raises(af.CopyRequiredError, match="memory cannot be shared"):
+                decide(library(source), library(target), copy, **arguments)
+            continue
+        may = copied or copy is False or (copy is None and shares == "yes" and not breaks)
+        found = decide(library(source), library(target), copy, **arguments)
+        assert found == ("share" if may else "copy")
+
+
+class Cell:
+    def __init__(self, values):
+        self.values = values
+
+
+class Changing(af.Backend):
+    """Arrays that can be written to, and a `to_numpy` that returns views of them without saying so."""
+
+    name, package, array_types = "changing", "changing_cells", ("changing_cells.Changing",)
+
+    def to_numpy(self, x):
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return sys.modules[self.package].Changing(x.copy())
+
+
+class Fixed(Changing):
+    """Arrays that never change."""
+
+    name, package, array_types = "fixed", "fixed_cells", ("fixed_cells.Fixed",)
+    memory = "immutable"
+
+
+class ToFixed(af.Converter):
+    source, target, cost = "numpy", "fixed", "share"
+
+    def convert(self, x, device=None, copy=None):
+        return sys.modules["fixed_cells"].Fixed(x.copy() if copy else x)
+
+
+def test_a_converter_after_host_memory_shares_nothing_that_can_change(register, monkeypatch):
+    for backend in (Changing(), Fixed()):
+        module = types.ModuleType(backend.package)
+        cls = backend.name.capitalize()
+        setattr(module, cls, type(cls, (Cell,), {"__module__": backend.package}))
+        monkeypatch.setitem(sys.modules, backend.package, module)
+        register(backend)
+    register(ToFixed())
+    x = sys.modules["changing_cells"].Changing(floats(4, True))
+    y = af.convert(x, "fixed")
+    write(x.values)
+    assert y.values.tolist() == [1, 2, 3, 4]
+    with pytest.raises(af.CopyRequiredError, match="fixed arrays never change"):
+        af.convert(x, "fixed", copy=False)

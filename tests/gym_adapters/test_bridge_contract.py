@@ -221,7 +221,7 @@ FAULTS = {
     "the bounds of the space": ("test_spaces_and_dtypes_agree", "is not in the space"),
     "the space of actions": ("test_spaces_and_dtypes_agree", r"not Discrete\(3\)"),
     "the dtype of observations": ("test_spaces_and_dtypes_agree", "float64, not float32"),
-    "whole rewards": ("test_rewards_and_flags_have_their_dtypes", "not floats"),
+    "whole rewards": ("test_rewards_and_flags_have_their_dtypes", "not float32 or float64"),
     "numbers as flags": ("test_rewards_and_flags_have_their_dtypes", "terminated is int8"),
     "an axis too many": ("test_rewards_and_flags_have_their_dtypes", "reward has the shape"),
     "all first states alike": ("test_episodes_begin_at_the_beginning", "environments begin alike"),
@@ -298,6 +298,9 @@ WRONG = {
     wrong_bridges.FlagsOfInfos: ("test_rewards_and_flags_have_their_dtypes", "step 4, truncated is object"),
     wrong_bridges.SqueezesOne: ("test_one_row_is_a_batch", "shape"),
     wrong_bridges.CountsInBytes: ("test_a_long_game", "step"),
+    wrong_bridges.HalfPrecisionRewards: ("test_rewards_and_flags_have_their_dtypes", "rewards are float16"),
+    wrong_bridges.ResetsIntoResults: ("test_results_are_not_overwritten", "or reset has overwritten"),
+    wrong_bridges.OneEngine: ("test_bridges_share_nothing", "the reward is"),
     wrong_bridges.StateIsShown: ("test_actions_and_results_belong_to_the_trainer", "the observation is|reward is"),
 }  # fmt: skip
 

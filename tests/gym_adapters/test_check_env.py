@@ -20,6 +20,7 @@ from arrayferry_gym.functional import (
     MountainCarContinuous,
     Pendulum,
     check,
+    repeat_action,
 )
 
 
@@ -226,6 +227,27 @@ def test_rows_that_depend_on_more_than_themselves(method, what):
         else "on its index|number of environments|shape"
     )
     assert re.search(words, problem.what), problem
+
+
+@pytest.mark.parametrize("oldest", [lambda xp, t: xp.max(t), lambda xp, t: t[0]])
+def test_rows_that_depend_on_the_age_of_another_episode(oldest):
+    class Wrong(Right):
+        def reset(self, xp, rng, n, params):
+            state = super().reset(xp, rng, n, params)
+            return {**state, "t": xp.zeros((n,), dtype=xp.int32)}
+
+        def step(self, xp, rng, state, action, params):
+            state, reward, _ = super().step(xp, rng, state, action, params)
+            state = {**state, "t": state["t"] + 1}
+            return state, reward, xp.broadcast_to(oldest(xp, state["t"]) > 3, reward.shape)
+
+    (problem,) = check(Wrong, ["numpy"])
+    assert problem.method == "step"
+    assert "on the others" in problem.what
+
+
+def test_repeated_actions_of_what_cannot_be_rendered():
+    assert check(repeat_action(Right(), 2), ["numpy"]) == []
 
 
 @pytest.mark.parametrize("method", ["reset", "step", "reward", "observe", "info"])

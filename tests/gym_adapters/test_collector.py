@@ -533,6 +533,34 @@ def test_an_interrupt_at_any_moment_loses_nothing(mode, loses):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_worker_that_is_lost_while_the_groups_of_another_are_made_again(mode, monkeypatch):
+    engine = ThreadEngine(2)
+    options = {"num_steps": 2, "groups": 2, "mode": mode, "engine": engine}
+    with Collector([Numbering] * 2, drawing, **options) as collector:
+        for _ in range(4):
+            next(collector)
+        first, second = (host.handle for host in collector._placement.hosts)
+        engine.gone.append(first)
+
+        def workers():
+            if second not in engine.gone:
+                engine.gone.append(second)
+                return ["worker 1"]
+            return engine.names
+
+        monkeypatch.setattr(engine, "workers", workers)
+        seen = {0: [], 1: []}
+        while min(map(len, seen.values())) < 3:
+            part = next(collector)
+            for row, group in enumerate(part.group.tolist()):
+                seen[group].append((part.restarted[row], part.observation[0, row, 0]))
+        for parts in seen.values():
+            begins = [number for restarted, number in parts].index(0)
+            assert parts[begins:][:2] == [(True, 0), (False, 2)][: len(parts) - begins]
+        assert collector.stats.lost == 2
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
     def policy(params, observation, key):
         return np.zeros(len(observation), int), None

@@ -527,6 +527,20 @@ def test_ctrl_c_in_a_step(client):
     envs.close()
 
 
+@pytest.mark.parametrize("method", ["_convert", "_joined"])
+def test_a_step_or_reset_whose_results_are_lost_here_was_not_finished(method, monkeypatch):
+    envs = DistributedVectorEnv([CARTPOLE] * 2, engine=ThreadEngine(1), to="torch")
+    for call in (envs.reset, lambda: envs.step(envs.action_space.sample())):
+        with monkeypatch.context() as patch:
+            patch.setattr(envs, method, lambda value: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                call()
+        with pytest.raises(NotReadyError, match="was not finished"):
+            envs.step(envs.action_space.sample())
+        envs.reset()
+    envs.close()
+
+
 def test_calls_through_the_scheduler(client, monkeypatch):
     async def refuse(*args, **kwargs):
         raise OSError("no way")

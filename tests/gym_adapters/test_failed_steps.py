@@ -181,6 +181,20 @@ def test_a_step_can_be_interrupted_at_each_line(library, mode):
     assert lost <= (25 if library == "jax" else 3)
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "single"])
+def test_a_reset_can_be_interrupted_at_each_line(mode):
+    envs, other = made(mode, "numpy"), made(mode, "numpy")
+    step(envs), step(other)
+    rows = [step(copy.deepcopy(envs))]
+    other.reset()
+    rows.append(step(other))
+    number = 0
+    while interrupted((stopped := copy.deepcopy(envs)).reset, number := number + 1):
+        after = step(stopped)
+        assert any(equal(after, row) for row in rows)
+    assert number > 20
+
+
 def test_random_numbers_go_back_to_a_state():
     for name in ("numpy", "torch", "jax", "array_api_strict"):
         backend = af.registry.backend(name)

@@ -332,6 +332,33 @@ def test_single_values_in_the_strictest_library(name, make):
     pickle.loads(pickle.dumps(strict)).reset()
 
 
+@pytest.mark.parametrize("served", ["make", "make_vec"])
+@pytest.mark.parametrize("xp", ALL_LIBRARIES)
+def test_whole_numbers_are_normalised_in_every_library(xp, served):
+    env = getattr(wrap(FrozenLake(), kernels.NormalizeObservation()), served)(xp=xp)
+    env.reset(seed=1)
+    observation = env.step(af.convert(env.action_space.sample(), xp))[0]
+    assert af.backend_of(observation).name == xp
+    assert "float32" in str(observation.dtype)
+    assert env.state_dict()["obs_rms"]["count"] == 2
+
+
+class TwoRewards(Sums):
+    """Sums with a reward for each of two objectives."""
+
+    def step(self, xp, rng, state, action, params):
+        state, reward, terminated = super().step(xp, rng, state, action, params)
+        return state, xp.stack([reward, -reward], axis=1), terminated
+
+
+@pytest.mark.parametrize("xp", ALL_LIBRARIES)
+def test_rewards_with_several_objectives_keep_their_shape(xp):
+    env = wrap(TwoRewards(), kernels.ClipReward(-0.25, 0.5)).make(xp=xp)
+    env.reset(seed=1)
+    reward = env.step(af.convert(np.float32(1.0), xp))[1]
+    assert af.convert(reward, "numpy").tolist() == [0.5, -0.25]
+
+
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
 def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     env = wrap(Sums(), kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation())

@@ -7,6 +7,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pytest
 
 from arrayferry._errors import PluginWarning
 from arrayferry._plugin.backend import Backend
@@ -14,7 +17,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import CHOICE, GROUP, chosen_plugins, is_ours
 from arrayferry._registry.registry import default_registry
 
-__all__ = ["find_backend", "only_plugins"]
+__all__ = ["find_backend", "only_plugins", "usable"]
 
 
 def find_backend(name: str) -> Backend:
@@ -63,6 +66,21 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PluginWarning)  # issued again on use
             registry.refresh()
+
+
+@contextmanager
+def usable(part: Any, *, register: bool) -> Iterator[None]:
+    """Register a part during a test if needed, and skip the test if the library cannot be used here."""
+    if register:
+        default_registry().register(part)
+    try:
+        problem = part.problem()
+        if problem is not None:
+            pytest.skip(str(problem))
+        yield
+    finally:
+        if register:
+            default_registry().unregister(part)
 
 
 def _top(module: str) -> str:

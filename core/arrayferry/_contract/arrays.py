@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import permutations
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import islice, permutations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from arrayferry._plugin.backend import STANDARD_DTYPES
-from arrayferry._route.dtypes import dtype_named
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 
-from .base import OWED, BackendTests, library_of
-from .same import same
-from .samples import BEYOND, CUBE, HYPER, SHAPES, SIZES, laid_out, numbers, sample
+from .base import BackendTests, library_of
+from .checks import Values, difference
+from .samples import (
+    BACKWARDS,
+    BEYOND,
+    CUBE,
+    EVERY_SECOND,
+    HYPER,
+    SHAPES,
+    SIZES,
+    axes_of,
+    laid_out,
+    numbers,
+    sample,
+    spread,
+)
 
-__all__ = ["ArrayTests"]
+__all__ = ["VALUE_METHODS", "ArrayTests", "Given"]
 
-_USUAL = (
+VALUE_METHODS = ("to_numpy", "from_numpy", "copy")
+"""The methods that return an array of the same values."""
+_USUAL = [
     "float32",
     "float64",
     "int32",
@@ -28,7 +42,15 @@ _USUAL = (
     "int8",
     "complex64",
     "complex128",
-)
+]
+
+
+class Given(NamedTuple):
+    """An array to convert, its values, and a description for messages."""
+
+    x: Any
+    values: Values
+    case: str
 
 
 class ArrayTests(BackendTests):
@@ -48,8 +70,7 @@ class ArrayTests(BackendTests):
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
         values = sample(dtype, (5,))
-        array = _try(lambda: self.make(values))
-        return array is not None and self._holds(array, values)
+        return self._holds(_try(lambda: self.make(values)), values)
 
     def _usual(self) -> np.dtype[Any]:
         """Return the dtype to use where any would do: float32, if the library has it."""
@@ -59,18 +80,24 @@ class ArrayTests(BackendTests):
                 return np.dtype(name)
         pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
 
-    def _samples(self, dtype: np.dtype[Any]) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
+    def _ordinary(self) -> tuple[Any, Values]:
+        """Return an ordinary array of the library, and its values."""
+        values = sample(self._usual(), (2, 3))
+        return self.make(values.copy()), values
+
+    def _argument(self, method: str, values: Values) -> Any:
+        """Return an array with these values for one of `VALUE_METHODS`."""
+        return values.copy() if method == "from_numpy" else self.make(values.copy())
+
+    def _samples(self, dtype: np.dtype[Any]) -> Iterator[tuple[Values, str]]:
         """Yield values of a dtype in all shapes, three times in one of them, with descriptions for messages."""
         for shape in SHAPES if dtype.kind in "?biufc" else ((), (5,), (2, 3)):
-            yield (
-                sample(dtype, shape),
-                f"for an array of dtype {dtype.name} and shape {shape}",
-            )
+            yield sample(dtype, shape), f"for an array of dtype {dtype.name} and shape {shape}"
         for shift in (1, 2):
             case = f"for another array of dtype {dtype.name} and the same shape"
             yield sample(dtype, (2, 3), shift), case
 
-    def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[np.ndarray[Any, Any], bool]]:
+    def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[Values, bool]]:
         """Return values of a dtype to try layouts with, and whether to try all layouts."""
         if dtype != self._usual():
             # lazy arrays take long, and only what they are computed to has a layout
@@ -78,35 +105,30 @@ class ArrayTests(BackendTests):
             return [] if lazy else [(sample(dtype, CUBE), False)]
         return [(sample(dtype, CUBE), True), (sample(dtype, HYPER), False)]
 
-    def _numbers(self, size: int, aligned: bool = True) -> np.ndarray[Any, Any]:
-        return numbers(self._usual(), (size,), aligned)
-
-    def _memory_cases(self) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
-        """Yield writable NumPy memory of many sizes and layouts, with descriptions for messages."""
+    def _sizes(self, *, more: bool = True) -> Iterator[tuple[Values, str]]:
+        """Yield NumPy memory of many sizes, and if asked for `more`, also with an odd address."""
         for size in SIZES:
-            for aligned in (True, False):
-                count = size * self._usual().itemsize
-                case = f"{count} bytes, {'' if aligned else 'not '}aligned to 64"
-                yield self._numbers(size, aligned), case
-        for name, laid in laid_out(numbers(self._usual(), CUBE), more=True):
-            yield laid, f"an array of shape {CUBE} {name}"
+            for aligned in (True, False)[: 1 + more]:
+                memory = numbers(self._usual(), (size,), aligned)
+                yield memory, f"{memory.nbytes} bytes, {'' if aligned else 'not '}aligned to 64"
 
-    def _array_cases(self) -> Iterator[tuple[Any, np.ndarray[Any, Any], str]]:
-        """Yield arrays of the library, of many sizes and layouts, with their values and descriptions for messages."""
-        for size in SIZES:
-            for aligned in (True, False):
-                values = self._numbers(size, aligned)
-                case = f"{values.nbytes} bytes, {'' if aligned else 'not '}aligned to 64"
-                yield self.make(values), values.copy(), case
+    def _memory_cases(self, *, more: bool = True) -> Iterator[Given]:
+        """Yield writable NumPy memory of many sizes and layouts."""
+        laid = laid_out(numbers(self._usual(), CUBE), more=more)
+        layouts = ((x, f"an array of shape {CUBE} {name}") for name, x in laid)
+        for memory, case in (*self._sizes(more=more), *layouts):
+            yield Given(memory, memory.copy(), case)
+
+    def _array_cases(self) -> Iterator[Given]:
+        """Yield arrays of the library, of many sizes and layouts."""
+        for values, case in self._sizes():
+            yield Given(self.make(values), values.copy(), case)
         values = numbers(self._usual(), CUBE)
         for array, case, _ in self._lying(values, more=self._backend.memory != "lazy"):
-            if self._holds(array, values):
-                yield array, values, case
+            yield Given(array, values, case)
 
-    def _lying(
-        self, values: np.ndarray[Any, Any], *, more: bool = False
-    ) -> Iterator[tuple[Any, str, str]]:
-        """Yield arrays of the library that should have the same values, in different memory layouts.
+    def _lying(self, values: Values, *, more: bool = False) -> Iterator[tuple[Any, str, str]]:
+        """Yield arrays of the library that have the same values, in different memory layouts.
 
         Args:
             values: the values.
@@ -116,89 +138,48 @@ class ArrayTests(BackendTests):
             An array, a description for messages, and what to change if `to_numpy` returns other values.
         """
         head = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
-        ways = list(laid_out(values, more=more))
-        if self._backend.memory == "lazy":
-            ways = ways[:2]
-        for name, laid in ways:
-            made = _try(lambda laid=laid: self.make(laid)) if more and self._reads else None
-            if made is not None:
-                yield made, f"{head} {name}", OWED["to_numpy"]
-            made = _try(lambda laid=laid: self._backend.from_numpy(laid))
-            if made is not None and library_of(made) == self._backend.name:
-                yield made, f"{head} {name}, made by from_numpy()", self._fix("to_numpy")
-        if more:
-            for view, name in self._views(values):
-                yield view, f"{head}, {name}", OWED["to_numpy"]
+        both, fix = self._fix_both("to_numpy"), self._fix("to_numpy")
+        for name, laid in islice(
+            laid_out(values, more=more), 2 if self._backend.memory == "lazy" else None
+        ):
+            makers: list[tuple[Callable[[Any], Any], str, str]] = [
+                (self._backend.from_numpy, ", made by from_numpy()", both)
+            ]
+            if more and self._reads:
+                makers.insert(0, (self.make, "", fix))
+            for maker, by, told in makers:
+                made = _try(lambda maker=maker, laid=laid: maker(laid))
+                if self._holds(made, values):
+                    yield made, f"{head} {name}{by}", told
+        for view, name in self._views(values) if more else ():
+            if _try(lambda view=view: tuple(view.shape)) == values.shape and self._holds(
+                view, values
+            ):
+                yield view, f"{head}, as {name} of the library returns it", fix
 
-    def _same(
-        self, actual: Any, array: Any, values: np.ndarray[Any, Any], what: str, fix: str
-    ) -> None:
-        """Assert that what a method returned for an array has its values, unless the array itself has others."""
-        try:
-            same(actual, values, what, fix)
-        except AssertionError:
-            if self._holds(array, values):
-                raise
-
-    def _views(self, values: np.ndarray[Any, Any]) -> Iterator[tuple[Any, str]]:
-        """Yield arrays with these values that the library itself has sliced or transposed, as far as it can."""
-        turns = [
-            (order, method)
-            for order in list(permutations(range(values.ndim)))[1:]
-            for method in ("permute", "transpose")
-        ]
-        for order, method in turns:
+    def _views(self, values: Values) -> Iterator[tuple[Any, str]]:
+        """Yield what the library itself returns for parts and transposes of arrays, None where it cannot."""
+        for order in list(permutations(range(values.ndim)))[1:]:
             base = self.make(np.ascontiguousarray(values.transpose(order)))
             back = tuple(int(n) for n in np.argsort(order))
-            view = _try(lambda base=base, method=method, back=back: getattr(base, method)(*back))
-            if self._is_view(view, values):
-                yield view, f"as {method}{back} of the library returns it"
-        steps: tuple[Any, ...] = (slice(1, None, 2), slice(None, None, -1))
-        for step in steps:
-            for axes in (*((n,) for n in range(values.ndim)), tuple(range(values.ndim))):
-                cut = tuple(step if n in axes else slice(None) for n in range(values.ndim))
-                shape = [2 * n + 1 if i in axes else n for i, n in enumerate(values.shape)]
-                around = np.zeros(shape if step.step == 2 else values.shape, values.dtype)
-                around[cut] = values
-                base = self.make(around)
-                view = _try(lambda base=base, cut=cut: base[cut])
-                if self._is_view(view, values):
-                    shown = ", ".join(
-                        "1::2" if s.step == 2 else "::-1" if s.step else ":" for s in cut
-                    )
-                    yield view, f"as array[{shown}] of the library returns it"
-        view = _try(lambda: self.make(np.stack([values, values]))[1])
-        if self._is_view(view, values):
-            yield view, "as array[1] of the library returns it"
+            for method in ("permute", "transpose"):
+                view = _try(
+                    lambda base=base, method=method, back=back: getattr(base, method)(*back)
+                )
+                yield view, f"{method}{back}"
+        for part in (EVERY_SECOND, BACKWARDS):
+            for axes in axes_of(values):
+                around, cut = spread(values, axes, part)
+                shown = [part.text if n in axes else ":" for n in range(values.ndim)]
+                view = _try(lambda around=around, cut=cut: self.make(around)[cut])
+                yield view, f"array[{', '.join(shown)}]"
+        yield _try(lambda: self.make(np.stack([values, values]))[1]), "array[1]"
 
-    def _is_view(self, view: Any, values: np.ndarray[Any, Any]) -> bool:
-        if view is None or library_of(view) != self._backend.name:
+    def _holds(self, array: Any, values: Values) -> bool:
+        """Tell whether an array is one of the library with these values, as far as that is seen without the plugin."""
+        if array is None or library_of(array) != self._backend.name:
             return False
-        shape = _try(lambda: tuple(view.shape))
-        return bool(shape == values.shape)
-
-    @property
-    def _reads(self) -> bool:
-        """Whether values are read without the plugin."""
-        return type(self).read is not BackendTests.read
-
-    def _fix(self, method: str) -> str:
-        """Return what to change if an array that `from_numpy` made is read with other values."""
-        if self._reads:
-            return OWED[method]
-        return (
-            f"Either to_numpy() or from_numpy() is wrong. {OWED['to_numpy']} {OWED['from_numpy']}"
-        )
-
-    def _holds(self, array: Any, values: np.ndarray[Any, Any]) -> bool:
-        """Tell whether an array has these values, as far as that can be seen without the plugin."""
-        if not self._reads:
-            return True
-        try:
-            same(self.read(array), values, "")
-        except Exception:
-            return False
-        return True
+        return not self._reads or _try(lambda: difference(self.read(array), values)) == ""
 
 
 def _try(function: Any) -> Any:

@@ -10,67 +10,29 @@ import numpy as np
 import pytest
 
 from arrayferry import _api
-from arrayferry._api import backend_of
-from arrayferry._errors import ContractError, ConversionError, NotAnArrayError, describe_error
+from arrayferry._errors import ContractError, ConversionError, NotAnArrayError
 from arrayferry._plugin.backend import Backend
 from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
 
-from .alone import find_backend, only_plugins
-from .lacking import lacking
-from .same import describe_type, describe_value
+from .alone import find_backend, only_plugins, usable
+from .checks import DUTIES, FIX_DEVICE, Values, ask, kept, same, skip_if_lacking, stated_difference
+from .classes import describe_type, describe_value
 
 __all__ = [
-    "FIX_DEVICE",
-    "KEEP",
-    "OWED",
-    "STRIDES",
     "BackendTests",
     "Tested",
+    "all_same",
     "as_numpy",
     "convert",
-    "converter",
     "library_of",
-    "skip_if_lacking",
+    "refused",
+    "same_anywhere",
     "such_as",
-    "usable",
 ]
 
-_DTYPES = "def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}"
-OWED = {
-    "to_numpy": "Return from to_numpy(x) a numpy.ndarray with the values, the shape and the dtype of x, or leave the dtype "
-    f"out of dtypes(): {_DTYPES}.",
-    "from_numpy": "Return from from_numpy(x) an array of the library with the values, the shape and the dtype of x, or "
-    f"leave the dtype out of dtypes(): {_DTYPES}.",
-    "copy": "Return from copy(x) an array of equal values in memory of its own.",
-    "device_of": "Return from device_of(x) the name of its device, spelled as in devices().",
-    "is_sparse": "Return True or False from is_sparse(x).",
-    "to_dense": "Return from to_dense(x) all values of x, as an array that is not sparse or as a numpy.ndarray.",
-    "to_numpy_many": "Return from to_numpy_many(xs) what to_numpy(x) returns for each of xs, in the same order.",
-    "to_dlpack": "Return from to_dlpack(x) an object with __dlpack__ and __dlpack_device__, or take 'cpu' out of "
-    "dlpack_devices.",
-    "from_dlpack": "Return from from_dlpack(x) an array of the library that shares the memory of x, or take 'cpu' out of "
-    "dlpack_devices.",
-    "address": "Return from address(x) the address of the first element as a whole number, or None.",
-    "default_device": "Return the device of new arrays, one of devices().",
-    "dtype_hint": "Return from dtype_hint(dtype) a sentence, or an empty text.",
-    "fence": "Return from fence(x) a function without arguments that returns True or False, or None.",
-    "is_on": "Return from is_on(x, device) whether x is on that device.",
-    "is_out_of_memory": "Return from is_out_of_memory(error) whether memory ran out, without raising.",
-    "place_of": "Return from place_of(x) what puts another array where x is, such as the name of its device.",
-    "use_device": "Return from use_device(device) a context manager, such as contextlib.nullcontext().",
-    "random": "Return an arrayferry.Random from random(seed, device).",
-}
-"""What each method has to return, for messages."""
-FIX_DEVICE = (
-    "Put the array on the device in from_numpy(x, device), return from to_device(x, device) an array on that device, and "
-    "return its name from device_of(x), spelled as in devices()."
-)
-KEEP = (
-    "Change from_numpy() so that it leaves its argument as it is: call x.copy() or x.view() first."
-)
-STRIDES = "Read its memory by its shape and strides, as numpy.asarray does."
-FIX_METHOD = (
+_DTYPES = "Or leave the dtype out of dtypes(): def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}."
+_FIX_METHOD = (
     "Change that method so that it handles every ordinary array of the dtypes that dtypes() names."
 )
 
@@ -87,23 +49,29 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
         if isinstance(error.__cause__, Exception):
             skip_if_lacking(error)
         if isinstance(error, ContractError):  # the reader is the author of the plugin
-            fix = FIX_METHOD if error.method else FIX_DEVICE
+            fix = _FIX_METHOD if error.method else FIX_DEVICE
             error.remedy = f"{error.duty} {fix}".lstrip()
         raise
-    if to == ("numpy",) and not isinstance(converted, np.ndarray):
-        name = describe_type(converted)
-        raise AssertionError(
-            f"an array became a {name} instead of one of NumPy: its type is not recognised. Set array_types to the dotted "
-            f"paths of the array types of the library{such_as(name)}"
-        )
+    name = describe_type(converted)
+    assert to != ("numpy",) or isinstance(converted, np.ndarray), (
+        f"an array became a {name} instead of one of NumPy: its type is not recognised. Set array_types to the dotted paths "
+        f"of the array types of the library{such_as(name)}"
+    )
     return converted
 
 
-def skip_if_lacking(error: BaseException) -> None:
-    """Skip the test if the library lacks a device or a compiler here, which is not the fault of its plugin."""
-    told = lacking(error)
-    if told:
-        pytest.skip(f"not tested: the library lacks something here ({told})")
+def as_numpy(value: Any) -> Any:
+    """Convert an array to NumPy."""
+    return convert(value, "numpy")
+
+
+def refused(value: Any, to: Any, what: str, fix: str) -> ConversionError:
+    """Assert that a value cannot be converted, and return the error."""
+    try:
+        converted = _api.convert(value, to)
+    except ConversionError as error:
+        return error
+    raise AssertionError(f"{what} became {converted!r:.80}. {fix}")
 
 
 def such_as(path: str, wrong: Sequence[str] = ()) -> str:
@@ -116,50 +84,58 @@ def such_as(path: str, wrong: Sequence[str] = ()) -> str:
 def library_of(array: Any) -> str:
     """Return the name of the backend that an array is recognised to belong to."""
     try:
-        return backend_of(array).name
+        return _api.backend_of(array).name
     except NotAnArrayError:
         return "no known library"
 
 
-def as_numpy(value: Any) -> Any:
-    """Convert an array to NumPy."""
-    return convert(value, "numpy")
+def all_same(found: Sequence[Any], expected: Sequence[Values], what: str, fix: str) -> None:
+    """Assert that arrays of any known libraries have these values, in order."""
+    assert len(found) == len(expected), (
+        f"{what}, returned {len(found)} arrays instead of {len(expected)}. {fix}"
+    )
+    for index, (x, values) in enumerate(zip(found, expected, strict=True)):
+        same_anywhere(x, values, f"{what}: array {index}", fix)
 
 
-def converter(*to: Any, **options: Any) -> Any:
-    """Make a conversion that does the same as `convert`."""
-    return _api.converter(*to, sparse="dense", **options)
-
-
-@contextlib.contextmanager
-def usable(part: Any, *, register: bool) -> Iterator[None]:
-    """Register a part during a test if needed, and skip the test if the library cannot be used here."""
-    if register:
-        default_registry().register(part)
-    try:
-        problem = part.problem()
-        if problem is not None:
-            pytest.skip(str(problem))
-        yield
-    finally:
-        if register:
-            default_registry().unregister(part)
+def same_anywhere(x: Any, values: Values, what: str, fix: str) -> None:
+    """Assert that an array of any known library has these values."""
+    assert library_of(x) != "no known library", (
+        f"{what}: {describe_value(x)} is not an array of a known library. Return an array with its values"
+    )
+    same(as_numpy(x), values, what, fix)
 
 
 class Tested:
-    """What is under test, and makes objects of its library."""
+    """What is under test."""
 
     @property
     def _backend(self) -> Any:
         raise NotImplementedError
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an object with these values."""
+        """Make an object of the library with these values."""
         raise NotImplementedError
 
-    def deferred(self, values: np.ndarray[Any, Any]) -> list[Any]:
-        """Return deferred values that are computed to an array with these values."""
-        return []
+    def _ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
+        """Call a method of the part under test and return its result, which is of the right kind."""
+        named = any(isinstance(x, str) for x in args)
+        shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
+        call = f"{method}({', '.join(shown)})"
+        duty = DUTIES[method]._replace(fix=self._fix(method))
+        function = getattr(self._backend, method)
+        return ask(function, *args, call=call, case=case, duty=duty, **options)
+
+    def _fix(self, method: str) -> str:
+        """Return what the author can change if a method returns something wrong."""
+        return DUTIES[method].fix
+
+    def _gives_all(self, method: str, xs: Sequence[Any], expected: Sequence[Values]) -> Any:
+        """Assert that a method for several arrays returns the values of each, and return its result."""
+        case = f"for {len(xs)} arrays"
+        found = self._ask(method, xs, case=case)
+        all_same(found, expected, f"{method}(), {case}", self._fix(method))
+        return found
 
 
 class BackendTests(Tested):
@@ -228,38 +204,53 @@ class BackendTests(Tested):
 
     def _others(self) -> list[Backend]:
         registry = default_registry()
-        mine = self._backend.name
-        if self.others is not None:
-            return [b for b in map(registry.backend, self.others) if b.name != mine and b.usable]
-        known = registry.backends().items()
-        return [b for name, b in known if name != mine and is_built_in(b) and b.usable]
+        if self.others is None:
+            others = [b for b in registry.backends().values() if is_built_in(b)]
+        else:
+            others = [registry.backend(name) for name in self.others]
+        return [b for b in others if b.name != self._backend.name and b.usable]
 
-    def _call(self, method: str, *args: Any, what: str) -> Any:
-        """Call a method of the backend. If it raises, say what it must return."""
-        try:
-            return getattr(self._backend, method)(*args)
-        except Exception as error:
-            skip_if_lacking(error)
-            case = f", {what}," if what else ""
-            told = describe_error(error).rstrip(" .")
-            owed = "" if isinstance(error, NotImplementedError) and str(error) else OWED[method]
-            raise AssertionError(f"{method}(){case} raised {told}. {owed}".rstrip()) from error
+    @property
+    def _writable(self) -> bool:
+        return self._backend.memory == "writable"
 
-    def _to_numpy(self, array: Any, what: str) -> Any:
-        out = self._call("to_numpy", array, what=what)
-        plain = type(out) is np.ndarray or (
-            self._backend.name == "numpy" and isinstance(out, np.ndarray)
-        )
-        assert plain, f"to_numpy(), {what}, returned {describe_value(out)}. {OWED['to_numpy']}"
-        return out
+    @property
+    def _reads(self) -> bool:
+        """Whether values are read without the plugin."""
+        return type(self).read is not BackendTests.read
 
-    def _from_numpy(self, values: np.ndarray[Any, Any], what: str) -> Any:
-        array = self._call("from_numpy", values, what=what)
-        self._recognised(array, "from_numpy()")
-        return array
+    def _fix(self, method: str) -> str:
+        fix = super()._fix(method)
+        return f"{fix} {_DTYPES}" if method in ("to_numpy", "from_numpy") else fix
+
+    def _fix_both(self, method: str) -> str:
+        """Return what the author can change if an array that `from_numpy` made is read with other values."""
+        if self._reads:
+            return self._fix(method)
+        fixes = f"{super()._fix('to_numpy')} {super()._fix('from_numpy')}"
+        return f"Either to_numpy() or from_numpy() is wrong. {fixes} {_DTYPES}"
+
+    def _gives(self, method: str, x: Any, values: Values, case: str, fix: str = "") -> Any:
+        """Assert that a method returns an array of these values for an array, and return it."""
+        y = self._call(method, x, values, case)
+        if method != "to_numpy":
+            self._recognised(y, f"{method}()")
+        out = y if method == "to_numpy" else self.read(y)
+        same(out, values, f"{method}(), {case}", fix or self._fix(method))
+        return y
+
+    def _call(self, method: str, x: Any, values: Values, case: str) -> Any:
+        """Call a method and return the array that it returns, which states the right dtype and shape if any."""
+        what = f"{method}(), {case}"
+        unchanged = kept(x, f"the argument of {what}") if method == "from_numpy" else None
+        with unchanged or contextlib.nullcontext():
+            y = self._ask(method, x, case=case)
+        found = "" if method == "to_numpy" else stated_difference(y, values)
+        assert not found, f"{what}: {found}. {self._fix(method)}"
+        return y
 
     def _recognised(self, array: Any, who: str) -> None:
-        """Check that an array is recognised as one of the backend."""
+        """Assert that an array is recognised as one of the backend."""
         mine, library = self._backend, library_of(array)
         if library == mine.name:
             return
@@ -270,7 +261,3 @@ class BackendTests(Tested):
             f"{text}. Set array_types, which is {mine.array_types}, to the dotted paths of the array types of the library"
             f"{such_as(describe_type(array), mine.array_types)}, or return an array of such a type"
         )
-
-    @property
-    def _writable(self) -> bool:
-        return self._backend.memory == "writable"

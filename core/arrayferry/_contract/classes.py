@@ -1,14 +1,15 @@
-"""Which classes of a library look like array classes, for messages and templates."""
+"""Which classes of a library look like array classes, and names of types, for messages and templates."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["any_exists", "array_classes"]
+__all__ = ["any_exists", "array_classes", "describe_type", "describe_value"]
 
 _SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "__array_namespace__")
 
@@ -46,3 +47,20 @@ def _exists(path: str) -> bool:
     except Exception:
         return False
     return isinstance(place, type)
+
+
+def describe_value(value: Any) -> str:
+    """Describe an object by its type: "an aslib.Array", "None"."""
+    if value is None:
+        return "None"
+    name = describe_type(value)
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def describe_type(value: Any) -> str:
+    """Return the shortest dotted path by which the type of a value can be imported."""
+    cls = type(value)
+    top = sys.modules.get(cls.__module__.partition(".")[0])
+    if getattr(top, cls.__qualname__, None) is cls and top is not None:
+        return f"{top.__name__}.{cls.__qualname__}".removeprefix("builtins.")
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")

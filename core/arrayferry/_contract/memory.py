@@ -2,158 +2,203 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from arrayferry._errors import CopyRequiredError
+from arrayferry._plugin.backend import Backend
+from arrayferry._registry.registry import default_registry
 
-from .arrays import ArrayTests
-from .base import OWED, convert
-from .same import same
-from .samples import CUBE, LARGE, SIZES, laid_out, numbers, sample
+from .arrays import VALUE_METHODS, ArrayTests, Given
+from .base import BackendTests, convert
+from .checks import Values, same
+from .samples import CUBE, LARGE, numbers, sample
 
-__all__ = ["MemoryTests"]
+__all__ = ["MemoryTests", "Way", "WayTests"]
+
+STATED = "stated"
+"""In place of the option `copy`: the methods of the plugin, and what it states of them."""
+_OWN_MEMORY = {
+    "from_numpy": "Set from_numpy_shares to None or True, or copy in from_numpy().",
+    "to_numpy": "Set to_numpy_shares to None or True, and return a read-only view if arrays never change, or copy in "
+    "to_numpy().",
+    "copy": "Return from copy(x) an array in memory of its own.",
+}
+"""What the author can change if a method shares memory that it should not."""
+_NO_SHARING = "Set {}_shares to None or False."
 
 
-class MemoryTests(ArrayTests):
+class Way(NamedTuple):
+    """A way to convert arrays.
+
+    Attributes:
+        what: the call, for messages.
+        source: the backend whose arrays it takes.
+        target: the backend whose arrays it returns.
+        fix: what the author can change if memory is shared where it must not be, or the other way round.
+        shares: whether it promises that the result shares memory, None for no promise.
+        protects: whether memory that must not change is never shared, if there is no promise.
+    """
+
+    what: str
+    source: Backend
+    target: Backend
+    fix: str
+    shares: bool | None
+    protects: bool = True
+
+    def shares_with(self, backend: Backend, array: Any) -> bool | None:
+        """Return whether a write to the other side must be seen in an array, or must not, None if it may."""
+        given = backend is self.source and isinstance(array, np.ndarray)
+        is_constant = backend.memory in ("immutable", "lazy") or (
+            given and not array.flags.writeable
+        )
+        return False if self.shares is None and self.protects and is_constant else self.shares
+
+
+class WayTests(ArrayTests):
+    """Checks ways to convert arrays from and to the backend under test."""
+
+    def _ways(self, copy: bool | str | None) -> Iterator[tuple[Way, Callable[[Any], Any]]]:
+        """Yield conversions from NumPy, to NumPy and within the library with an option `copy`, or `STATED`."""
+        mine, numpy = self._backend, default_registry().backend("numpy")
+        ends = [("from_numpy", numpy, mine), ("to_numpy", mine, numpy), ("copy", mine, mine)]
+        for method, source, target in ends if copy is True else ends[:2]:
+            if copy == STATED:
+                shares = getattr(mine, f"{method}_shares")
+                found = "copies" if shares else "shares"
+                fix = f"{method}_shares is {shares}, but it {found}: set it to None or {not shares}"
+                way = Way(f"{method}()", source, target, fix, shares, protects=False)
+                yield way, functools.partial(self._ask, method)
+            else:
+                fix = _OWN_MEMORY[method] if copy is not False else _NO_SHARING.format(method)
+                what = f"copy={copy} from {source.name} to {target.name}"
+                way = Way(what, source, target, fix, None if copy is None else not copy)
+                yield way, functools.partial(convert, to=target, copy=copy)
+
+    def _check_writes(self, way: Way, given: Given, y: Any) -> Given:
+        """Write to each side and look at the other. Return the array with its new values."""
+        copies = way.shares is False and isinstance(y, np.ndarray)
+        assert not copies or y.flags.writeable, (
+            f"{way.what}, {given.case}, returned a read-only array instead of a writable copy. {way.fix}"
+        )
+        source, result = (way.source, given.x), (way.target, y)
+        what = f"{way.what}, {given.case}: the {{}} was written to, and the {{}}"
+        written = self._write(way, source, result, given.values, what.format("source", "result"))
+        if not way.shares:
+            self._write(way, result, source, written, what.format("result", "source"))
+        return given._replace(values=written)
+
+    def _write(self, way: Way, to: Any, other: Any, values: Values, what: str) -> Values:
+        """Write to one side and look at the other, where something is promised. Return the new values of the former."""
+        shares, number = way.shares_with(*other), float(np.real(values.flat[0])) - 1
+        in_use = shares and _share_memory(to, other)
+        if shares is None or not self._fill(to[0], to[1], number):
+            return values
+        filled = np.broadcast_to(np.asarray(number, values.dtype), values.shape)
+        if not shares:
+            expected, told = values, "changed"
+        elif not in_use or _share_memory(to, other):
+            expected, told = filled, "did not change"
+        else:  # the library has moved the array, since its memory was in use elsewhere
+            return filled
+        some = slice(None, None, 1 + values.size // 2**12)
+        actual = self._values_of(*other)
+        same(actual.flat[some], expected.flat[some], f"{what} {told}", way.fix)
+        return filled
+
+    def _values_of(self, backend: Backend, array: Any) -> Values:
+        if backend.name == self._backend.name:
+            return self.read(array)
+        return np.array(backend.to_numpy(array))
+
+    def _fill(self, backend: Backend, array: Any, value: float) -> bool:
+        """Write a value into every element of an array of any backend. Tell whether it can be done."""
+        if backend.memory != "writable":
+            return False
+        if isinstance(array, np.ndarray):
+            if array.flags.writeable:
+                array[...] = value
+            return bool(array.flags.writeable)
+        if backend.name == self._backend.name:
+            self.write(array, value)
+            return True
+        numpy = default_registry().backend("numpy")
+        return bool(backend.to_numpy_shares) and self._fill(numpy, backend.to_numpy(array), value)
+
+
+def _share_memory(*sides: tuple[Backend, Any]) -> bool:
+    return np.shares_memory(*(backend.to_numpy(array) for backend, array in sides))
+
+
+class MemoryTests(WayTests):
     """The tests of memory."""
 
     # Memory.
 
     def test_copy_true_copies(self) -> None:
         """With `copy=True`, a write to one array is never seen in the other."""
-        for memory, case in self._memory_cases():
-            values = memory.copy()
-            array = convert(memory, self._backend, copy=True)
-            memory[...] = -1
-            same(
-                self.read(array),
-                values,
-                f"copy=True from numpy, {case}: NumPy was written to, and the array changed",
-                "Set from_numpy_shares to None or True, or copy in from_numpy().",
-            )
-        for array, values, case in self._array_cases():
-            out = convert(array, "numpy", copy=True)
-            assert out.flags.writeable, (
-                f"copy=True to numpy returned a read-only array, {case}. Set to_numpy_shares to None or True, or "
-                "return a writable copy from to_numpy()"
-            )
-            out[...] = -1
-            same(
-                self.read(array),
-                values,
-                f"copy=True to numpy, {case}: NumPy was written to, and the array changed",
-                "Set to_numpy_shares to None or True, or copy in to_numpy().",
-            )
-            again = convert(array, self._backend, copy=True)
-            if self._writable:
-                fix = "Return from copy(x) an array in memory of its own."
-                what = f"copy=True within the library, {case}: {{}} was written to, and the {{}} changed"
-                self.write(again, -1)
-                same(self.read(array), values, what.format("the copy", "array"), fix)
-                again = convert(array, self._backend, copy=True)
-                self.write(array, -2)
-                same(self.read(again), values, what.format("the array", "copy"), fix)
+        self._check_ways(True, self._memory_cases(), self._array_cases())
 
     def test_results_are_independent(self) -> None:
         """A result stays as it is when the method is called again."""
-        fix = "Return new memory from {0}(), or set {0}_shares to None or True if it is a view of the array"
-        what = "{}() was called with another array, and the first result changed"
         for shape in ((2, 3), CUBE, (1000,)):
-            first = sample(self._usual(), shape)
             for shift in (1, 2):
-                values = [first, sample(self._usual(), shape, shift)]
-                arrays = [self.make(each.copy()) for each in values]
-                outputs = [self._to_numpy(array, "for two arrays") for array in arrays]
-                same(outputs[0], first, what.format("to_numpy"), fix.format("to_numpy"))
-                made = [self._from_numpy(each.copy(), "for two arrays") for each in values]
-                same(self.read(made[0]), first, what.format("from_numpy"), fix.format("from_numpy"))
-                copies = [self._call("copy", array, what="for two arrays") for array in arrays]
-                same(
-                    self.read(copies[0]),
-                    first,
-                    what.format("copy"),
-                    "Return new memory from copy().",
-                )
-                again = "{}(), for the second of two arrays of one shape"
-                for method, y in (
-                    ("to_numpy", outputs[1]),
-                    ("from_numpy", self.read(made[1])),
-                    ("copy", self.read(copies[1])),
-                ):
-                    same(y, values[1], again.format(method), OWED[method])
+                values = [sample(self._usual(), shape), sample(self._usual(), shape, shift)]
+                for method in VALUE_METHODS:
+                    fix = f"Return new memory from {method}()"
+                    if method != "copy":
+                        fix += (
+                            f", or set {method}_shares to None or True if it is a view of the array"
+                        )
+                    arrays = [self._argument(method, each) for each in values]
+                    first = self._gives(method, arrays[0], values[0], "for two arrays")
+                    case = "for the second of two arrays of one shape"
+                    self._gives(method, arrays[1], values[1], case)
+                    same(
+                        first if method == "to_numpy" else self.read(first),
+                        values[0],
+                        f"{method}() was called with another array, and the first result changed",
+                        fix,
+                    )
 
     def test_immutable_arrays_never_change(self) -> None:
         """No write to NumPy memory reaches an array that must never change."""
-        if self._backend.memory not in ("immutable", "lazy"):
-            return
-        what = (
-            f"NumPy was written to, and an array changed whose memory is {self._backend.memory!r}"
-        )
-        for memory, case in self._memory_cases():
-            values = memory.copy()
-            array = convert(memory, self._backend)
-            memory[...] = -1
-            same(
-                self.read(array),
-                values,
-                f"from numpy, {case}: {what}",
-                "Copy in from_numpy(), or set from_numpy_shares to None or True.",
-            )
-        for array, values, case in self._array_cases():
-            out = convert(array, "numpy")
-            if out.flags.writeable:
-                out[...] = -1
-            same(
-                self.read(array),
-                values,
-                f"to numpy, {case}: {what}",
-                "Return a read-only view from to_numpy(), or a copy; set to_numpy_shares to None or True if it is a "
-                "view.",
-            )
+        if self._backend.memory in ("immutable", "lazy"):
+            self._check_ways(None, self._memory_cases(), self._array_cases())
 
     def test_read_only_memory_is_never_written(self) -> None:
         """No write to an array of the library reaches a read-only NumPy array."""
-        if not self._writable:
-            return
-        for memory, case in self._memory_cases():
-            values = memory.copy()
-            memory.flags.writeable = False
-            array = convert(memory, self._backend)
-            if self._backend.name == "numpy":
-                assert not array.flags.writeable, "a read-only NumPy array became writable"
-                continue
-            self.write(array, -1)
-            same(
-                memory,
-                values,
-                f"read-only NumPy memory, {case}: the array was written to, and the memory changed",
-                "Set from_numpy_shares to None or True, or copy in from_numpy().",
-            )
+        if self._writable:
+            cases = [
+                given._replace(case=f"read-only, {given.case}") for given in self._memory_cases()
+            ]
+            for given in cases:
+                given.x.flags.writeable = False
+            self._check_ways(None, cases, ())
 
     def test_memory_is_as_stated(self) -> None:
         """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
-        memory = self._backend.memory
+        memory, array, failure = self._backend.memory, self.make(numbers(self._usual(), (4,))), ""
         if memory not in ("writable", "immutable"):
             return
-        array = self.make(self._numbers(4).copy())
-        before = self.read(array)
-        failure = ""
         try:
             if memory == "writable":
                 self.write(array, -1)
             else:
-                array[...] = -1
+                BackendTests.write(self, array, -1)
         except Exception as error:
             failure = f" ({type(error).__name__}: {error})"
-        written = self.read(array).tolist() != before.tolist()
+        written = (self.read(array) == -1).any()
         if memory == "writable":
             assert written, (
-                f"memory is 'writable', but an array could not be written to{failure}: define "
-                "write(self, array, value) in the test, or set memory to 'immutable' if arrays never change"
+                f"memory is 'writable', but an array could not be written to{failure}: define write(self, array, value) in "
+                "the test, or set memory to 'immutable' if arrays never change"
             )
         else:
             assert not written, (
@@ -162,136 +207,60 @@ class MemoryTests(ArrayTests):
 
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
-        for array, values, case in self._array_cases():
-            self._check_sharing(array, values, case)
-        for memory, case in self._memory_cases():
-            values = memory.copy()
-            array = self._from_numpy(memory, case)
-            memory[...] = -1
-            if self._backend.from_numpy_shares is False:
-                same(
-                    self.read(array),
-                    values,
-                    f"from_numpy_shares is False, but it shares: set it to None or True, {case}",
-                )
-            if self._backend.from_numpy_shares:
-                assert (self.read(array) == -1).all(), (
-                    f"from_numpy_shares is True, but it copies: set it to None or False, {case}"
-                )
-
-    def _check_sharing(self, array: Any, values: np.ndarray[Any, Any], case: str) -> None:
-        """Check what `to_numpy_shares` says of an array."""
-        shares = self._backend.to_numpy_shares
-        out = self._to_numpy(array, case)
-        if shares is False and out.flags.writeable:
-            out[...] = -1
-            same(
-                self.read(array),
-                values,
-                f"to_numpy_shares is False, but it shares: set it to None or True, {case}",
-            )
-        if shares and self._writable:
-            self.write(array, -1)
-            assert (out == -1).all(), (
-                f"to_numpy_shares is True, but it copies: set it to None or False, {case}"
-            )
-        if self._backend.memory in ("immutable", "lazy") and shares is not False:
-            assert not out.flags.writeable, (
-                "to_numpy returned a writable view of memory that must never change: return a read-only "
-                f"view, or set `memory` or `to_numpy_shares`, {case}"
-            )
-        if shares and not out.flags.writeable:
-            again = self._to_numpy(array, case)
-            assert np.shares_memory(out, again), (
-                f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {case}"
-            )
+        self._check_ways(STATED, self._memory_cases(), self._array_cases())
 
     def test_copy_false_shares_or_raises(self) -> None:
         """With `copy=False`, memory is shared, or the conversion raises."""
-        for memory, case in self._memory_cases():
-            try:
-                array = convert(memory, self._backend, copy=False)
-            except CopyRequiredError:
-                continue
-            memory[...] = -1
-            assert (self.read(array) == -1).all(), (
-                f"copy=False from numpy copied, {case}: set from_numpy_shares to None or False"
+        self._check_ways(False, self._memory_cases(), self._array_cases())
+
+    def _check_ways(
+        self, copy: bool | str | None, memory: Iterable[Given], arrays: Iterable[Given]
+    ) -> None:
+        """Check the way from NumPy with memory of NumPy, and others with arrays of the library."""
+        from_numpy, *others = self._ways(copy)
+        for cases, ways in ((memory, [from_numpy]), (arrays, others)):
+            for given in cases:
+                for way, function in ways:
+                    try:
+                        y = function(given.x)
+                    except CopyRequiredError:
+                        continue
+                    given = self._check_writes(way, given, y)
+                if copy == STATED and ways is others:
+                    self._check_view(given)
+
+    def _check_view(self, given: Given) -> None:
+        """Check what `to_numpy` returns where it cannot be written to, or must not be."""
+        mine = self._backend
+        out = mine.to_numpy(given.x)
+        if mine.memory in ("immutable", "lazy") and mine.to_numpy_shares is not False:
+            assert not out.flags.writeable, (
+                "to_numpy returned a writable view of memory that must never change: return a read-only view, or set "
+                f"`memory` or `to_numpy_shares`, {given.case}"
             )
-        for array, _, case in self._array_cases():
-            try:
-                out = convert(array, "numpy", copy=False)
-            except CopyRequiredError:
-                continue
-            if self._writable:
-                shared = np.shares_memory(out, self._to_numpy(array, case))
-                self.write(array, -2)
-                # a library may move an array that is written to while its memory is in use elsewhere
-                moved = shared and not np.shares_memory(out, self._to_numpy(array, case))
-                assert (out == -2).all() or moved, (
-                    f"copy=False to numpy copied, {case}: set to_numpy_shares to None or False"
-                )
+        if mine.to_numpy_shares and not out.flags.writeable:
+            assert np.shares_memory(out, mine.to_numpy(given.x)), (
+                f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {given.case}"
+            )
 
     def test_large_arrays(self) -> None:
         """An array of 16 MiB keeps its values, and is shared and copied like smaller ones."""
-        array = self.make(self._numbers(1))
-        if self._backend.is_sparse(array):  # it takes many times as much memory
-            return
+        if self._backend.is_sparse(self.make(numbers(self._usual(), (1,)))):
+            return  # it takes many times as much memory
+        case = f"for an array of {LARGE // 2**20} MiB"
         try:
-            self._check_large(LARGE // self._usual().itemsize)
+            values = numbers(self._usual(), (LARGE // self._usual().itemsize,))
+            x = self._gives("from_numpy", values.copy(), values, case, self._fix_both("from_numpy"))
+            for method in ("to_numpy", "copy"):
+                self._gives(method, x, values, case)
+            for copy in (STATED, True):
+                memory = Given(values.copy(), values, case)
+                array = Given(self._backend.from_numpy(values.copy()), values, case)
+                self._check_ways(copy, [memory], [array])
         except (MemoryError, AssertionError) as error:
             if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
                 raise
             pytest.skip("not tested: there is too little memory for an array of 16 MiB")
-
-    def _check_large(self, size: int) -> None:
-        backend, case = self._backend, f"for an array of {LARGE // 2**20} MiB"
-        values, some = self._numbers(size), [0, size // 2, size - 1]
-        memory = values.copy()
-        array = self._from_numpy(memory, case)
-        same(self.read(array), values, f"from_numpy(), {case}", self._fix("from_numpy"))
-        memory[some] = -1
-        changed = self.read(array)[some] == -1
-        if backend.from_numpy_shares is not None:
-            told = (
-                "shares: set it to None or True"
-                if changed.any()
-                else "copies: set it to None or False"
-            )
-            assert changed.all() == changed.any() == backend.from_numpy_shares, (
-                f"from_numpy_shares is {backend.from_numpy_shares}, but it {told}, {case}"
-            )
-        memory[some] = values[some]
-        array = convert(memory, backend, copy=True)
-        memory[some] = -1
-        fix = "Set from_numpy_shares to None or True, or copy in from_numpy()."
-        same(
-            self.read(array)[some],
-            values[some],
-            f"copy=True from numpy, {case}: NumPy was written to, and the array changed",
-            fix,
-        )
-        out = self._to_numpy(array, case)
-        same(out, values, f"to_numpy(), {case}", OWED["to_numpy"])
-        own = convert(array, "numpy", copy=True)
-        own[some] = -1
-        same(
-            self.read(array)[some],
-            values[some],
-            f"copy=True to numpy, {case}: NumPy was written to, and the array changed",
-            "Set to_numpy_shares to None or True, or copy in to_numpy().",
-        )
-        del own
-        copied = self._call("copy", array, what=case)
-        same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
-        if self._writable:
-            self.write(copied, -1)
-            same(
-                self.read(array)[some],
-                values[some],
-                f"copy(), {case}: the copy was written to, and the array changed",
-                OWED["copy"],
-            )
-        self._check_sharing(array, values, case)
 
     def test_results_outlive_their_sources(self) -> None:
         """A result is still correct after its source is deleted and the memory may be reused."""
@@ -305,17 +274,9 @@ class MemoryTests(ArrayTests):
             gc.unfreeze()
 
     def _check_lifetimes(self) -> None:
-        layouts = [
-            (laid, f"an array of shape {CUBE} {name}")
-            for name, laid in laid_out(numbers(self._usual(), CUBE))
-        ]
-        sizes = [(self._numbers(size), f"{size * self._usual().itemsize} bytes") for size in SIZES]
-        for memory, case in (*sizes, *layouts):
-            values = memory.copy()
+        for memory, values, case in self._memory_cases(more=False):
             into = convert(memory.copy("K"), self._backend)
-            source = self.make(values)
-            out = convert(source, "numpy")
-            del source
+            out = convert(self.make(values), "numpy")
             gc.collect()
             filler = [np.full(values.shape, -9, values.dtype) for _ in range(8)]
             same(

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from arrayferry._route.dtypes import dtype_kind, limits_of
+from arrayferry._dtypes import dtype_info
+
+from .checks import Values
 
 __all__ = [
+    "BACKWARDS",
     "BEYOND",
     "CUBE",
+    "EVERY_SECOND",
     "HYPER",
     "LARGE",
     "SHAPES",
     "SIZES",
+    "axes_of",
     "laid_out",
     "layouts",
     "numbers",
-    "reversed_axes",
     "sample",
     "special",
+    "spread",
 ]
 
 CUBE = (2, 3, 4)
@@ -48,7 +53,28 @@ BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
 """Dtypes beyond those of the standard, for a library that has all of NumPy's."""
 
 
-def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> np.ndarray[Any, Any]:
+class Part(NamedTuple):
+    """Part of an axis.
+
+    Attributes:
+        cut: the part.
+        factor: how many times as long the axis is.
+        more: how much longer it is besides.
+        text: the part, as Python would write it.
+    """
+
+    cut: slice
+    factor: int
+    more: int
+    text: str
+
+
+EVERY_SECOND = Part(slice(1, None, 2), 2, 1, "1::2")
+BACKWARDS = Part(slice(None, None, -1), 1, 0, "::-1")
+INSIDE = Part(slice(1, -1), 1, 2, "1:-1")
+
+
+def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> Values:
     """Return an array of small numbers that differ if its axes are permuted.
 
     Args:
@@ -69,60 +95,45 @@ def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> np.n
 
 
 @functools.cache
-def _pattern(dtype: str, size: int) -> np.ndarray[Any, Any]:
+def _pattern(dtype: str, size: int) -> Values:
     values = (np.arange(size) % 100 + 1).astype(dtype)
     values.flags.writeable = False
     return values
 
 
-def numbers(
-    dtype: np.dtype[Any], shape: tuple[int, ...], aligned: bool = True
-) -> np.ndarray[Any, Any]:
+def numbers(dtype: np.dtype[Any], shape: tuple[int, ...], aligned: bool = True) -> Values:
     """Return a writable array that begins at a multiple of 64 bytes, or one element after one."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
-    array: np.ndarray[Any, Any] = raw[begin : begin + size * dtype.itemsize].view(dtype)
+    array: Values = raw[begin : begin + size * dtype.itemsize].view(dtype)
     array[:] = _pattern(dtype.name, size)
     return array.reshape(shape)
 
 
-def special(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def special(dtype: np.dtype[Any]) -> Values:
     """Return numbers that are easily lost: the ends of the range, signed zeros, infinities, NaN."""
     if dtype.kind in "mM":
         whole = np.iinfo(np.int64)
-        counts = [
-            whole.min,
-            whole.max,
-            0,
-            1,
-            -1,
-            1_500_000_007,
-        ]  # the first stands for "not a time"
-        return np.array(counts).view(dtype)
-    kind = dtype_kind(dtype)
+        return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)  # min is NaT
+    kind, limits = dtype_info(dtype)
     if kind == "bool":
         return np.array([True, False])
     if not kind:
         return np.array(["", "a", "abc"]).astype(dtype)
-    limits = limits_of(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
         exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it
         return np.array([low, high, 0, 1, *exact], object).astype(dtype)
-    values = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3]
-    ends = np.array([limits.max, limits.min, limits.tiny])
-    with np.errstate(all="ignore"):
-        made = np.concatenate([np.array(values), ends.astype(np.float64)]).astype(dtype)
+    ends = map(float, (limits.max, limits.min, limits.tiny))
+    values: list[Any] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3, *ends]
     if kind == "complex":
-        pairs = [complex(0.0, -0.0), complex(-0.0, 1), complex(np.inf, -1), complex(1, -np.inf)]
-        made = np.concatenate([made, np.array(pairs, dtype)])
-    return made
+        values += [complex(0.0, -0.0), complex(-0.0, 1), complex(np.inf, -1), complex(1, -np.inf)]
+    with np.errstate(all="ignore"):
+        return np.array(values).astype(dtype)
 
 
-def laid_out(
-    values: np.ndarray[Any, Any], *, more: bool = False
-) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def laid_out(values: Values, *, more: bool = False) -> Iterator[tuple[str, Values]]:
     """Yield arrays of equal values in other layouts, each in its own memory, with a name for the layout.
 
     They are writable and have no negative strides.
@@ -131,46 +142,47 @@ def laid_out(
         values: the values.
         more: whether to yield more than one layout of each kind.
     """
-    axes = range(values.ndim)
     yield "in Fortran order", np.array(values, order="F")
-    orders = list(permutations(axes))[1:-1] if values.ndim < 4 else [(1, 0, 3, 2), (3, 1, 0, 2)]
+    orders = list(permutations(range(values.ndim)))[1:-1]
+    if values.ndim > 3:
+        orders = [(1, 0, 3, 2), (3, 1, 0, 2)]
     for order in orders if more else orders[len(orders) // 2 :][:1]:
-        view = np.empty([values.shape[n] for n in order], values.dtype).transpose(np.argsort(order))
-        yield f"with axes in the order {order} in memory", _filled(view, values)
-    steps = [tuple(axes)]
+        laid = np.array(values.transpose(order), order="C").transpose(np.argsort(order))
+        yield f"with axes in the order {order} in memory", laid
+    *single, whole = axes_of(values)
+    for axes in (whole, *single) if more else (whole,):
+        around, cut = spread(values, axes, EVERY_SECOND)
+        names = "each axis" if axes == whole else f"axis {axes[0]}"
+        yield f"strided along {names}", around[cut]
     if more:
-        steps += [(n,) for n in axes]
-    for strided in steps:
-        names = "each axis" if len(strided) == len(axes) else f"axis {strided[0]}"
-        cut: Any = tuple(slice(1, None, 2) if n in strided else slice(None) for n in axes)
-        shape = [
-            2 * length + 1 if n in strided else length for n, length in enumerate(values.shape)
-        ]
-        yield f"strided along {names}", _filled(np.zeros(shape, values.dtype)[(*cut, ...)], values)
-    if more:
-        cut = (*(slice(1, -1) for _ in axes), ...)
-        around = np.zeros([length + 2 for length in values.shape], values.dtype)
-        yield "inside a larger array", _filled(around[cut], values)
+        around, cut = spread(values, whole, INSIDE)
+        yield "inside a larger array", around[cut]
 
 
-def reversed_axes(
-    values: np.ndarray[Any, Any],
-) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def reversed_axes(values: Values) -> Iterator[tuple[str, Values]]:
     """Yield arrays of equal values with negative strides."""
-    axes: list[Sequence[int]] = [*((n,) for n in range(values.ndim)), range(values.ndim)]
-    for turned in axes:
-        cut = tuple(
-            slice(None, None, -1) if n in turned else slice(None) for n in range(values.ndim)
-        )
-        yield f"reversed along the axes {tuple(turned)}", values[(*cut, ...)].copy()[(*cut, ...)]
+    for axes in axes_of(values):
+        around, cut = spread(values, axes, BACKWARDS)
+        yield f"reversed along the axes {axes}", around[cut]
 
 
-def _filled(view: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view[...] = values
-    return view
+def axes_of(values: Values) -> list[tuple[int, ...]]:
+    """Return each axis alone, and then all together."""
+    return [*((n,) for n in range(values.ndim)), tuple(range(values.ndim))]
 
 
-def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def spread(values: Values, axes: tuple[int, ...], part: Part) -> tuple[Values, tuple[slice, ...]]:
+    """Return an array, and an index that gives these values, by a part of the array along some axes."""
+    around = np.zeros(
+        [part.factor * n + part.more if i in axes else n for i, n in enumerate(values.shape)],
+        values.dtype,
+    )
+    cut = tuple(part.cut if i in axes else slice(None) for i in range(values.ndim))
+    around[cut] = values
+    return around, cut
+
+
+def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
     """Yield arrays of a dtype, with a name for how each lies in memory."""
     base = np.arange(24).astype(dtype).reshape(4, 6)
     yield "in Fortran order", np.asfortranarray(base)
@@ -181,13 +193,13 @@ def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     yield "broadcast", np.broadcast_to(base[0], (3, 6))
     yield "of zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, dtype.itemsize))
     yield "big-endian", base.astype(dtype.newbyteorder(">"))
-    yield (
-        "unaligned",
-        np.frombuffer(bytearray(b"x" + base.tobytes()), np.uint8)[1:].view(dtype),
-    )
-    yield "of odd strides", _odd(dtype)
+    odd = dtype.itemsize + 1
+    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base.tobytes()), 1)
+    yield "of odd strides", np.ndarray((3,), dtype, bytearray(3 * odd), strides=(odd,))
     yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
-    yield "read-only", _read_only(base)
+    read_only = base.copy()
+    read_only.flags.writeable = False
+    yield "read-only", read_only
     yield "empty", base[:0]
     yield "empty, flipped", base[:0][::-1]
     yield "0-d", np.array(3, dtype)
@@ -199,14 +211,3 @@ def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
             yield f"of shape {shape}, {name},", laid
     for name, laid in laid_out(np.zeros((2, 0, 3), dtype)):
         yield f"of shape (2, 0, 3), {name},", laid
-
-
-def _odd(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    step = dtype.itemsize + 1
-    return np.ndarray((3,), dtype, bytearray(3 * step), strides=(step,))
-
-
-def _read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    x = x.copy()
-    x.flags.writeable = False
-    return x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ import pytest
 
 from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
-from arrayferry._registry.registry import default_registry
 
-from .base import OWED
-from .same import describe_value, same
+from .base import library_of
+from .checks import difference
+from .classes import describe_value
 from .values import ValueTests
 
 __all__ = ["Unattended"]
@@ -43,19 +43,22 @@ class Unattended(ValueTests):
                 seen = _seen_by_numpy(array)
             except Exception:
                 continue
-            if _backend_name(array) not in (None, tested.name):
+            if library_of(array) not in ("no known library", tested.name):
                 continue  # the module may have imported NumPy's function
-            alike = seen.shape == values.shape and seen.dtype == values.dtype
-            if alike and seen.tobytes() == values.tobytes():
+            if not difference(seen, values):
                 self.ways.setdefault(way, set()).add(values.dtype.name)
                 return array
         self.ways.setdefault(PLUGIN, set()).add(values.dtype.name)
         case = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
-        return self._call("from_numpy", values.copy(), what=case)
+        return self._call("from_numpy", values.copy(), values, case)
+
+    def _fix(self, method: str) -> str:
+        both = method == "to_numpy" and PLUGIN in self.ways
+        return self._fix_both(method) if both else super()._fix(method)
 
     def write(self, array: Any, value: float) -> None:
         """Write a value to every element, in one of the usual ways."""
-        for write in (_by_index, _by_fill, _by_data):
+        for write in _WRITES:
             try:
                 write(array, value)
                 if bool((self.read(array) == value).all()):
@@ -75,7 +78,8 @@ class Unattended(ValueTests):
 
     def try_from_numpy(self) -> None:
         """See `test_from_numpy`."""
-        self._call("from_numpy", np.array(FEW, self._usual()), what=FOR_FEW)
+        values = np.array(FEW, self._usual())
+        self._call("from_numpy", values.copy(), values, FOR_FEW)
 
     def try_its_arrays_are_recognised(self) -> None:
         """See `test_its_arrays_are_recognised`."""
@@ -83,26 +87,20 @@ class Unattended(ValueTests):
 
     def try_to_numpy(self) -> None:
         """See `test_to_numpy`."""
-        array, values = self._one(), np.array(FEW, self._usual())
+        array = self._one()
         module = type(array).__module__.partition(".")[0]
-        if module == "builtins" or _backend_name(array) not in (None, self._backend.name):
+        if module == "builtins" or library_of(array) not in (
+            "no known library",
+            self._backend.name,
+        ):
             pytest.skip(f"there is no array to try it with, but {describe_value(array)}")
-        fix = OWED["to_numpy"]
-        if PLUGIN in self.ways:
-            fix = f"Either to_numpy() or from_numpy() is wrong. {fix} {OWED['from_numpy']}"
-        same(self._to_numpy(array, FOR_FEW), values, f"to_numpy(), {FOR_FEW}", fix)
+        self._gives("to_numpy", array, np.array(FEW, self._usual()), FOR_FEW)
 
     def _one(self) -> Any:
         try:
             return self.make(np.array(FEW, self._usual()))
         except Exception as error:
             pytest.skip(f"there is no array to try it with: {describe_error(error)}")
-
-
-def _backend_name(array: Any) -> str | None:
-    """Return the name of the backend of an array, None if it has none."""
-    kind = default_registry().kind(array)
-    return None if kind.backend is None else kind.backend.name
 
 
 def _makers(backend: Backend) -> Iterator[tuple[str, Any]]:
@@ -120,13 +118,9 @@ def _seen_by_numpy(array: Any) -> Any:
     return values
 
 
-def _by_index(array: Any, value: float) -> None:
-    array[...] = value
-
-
-def _by_fill(array: Any, value: float) -> None:
-    array.fill(value)
-
-
-def _by_data(array: Any, value: float) -> None:
-    array.data[...] = value
+_WRITES: tuple[Callable[[Any, float], Any], ...] = (
+    lambda array, value: array.__setitem__(..., value),
+    lambda array, value: array.fill(value),
+    lambda array, value: array.data.__setitem__(..., value),
+)
+"""The usual ways to write a value to every element."""

@@ -1,25 +1,27 @@
-"""Tests of recognition, and of values, shapes and dtypes."""
+"""Tests of recognition, of values, shapes and dtypes, and of conversions to and from NumPy."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from typing import Any
 
 import numpy as np
 
-from arrayferry._errors import describe_error
-from arrayferry._route.dtypes import dtype_kind, dtype_named, unknown_dtypes
+from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
+from arrayferry._errors import UnsupportedDtypeError, describe_error
 
-from .arrays import ArrayTests
-from .base import KEEP, OWED, STRIDES
-from .classes import any_exists, array_classes
-from .same import describe_type, describe_value, same
-from .samples import laid_out, sample, special
+from .arrays import VALUE_METHODS, ArrayTests
+from .base import convert, refused
+from .checks import STRIDES, kept, same
+from .classes import any_exists, array_classes, describe_type
+from .samples import laid_out, layouts, special
 
-__all__ = ["ValueTests"]
+__all__ = ["ConversionTests", "ValueTests"]
 
 _SPECIAL = "The sign of zero, infinities, NaN and the ends of the range are part of the values."
-_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+_NUMBERS = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
+_KEEP_DTYPE = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"
+_NAME_DTYPES = "Return from dtypes() the names of the dtypes that arrays can have now, or None if that is all of NumPy's"
 
 
 class ValueTests(ArrayTests):
@@ -33,80 +35,54 @@ class ValueTests(ArrayTests):
         if not types:  # of a library without a plugin
             return
         module = importlib.import_module(self._backend.package)
-        guesses = (*array_classes(module), f"{module.__name__}.Array")
-        likely = tuple(path for path in guesses[: max(len(guesses) - 1, 1)] if path not in types)
+        guesses = array_classes(module) or [f"{module.__name__}.Array"]
+        likely = tuple(path for path in guesses if path not in types)
         example = (
-            f", such as {likely}"
-            if likely
-            else ", as type(x) shows it for an array x of the library"
+            f"such as {likely}" if likely else "as type(x) shows it for an array x of the library"
         )
         assert any_exists(types), (
             f"array_types is {types}, and there is no such type in {module.__name__}. Set array_types to the dotted paths of the "
-            f"array types of the library{example}"
+            f"array types of the library, {example}"
         )
 
     def test_its_arrays_are_recognised(self) -> None:
         """An array of the library is recognised by its type."""
-        self._recognised(self.make(sample(self._usual(), (2,))), "make() of the test")
+        self._recognised(self._ordinary()[0], "make() of the test")
 
     def test_arrays_are_not_traced(self) -> None:
         """An ordinary array is not traced."""
-        array = self.make(sample(self._usual(), (2,)))
-        assert not self._backend.is_traced(array), (
-            "is_traced() is true for an ordinary array. Return False from is_traced(x), unless x has no values yet, "
-            "as inside a compiled function"
-        )
+        self._ask("is_traced", self._ordinary()[0], case="for an ordinary array")
 
     def test_dtypes_are_known(self) -> None:
         """`dtypes` names dtypes as NumPy and ml_dtypes spell them."""
-        supported = self._backend.dtypes()
-        if supported is None:
-            return
-        assert not isinstance(supported, str), (
-            f"dtypes() returned the text {supported!r}. Return a set of names, such as {{'float32'}}"
-        )
-        unknown = unknown_dtypes([n for n in supported if isinstance(n, str)])
-        unknown += [str(name) for name in supported if not isinstance(name, str)]
+        unknown = unknown_dtypes(self._ask("dtypes") or ())
         assert not unknown, (
-            f"dtypes() names {', '.join(unknown)}, which neither NumPy nor ml_dtypes has. Return names as "
-            "numpy.dtype(x).name spells them, such as 'float32'"
+            f"dtypes() names {', '.join(unknown)}, which neither NumPy nor ml_dtypes has. {self._fix('dtypes')}"
         )
-        assert supported, "dtypes() is empty. Return the names of the dtypes, such as {'float32'}"
 
     def test_hints_on_dtypes(self) -> None:
         """`dtype_hint` returns a text for each dtype."""
         for dtype in ("float64", "int64", "bfloat16"):
-            hint = self._call("dtype_hint", dtype, what=f"for {dtype!r}")
-            assert isinstance(hint, str), (
-                f"dtype_hint({dtype!r}) returned {describe_value(hint)}. {OWED['dtype_hint']}"
-            )
+            self._ask("dtype_hint", dtype)
 
     def test_running_out_of_memory(self) -> None:
         """`is_out_of_memory` is false for other errors."""
-        answer = self._call(
-            "is_out_of_memory", ValueError("a wrong value"), what="for a ValueError"
-        )
-        assert answer is False, (
-            f"is_out_of_memory() returned {answer!r} for a ValueError. {OWED['is_out_of_memory']}"
-        )
+        self._ask("is_out_of_memory", ValueError("a wrong value"), case="for a ValueError")
 
     def test_default_dtypes_of_numbers(self) -> None:
         """`number_dtype` names dtypes of the right kind."""
-        for kind in ("bool", "int", "float", "complex"):
+        for kind, example in _NUMBERS.items():
             name = self._backend.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
-            is_right = dtype is not None and dtype_kind(dtype) == kind
-            assert is_right, (
+            assert (dtype is not None and dtype_info(dtype).kind) == kind, (
                 f"number_dtype({kind!r}) returned {name!r}. Return the name of the dtype that asarray() of the library "
-                f"chooses for a Python {kind}, such as {np.asarray(_NUMBERS[kind]).dtype.name!r}"
+                f"chooses for a Python {kind}, such as {example!r}"
             )
 
     def test_one_number(self) -> None:
         """`item()` of an array whose type is in `item_types` returns its number."""
-        for dtype in (
-            self._usual(),
-            *(each for each in self._dtypes() if each.char in "?bhilqBHILQd"),
-        ):
+        dtypes = [dtype for dtype in self._dtypes() if dtype.char in "?bhilqBHILQd"]
+        for dtype in (self._usual(), *dtypes):
             for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
                 array = self.make(np.array([[number]], dtype))
                 if not self._backend.has_item(type(array)):
@@ -125,58 +101,135 @@ class ValueTests(ArrayTests):
 
     def test_to_numpy(self) -> None:
         """`to_numpy` returns the same values, shape and dtype, each time, whatever the memory layout."""
-        for dtype in self._dtypes():
-            for values, case in self._samples(dtype):
-                array = self.make(values)
-                for _ in range(2 if values.shape == (2, 3) else 1):
-                    out = self._to_numpy(array, case)
-                    same(out, values, f"to_numpy(), {case}", OWED["to_numpy"])
-            for values, more in self._layouts(dtype):
-                for array, case, fix in self._lying(values, more=more):
-                    out = self._to_numpy(array, case)
-                    self._same(out, array, values, f"to_numpy(), {case}", fix)
+        self._check_values("to_numpy")
 
     def test_from_numpy(self) -> None:
         """`from_numpy` returns an array with the same values, shape and dtype, whatever the memory layout."""
-        for dtype in self._dtypes(made=False):
-            for values, case in self._samples(dtype):
-                array = self._from_numpy(values.copy(), case)
-                same(self.read(array), values, f"from_numpy(), {case}", OWED["from_numpy"])
-            for values, more in self._layouts(dtype):
-                for name, laid in laid_out(values, more=more):
-                    case = f"for an array of dtype {dtype.name} and shape {values.shape} {name}"
-                    fix = f"{OWED['from_numpy']} {STRIDES}"
-                    same(
-                        self.read(self._from_numpy(laid, case)),
-                        values,
-                        f"from_numpy(), {case}",
-                        fix,
-                    )
-                    what = f"the argument of from_numpy(), {case}"
-                    same(laid, values, what, KEEP)
-                    assert laid.flags.writeable, f"{what}, became read-only. {KEEP}"
+        self._check_values("from_numpy")
 
     def test_copy(self) -> None:
         """`copy` returns an array with the same values, shape and dtype, whatever the memory layout."""
-        for dtype in self._dtypes():
+        self._check_values("copy")
+
+    def _check_values(self, method: str) -> None:
+        for dtype in self._dtypes(made=method != "from_numpy"):
             for values, case in self._samples(dtype):
-                copied = self._call("copy", self.make(values.copy()), what=case)
-                self._recognised(copied, "copy()")
-                same(self.read(copied), values, f"copy(), {case}", OWED["copy"])
+                x = self._argument(method, values)
+                for _ in range(2 if method == "to_numpy" and values.shape == (2, 3) else 1):
+                    self._gives(method, x, values, case)
             for values, more in self._layouts(dtype):
-                for array, case, _ in self._lying(values, more=more):
-                    copied = self._call("copy", array, what=case)
-                    self._same(self.read(copied), array, values, f"copy(), {case}", OWED["copy"])
+                if method == "from_numpy":
+                    for name, laid in laid_out(values, more=more):
+                        case = f"for an array of dtype {dtype.name} and shape {values.shape} {name}"
+                        self._gives(method, laid, values, case, f"{self._fix(method)} {STRIDES}")
+                else:
+                    for x, case, fix in self._lying(values, more=more):
+                        self._gives(method, x, values, case, fix if method == "to_numpy" else "")
 
     def test_special_values_are_kept(self) -> None:
         """Signed zeros, infinities, NaN, and the lowest and highest numbers are kept both ways, and by `copy`."""
         for dtype in self._dtypes():
             values = special(dtype)
             case = f"for special values of dtype {dtype.name}"
-            out = self._to_numpy(self.make(values), case)
-            same(out, values, f"to_numpy(), {case}", f"{OWED['to_numpy']} {_SPECIAL}")
-            array = self._from_numpy(values.copy(), case)
-            fix = f"{OWED['from_numpy']} {_SPECIAL}"
-            same(self.read(array), values, f"from_numpy(), {case}", fix)
-            copied = self._call("copy", self.make(values), what=case)
-            same(self.read(copied), values, f"copy(), {case}", f"{OWED['copy']} {_SPECIAL}")
+            for method in VALUE_METHODS:
+                fix = f"{self._fix(method)} {_SPECIAL}"
+                self._gives(method, self._argument(method, values), values, case, fix)
+
+
+class ConversionTests(ArrayTests):
+    """The tests of conversions to and from NumPy."""
+
+    def test_memory_layouts(self) -> None:
+        """A NumPy array keeps its values, whatever its memory layout."""
+        for name, values in layouts(self._usual()):
+            expected = np.array(values)
+            if self._backend.name != "numpy":
+                expected = expected.astype(expected.dtype.newbyteorder("="))
+            what = f"from_numpy(), for a NumPy array that was {name} before it was made ready"
+            fix = f"{self._fix('from_numpy')} {STRIDES}"
+            same(self.read(convert(values, self._backend)), expected, what, fix)
+
+    def test_sources_are_not_changed(self) -> None:
+        """No conversion changes its source, in the library or in NumPy."""
+        array, values = self._ordinary()
+        for method in ("to_numpy", "copy"):
+            self._gives(method, array, values, "for an ordinary array")
+            fix = f"Change {method}() so that it leaves its argument as it is."
+            same(self.read(array), values, f"the array, after {method}() was called with it", fix)
+        convert(array, "numpy", copy=True)
+        fix = "Change to_numpy() and copy() so that they leave their argument as it is."
+        same(self.read(array), values, "the array, after it was converted", fix)
+        self._gives("from_numpy", values.copy(), values, "for an ordinary array")
+        with kept(values, "the NumPy array, after it was converted"):
+            convert(values, self._backend, copy=True)
+
+    def test_arrays_with_more_than_values_are_refused(self) -> None:
+        """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
+        other = "numpy" if self._backend.name != "numpy" else "torch"
+        for array, word in self.unportable():
+            what = f"a {describe_type(array)} with more than values ({word})"
+            fix = "Raise arrayferry.ConversionError(reason, remedy=...) from to_numpy(), since something was lost"
+            error = refused({"x": array}, other, what, fix)
+            for is_right, problem in (
+                (
+                    word in str(error),
+                    "does not mention it. Change the reason of the ConversionError that to_numpy() raises",
+                ),
+                (
+                    error.remedy,
+                    "has no remedy. Pass remedy= to the ConversionError that to_numpy() raises: what to call first",
+                ),
+                ("['x']" in str(error), "does not name the place"),
+            ):
+                assert is_right, f"the error for {what} {problem}: {error}"
+
+    def test_sparse_arrays(self) -> None:
+        """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
+        array, values = self._ordinary()
+        if self._ask("is_sparse", array, case="for an ordinary array"):
+            dense = self._ask("to_dense", array, case="for an ordinary array")
+            if not isinstance(dense, np.ndarray):
+                self._recognised(dense, "to_dense()")
+                still = self._backend.is_sparse(dense)
+                assert not still, f"to_dense() returned a sparse array. {self._fix('to_dense')}"
+                dense = self._ask("to_numpy", dense, case="for what to_dense() returned")
+            same(dense, values, "to_dense()", self._fix("to_dense"))
+
+    # Dtypes.
+
+    def test_missing_dtypes_follow_the_narrowing_rule(self) -> None:
+        """A missing dtype becomes the widest of its kind, and numbers are never lost silently."""
+        supported = self._backend.dtypes()
+        if supported is None:
+            return
+        for name, number in (("int64", 2**40), ("uint64", 2**60), ("float64", 1e300)):
+            values, what = np.array([number], dtype=name), f"{number:g} of dtype {name}"
+            if name in supported:
+                fix = f"Leave {name!r} out of dtypes(), or keep it in from_numpy()."
+                same(
+                    self.read(convert(values, self._backend)),
+                    values,
+                    f"from_numpy(), for {what}",
+                    fix,
+                )
+                continue
+            refused(values, self._backend, what, _NAME_DTYPES)
+            with contextlib.suppress(UnsupportedDtypeError):
+                small = self.read(convert(np.array([3], dtype=name), self._backend))
+                is_kept = small.dtype.kind == values.dtype.kind and small.tolist() == [3]
+                assert is_kept, (
+                    f"3 of dtype {name} became {small} of dtype {small.dtype}. {_KEEP_DTYPE}"
+                )
+
+    def test_text_is_refused_or_kept(self) -> None:
+        """Text that the backend does not support is refused, or kept on request."""
+        text = np.array(["a", "b"])
+        if self._backend.dtypes() is None:
+            case = "for text, since dtypes() is None, which means all of NumPy's"
+            self._call("from_numpy", text, text, case)
+            return
+        refused(text, self._backend, "text", _NAME_DTYPES)
+        unchanged = convert(text, self._backend, unsupported="keep")
+        assert unchanged is text, (
+            f'unsupported="keep" made a {describe_type(unchanged)} of text. {_NAME_DTYPES}'
+        )

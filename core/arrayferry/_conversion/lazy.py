@@ -10,14 +10,13 @@ from arrayferry._cache import once
 from arrayferry._errors import (
     ContractError,
     ConversionError,
-    CopyRequiredError,
     UnsupportedDtypeError,
 )
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
-from arrayferry._route.via_numpy import PASS_COPY
+from arrayferry._route.memory import copy_required
 
 from .pair import Pair
 
@@ -106,10 +105,7 @@ class LazyPair(Pair):
         """
         if self._is_deferred(x):
             if self.options.copy is False:
-                raise CopyRequiredError(
-                    f"memory cannot be shared: a {type(x).__name__} is computed when it is converted",
-                    remedy=PASS_COPY,
-                )
+                raise copy_required(f"a {type(x).__name__} is computed when it is converted")
             return True
         if self.is_sparse(x):
             return False

@@ -5,17 +5,18 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from arrayferry._errors import ArrayFerryError, CopyRequiredError, PluginWarning, describe_error
+from arrayferry._dtypes import dtype_name
+from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
-from arrayferry._plugin.types import dtype_name
+from arrayferry._plugin.origin import Origin
 
-from .memory import addresses, unsafe_to_share
+from .memory import COPIED, addresses, copy_required, decide
 from .narrowing import narrow_on_device
 from .queued import keep_source
-from .via_numpy import PASS_COPY, Held
+from .via_numpy import Held
 
 __all__ = ["Exchange", "NotHandledError"]
 
@@ -32,6 +33,7 @@ class Exchange:
     """Two libraries, one of which takes arrays of the other by DLPack.
 
     Args:
+        source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
         device: where it goes, as `Backend.from_dlpack` takes it.
@@ -40,8 +42,15 @@ class Exchange:
     """
 
     def __init__(
-        self, before: Any, after: Backend, device: Any, options: Options, here: str
+        self,
+        source: Origin,
+        before: Any,
+        after: Backend,
+        device: Any,
+        options: Options,
+        here: str,
     ) -> None:
+        self._source = source
         self._before = before
         self._after = after
         self._device = device
@@ -60,28 +69,22 @@ class Exchange:
             CopyRequiredError: it cannot be shared, as `copy=False` asks.
         """
         before, after = self._before, self._after
-        copy = self._options.copy
-        constant = before.memory == "immutable"
-        unsafe = unsafe_to_share(before, after, constant=constant, readonly=False)
-        if copy is False and unsafe:
-            raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
-        promised = "unknown" not in (before.memory, after.memory)
-        copying = copy or bool(unsafe) or (copy is None and not promised)
+        sharing = decide(self._source, after, self._options.copy)
         on_host = self._here == "cpu"
         try:
             x = self._fitting(held.value)
-            private = held.private or x is not held.value
-            if not copying or (private if on_host else constant and moves):
-                y = self._handed_over(x)
-                return Held(y, private, constant)
+            copied = held.copied or (COPIED if x is not held.value else "")
+            passed_on = copied if on_host else before.memory == "immutable" and moves
+            if sharing == "share" or passed_on:
+                return Held(self._handed_over(x), copied)
             y = self._copied_by_target(x)
             if y is not None:
-                return Held(y, True)
-            if private:
-                return Held(self._handed_over(x), True)
-            copied = before.copy(x)
-            keep_source(before, x, copied)
-            return Held(after.from_dlpack(before.to_dlpack(copied), self._device), True)
+                return Held(y, COPIED)
+            if copied:
+                return Held(self._handed_over(x), COPIED)
+            copy = before.copy(x)
+            keep_source(before, x, copy)
+            return Held(after.from_dlpack(before.to_dlpack(copy), self._device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
@@ -126,7 +129,7 @@ class Exchange:
         else:
             return x
         if self._options.copy is False:
-            raise CopyRequiredError(f"memory cannot be shared: {refused}", remedy=PASS_COPY)
+            raise copy_required(refused)
         if dtypes is None or name in dtypes:
             fitting = before.copy(x)
         else:
@@ -153,10 +156,8 @@ class Exchange:
             ):
                 raise
             if copy is False:
-                raise CopyRequiredError(
-                    f"memory cannot be shared: {after.name} refused it ({describe_error(error)})",
-                    remedy=PASS_COPY,
-                ) from error
+                reason = f"{after.name} refused it ({describe_error(error)})"
+                raise copy_required(reason) from error
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
             compact = before.copy(x)
             keep_source(before, x, compact)
@@ -164,9 +165,7 @@ class Exchange:
         if copy is False:
             at = addresses(x, before, y, after)
             if at[0] != at[1] and all(at):
-                raise CopyRequiredError(
-                    f"memory cannot be shared: {after.name} copied the values", remedy=PASS_COPY
-                )
+                raise copy_required(f"{after.name} copied the values")
         return y
 
 

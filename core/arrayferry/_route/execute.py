@@ -24,10 +24,10 @@ from .devices import device_of, resolve_device
 from .direct import Direct
 from .dtypes import target_dtype
 from .exchange import Exchange, NotHandledError
-from .memory import unsafe_to_share
+from .memory import COPIED, PASS_COPY, copy_required, decide
 from .queued import duplicate, release
 from .route import HOST, Route, Step, find_route
-from .via_numpy import PASS_COPY, Held, from_host, to_host
+from .via_numpy import Held, from_host, to_host
 
 __all__ = ["Executor"]
 
@@ -236,7 +236,9 @@ class _Run:
             device = self.device if index == last else None
             if step.via == "dlpack":
                 moves = any(later.via == "device" for later in self.route.steps[index + 1 :])
-                exchange = Exchange(before, after, device, self.options, step.source.device)
+                exchange = Exchange(
+                    self.source, before, after, device, self.options, step.source.device
+                )
                 held = exchange.take(held, moves=moves)
             else:
                 held = self._take(step, held, before, after, device)
@@ -249,45 +251,39 @@ class _Run:
         if step.converter is not None:
             return self._by_converter(step, held, before, after, device)
         if step.via == "device":
-            if device is None:
-                device = step.target.device
-            return Held(duplicate(before, held.value, device), private=True)
-        if step.target == HOST and before.name != "numpy":
-            return self._to_numpy(step, held, before, after)
-        if held.value is self.x:  # an array of NumPy
-            held = to_host(self.x, before, device_is_host=True, values=self.values)
-        return from_host(held, self.x, self.source, after, device, self.options)
+            moved = duplicate(before, held.value, step.target.device if device is None else device)
+            return Held(moved, COPIED)
+        if step.target == HOST or held.value is self.x:
+            held = self._to_host(step, held, before)
+        return from_host(held, self.source, after, device, self.options)
 
     def _by_converter(
         self, step: Step, held: Held, before: Any, after: Backend, device: Any
     ) -> Held:
         converter: Any = step.converter
         copy = self.options.copy
-        if copy is False and (held.private or step.cost != "share"):
-            constant = self.source.memory in ("immutable", "lazy")
-            unsafe = unsafe_to_share(self.source, after, constant=constant, readonly=False)
-            raise CopyRequiredError(
-                f"memory cannot be shared: {unsafe or 'a copy is made on the way'}",
-                remedy=PASS_COPY,
-            )
-        if held.private:  # by an earlier step
+        sharing = decide(self.source, after, copy, copied=held.copied)
+        if step.cost != "share" and copy is False:
+            raise copy_required(COPIED)
+        if held.copied:
             copy = None
-        elif step.cost == "copy" and converter.cost == "share":
+        elif sharing == "copy" and converter.cost == "share":
             copy = True
         direct = self.executor.direct(converter, before, after, device, copy)
         value = direct.convert(held.value)
         if value is NotImplemented:
             raise NotHandledError(converter)
-        return Held(value, private=step.cost != "share", constant=after.memory == "immutable")
+        return Held(value, COPIED if step.cost != "share" else "")
 
-    def _to_numpy(self, step: Step, held: Held, before: Any, after: Backend) -> Held:
+    def _to_host(self, step: Step, held: Held, before: Any) -> Held:
         first = held.value is self.x
         out = to_host(
-            held.value, before, step.source.device == "cpu", self.values if first else None
+            held.value,
+            before,
+            self.options,
+            step.source.device == "cpu",
+            self.values if first else None,
         )
         if first and before.memory == "lazy":  # another route must not compute it again
             self.values = out.value
-        out = Held(out.value, out.private or held.private, out.constant and not held.private)
-        if after.name != "numpy":
-            return out
-        return from_host(out, held.value, before, after, None, self.options)
+        return Held(out.value, held.copied or out.copied)

@@ -1,27 +1,81 @@
-"""Memory: whether two arrays share it, and whether they may."""
+"""Memory: whether two arrays may share it, the one rule for that, and whether they do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from arrayferry._errors import CopyRequiredError
 from arrayferry._plugin.origin import Origin
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["addresses", "overlap", "share_memory", "unsafe_to_share"]
+__all__ = [
+    "COPIED",
+    "PASS_COPY",
+    "addresses",
+    "copy_required",
+    "decide",
+    "never_changes",
+    "overlap",
+    "share_memory",
+]
 
 
-def unsafe_to_share(source: Origin, target: Origin, *, constant: bool, readonly: bool) -> str:
-    """Return why `target` must not share memory of `source`, "" if it may."""
+PASS_COPY = "Pass copy=None to allow a copy."
+
+COPIED = "a copy is made on the way"
+
+
+def decide(
+    source: Origin,
+    target: Origin,
+    copy: bool | None,
+    *,
+    readonly: bool = False,
+    copied: str = "",
+) -> Literal["share", "copy"]:
+    """Decide whether an array of `target` may use the memory of an array of `source`, or needs a copy.
+
+    Args:
+        source: what the memory belongs to.
+        target: the backend that would share it.
+        copy: the user's option.
+        readonly: whether the array is read-only, whatever its library promises.
+        copied: why it has memory already that nothing else uses, "" if it has not.
+
+    Raises:
+        CopyRequiredError: `copy` is False, and it has been copied or must be.
+    """
+    reason = _promise_broken(source, target, readonly) or copied
+    if copy is False:
+        if reason:
+            raise copy_required(reason)
+        return "share"
+    unknown = "unknown" in (source.memory, target.memory)
+    return "copy" if not copied and (copy or reason or unknown) else "share"
+
+
+def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
+    """Return whose promise would be broken if `target` used memory of `source`, "" if none."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
-    if writes and constant:
+    if writes and never_changes(source):
         return f"{source.name} arrays never change, but {target.name} could write to them"
     if writes and readonly:
         return f"the array is read-only, but {target.name} could write to it"
-    if target.memory in ("immutable", "lazy") and not constant:
+    if never_changes(target) and not never_changes(source):
         return f"{target.name} arrays never change, but the {source.name} array can be written to"
     return ""
+
+
+def never_changes(origin: Origin) -> bool:
+    """Tell whether a library promises that the values of its arrays never change."""
+    return origin.memory in ("immutable", "lazy")
+
+
+def copy_required(reason: str) -> CopyRequiredError:
+    """Return the error for an array that `copy=False` does not allow to convert."""
+    return CopyRequiredError(f"memory cannot be shared: {reason}", remedy=PASS_COPY)
 
 
 def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from arrayferry._registry.catalog import Catalog
 from arrayferry._repr import html_facts, html_table, html_view
 
 from .devices import device_kind, memory_of, resolve_device
-from .memory import unsafe_to_share
+from .memory import COPIED, decide
 
 __all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
 
@@ -193,8 +193,8 @@ class _Search:
             if place in done or place.backend not in self.known:
                 continue
             done.add(place)
-            private = any(step.cost != "share" for step in steps)
-            for step in self.steps_from(place, private):
+            copied = COPIED if any(step.cost != "share" for step in steps) else ""
+            for step in self.steps_from(place, copied):
                 if step.target not in done:
                     # prefer fewer steps, a converter to the general path, and a move by the source's library
                     late = step.via == "device" and place.backend != start.backend
@@ -225,14 +225,14 @@ class _Search:
     def _has(self, origin: Origin, device: str) -> bool:
         return isinstance(origin, Backend) and device in call_backend(origin, "devices")
 
-    def steps_from(self, place: Place, private: bool) -> Iterator[Step]:
-        """Yield the steps from a place. If `private`, the array there has memory of its own."""
+    def steps_from(self, place: Place, copied: str) -> Iterator[Step]:
+        """Yield the steps from a place. `copied` is as in `decide`."""
         backend = self.known[place.backend]
-        yield from self._by_converter(place, private)
+        yield from self._by_converter(place, copied)
         if self.dlpack and device_kind(place.device) in backend.dlpack_devices:
-            yield from self._by_dlpack(place, backend, private)
+            yield from self._by_dlpack(place, backend, copied)
         if place == HOST:
-            yield from self._from_host(private)
+            yield from self._from_host(copied)
         elif backend.memory == "lazy":
             yield Step(place, HOST, "compute", "host")
         elif place.device != "cpu":
@@ -243,7 +243,7 @@ class _Search:
             if stop.backend == place.backend and stop.device != place.device:
                 yield Step(place, stop, "transfer", "device")
 
-    def _by_converter(self, place: Place, private: bool) -> Iterator[Step]:
+    def _by_converter(self, place: Place, copied: str) -> Iterator[Step]:
         for converter in self.converters:
             kind = device_kind(place.device)
             if (converter.source, converter.source_device) != (place.backend, kind):
@@ -256,11 +256,11 @@ class _Search:
             for device in sorted(ends):
                 goal = Place(converter.target, device)
                 cost = converter.cost
-                if cost == "share" and not private and self._is_unsafe(goal):
-                    cost = "copy"
+                if cost == "share":
+                    cost = self._sharing(goal, copied)
                 yield Step(place, goal, cost, "converter", converter)
 
-    def _by_dlpack(self, place: Place, backend: Any, private: bool) -> Iterator[Step]:
+    def _by_dlpack(self, place: Place, backend: Any, copied: str) -> Iterator[Step]:
         for stop in self.stops:
             other = self.known.get(stop.backend)
             if (
@@ -270,10 +270,10 @@ class _Search:
                 and device_kind(stop.device) in other.dlpack_devices
             ):
                 moved = self.moves_by_target and stop.device != self.goal.device
-                shares = private or moved or not self._is_unsafe(stop)
-                yield Step(place, stop, "share" if shares else "copy", "dlpack")
+                cost: Cost = "share" if moved else self._sharing(stop, copied)
+                yield Step(place, stop, cost, "dlpack")
 
-    def _from_host(self, private: bool) -> Iterator[Step]:
+    def _from_host(self, copied: str) -> Iterator[Step]:
         for stop in self.stops:
             other = self.known.get(stop.backend)
             if other is None or stop == HOST:
@@ -281,17 +281,13 @@ class _Search:
             if stop.device != "cpu":
                 yield Step(HOST, stop, "transfer", "host")
             else:
-                shares = other.from_numpy_shares and (private or not self._is_unsafe(stop))
-                yield Step(HOST, stop, "share" if shares else "copy", "host")
+                cost: Cost = self._sharing(stop, copied) if other.from_numpy_shares else "copy"
+                yield Step(HOST, stop, cost, "host")
 
-    def _is_unsafe(self, place: Place) -> bool:
-        """Tell whether memory of the source cannot be shared with the backend of a place."""
-        source, target = self.source, self.known.get(place.backend)
-        constant = source.memory in ("immutable", "lazy")
-        return target is not None and bool(
-            unsafe_to_share(source, target, constant=constant, readonly=False)
-            or "unknown" in (source.memory, target.memory)
-        )
+    def _sharing(self, place: Place, copied: str) -> Cost:
+        """Decide whether the backend of a place shares memory of the source, if that is known."""
+        target = self.known.get(place.backend)
+        return "share" if target is None else decide(self.source, target, None, copied=copied)
 
 
 def describe_route(

@@ -9,7 +9,7 @@ from arrayferry._options import Options
 from arrayferry._plugin.call import describe_array
 from arrayferry._plugin.origin import Origin
 
-from .via_numpy import PASS_COPY
+from .memory import PASS_COPY
 
 __all__ = ["check_sparse"]
 

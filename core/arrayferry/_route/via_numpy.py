@@ -8,43 +8,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arrayferry._errors import ContractError, CopyRequiredError
+from arrayferry._errors import ContractError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._tree.values import refuse_more_than_values
 
-from .memory import overlap, unsafe_to_share
+from .memory import COPIED, copy_required, decide, never_changes, overlap
 from .narrowing import fit_dtype
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PASS_COPY", "Held", "from_host", "to_host"]
+__all__ = ["Held", "from_host", "to_host"]
 
 
 class Held(NamedTuple):
-    """An array between two steps, and what is known about its memory.
+    """An array between two steps.
 
     Attributes:
         value: an array of the backend that the last step led to.
-        private: whether nobody else holds its memory.
-        constant: whether a library promises that the values in its memory never change.
+        copied: why nothing else uses its memory, "" if the source does.
     """
 
     value: Any
-    private: bool = False
-    constant: bool = False
+    copied: str = ""
 
 
-def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) -> Held:
+def to_host(x: Any, source: Origin, options: Options, on_host: bool, values: Any = None) -> Held:
     """Read the values of an array into NumPy.
 
     Args:
         x: the array.
         source: its backend.
-        device_is_host: whether it is in host memory; if not, the result is a copy.
+        options: `copy` is used.
+        on_host: whether it is in host memory; if not, the result is a copy.
         values: the result of `source.to_numpy(x)`, if that was called already.
     """
     import numpy as np
@@ -60,20 +59,19 @@ def to_host(x: Any, source: Origin, device_is_host: bool, values: Any = None) ->
         refuse_more_than_values(n)
         if source.name != "numpy":
             n = np.asarray(n)
-    constant = source.memory in ("immutable", "lazy")
-    private = source.to_numpy_shares is False or (not device_is_host and n.flags.writeable)
-    return Held(n, private, constant and not private)
+    copied = source.to_numpy_shares is False or (not on_host and n.flags.writeable)
+    reason = f"{source.name} returns its values as a copy"
+    if options.copy is False and (copied or not overlap(call_backend(source, "to_numpy", x), n)):
+        raise copy_required(reason)
+    return Held(n, reason if copied else "")
 
 
-def from_host(
-    held: Held, x: Any, source: Origin, target: Backend, device: Any, options: Options
-) -> Held:
+def from_host(held: Held, source: Origin, target: Backend, device: Any, options: Options) -> Held:
     """Make an array of a library from a NumPy array, under the copy rule and the narrowing rule.
 
     Args:
         held: the NumPy array. It is not changed.
-        x: the array that its values were read from, to check whether memory is shared.
-        source: the backend of `x`.
+        source: the backend of the array that its values were read from.
         target: the backend of the result.
         device: as `Backend.from_numpy` takes it.
         options: `copy` and `narrowing` are used.
@@ -81,30 +79,27 @@ def from_host(
     import numpy as np
 
     n: np.ndarray[Any, Any] = fit_dtype(held.value, target, options.narrowing)
-    private = held.private or n is not held.value
+    changed = n is not held.value
     readonly = not n.flags.writeable
     if target.name != "numpy":
-        n, copied = _plain(n)
-        private = private or copied
-    unsafe = unsafe_to_share(source, target, constant=held.constant, readonly=readonly)
-    if options.copy is False:
-        if unsafe:
-            raise CopyRequiredError(f"memory cannot be shared: {unsafe}", remedy=PASS_COPY)
-        if held.constant:
-            n = _read_only(n)
-        return Held(_shared(n, x, private, source, target, device), constant=held.constant)
-    unknown = "unknown" in (source.memory, target.memory)
-    copying = options.copy is True or unsafe or unknown
-    if copying and not private and target.from_numpy_shares is not False:
+        n, plain = _plain(n)
+        changed = changed or plain
+    copied = held.copied
+    if changed:
+        copied = "its strides, alignment or byte order had to be changed"
+    sharing = decide(source, target, options.copy, readonly=readonly, copied=copied)
+    if sharing == "copy" and target.from_numpy_shares is not False:
         n = np.array(n, copy=True, order="K", subok=False)
-        private = True
-    elif held.constant and not private:
+        copied = COPIED
+    elif never_changes(source) and not copied:
         n = _read_only(n)
+    copies = target.from_numpy_shares is False
+    if copies and options.copy is False:
+        raise copy_required(f"{target.name} copies the values")
     y = call_backend(target, "from_numpy", n, device)
-    return Held(y, private or target.from_numpy_shares is False, held.constant)
-
-
-PASS_COPY = "Pass copy=None to allow a copy."
+    if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
+        raise copy_required(f"{target.name} copied the values")
+    return Held(y, copied or (COPIED if copies else ""))
 
 
 def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -136,20 +131,3 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         if n.flags.c_contiguous:  # strides of axes that are never walked along may be anything
             return n.reshape(-1).reshape(n.shape), False
     return np.array(n, copy=True, order="C"), True
-
-
-def _shared(
-    n: np.ndarray[Any, Any], x: Any, private: bool, source: Origin, target: Backend, device: Any
-) -> Any:
-    """Make an array of the target without a copy, and check that there was none."""
-    why = "its strides, alignment or byte order had to be changed" if private else ""
-    if not why and not overlap(call_backend(source, "to_numpy", x), n):
-        why = f"{source.name} returns its values as a copy"
-    if not why and target.from_numpy_shares is False:
-        why = f"{target.name} copies the values"
-    if not why:
-        y = call_backend(target, "from_numpy", n, device)
-        if overlap(call_backend(target, "to_numpy", y), n):
-            return y
-        why = f"{target.name} copied the values"
-    raise CopyRequiredError(f"memory cannot be shared: {why}", remedy=PASS_COPY)

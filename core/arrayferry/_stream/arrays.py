@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from arrayferry._api import backend_of
@@ -60,36 +61,29 @@ class StreamedArray:
             at = end
 
 
-def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Any]:
+def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Layout]:
     """Take a tree apart.
 
     Returns:
         Its arrays, and its layout.
     """
-    arrays, paths, layout = _flattened(value, "")
+    arrays, layout = _flattened(value)
     if not arrays:
         raise NotAnArrayError(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them.",
         )
-    return [streamed_array(x, path, axis) for x, path in zip(arrays, paths, strict=True)], layout
+    return list(map(streamed_array, arrays, layout.paths, itertools.repeat(axis))), layout
 
 
-def _flattened(value: Any, prefix: str) -> tuple[list[Any], list[str], Any]:
-    """Return the arrays of a tree, their places, and its layout."""
-    leaves, layout = flatten_tree(value, _kind_of, prefix=prefix)
-    registry = default_registry()
-    arrays: list[Any] = []
-    paths: list[str] = []
-    inner: list[Any] = []  # for each leaf, how many arrays it stands for, and their layout
-    for x, path in zip(leaves, layout.paths, strict=True):
-        streamed = _streamed(x, registry.kind(x))
-        own, places, within = ([x], [path], None) if streamed is x else _flattened(streamed, path)
-        arrays += own
-        paths += places
-        inner.append((len(own), within))
-    nested = any(within is not None for _, within in inner)
-    return arrays, paths, _Nested(layout, inner) if nested else layout
+def _flattened(value: Any) -> tuple[list[Any], Layout]:
+    """Return the arrays and the layout of a tree, with other trees in place of what cannot be made of blocks."""
+    arrays, layout = flatten_tree(value, _kind_of)
+    kind_of = default_registry().kind
+    streamed = [_streamed(x, kind_of(x)) for x in arrays]
+    if all(map(operator.is_, streamed, arrays)):
+        return arrays, layout
+    return _flattened(layout.unflatten(streamed))
 
 
 def _kind_of(x: Any) -> Kind:
@@ -110,28 +104,6 @@ def _searched_kind(x: Any) -> Kind:
 
 def _streamed(x: Any, kind: Kind) -> Any:
     return kind.container.streamed(x) if kind.what == "container" and kind.container else x
-
-
-class _Nested:
-    """The layout of a tree in which some leaves stand for trees of arrays.
-
-    Args:
-        layout: the layout of the tree.
-        inner: for each of its leaves, how many arrays it stands for, and their layout.
-    """
-
-    def __init__(self, layout: Layout, inner: list[tuple[int, Any]]) -> None:
-        self._layout = layout
-        self._inner = inner
-
-    def unflatten(self, arrays: Iterable[Any]) -> Any:
-        """Put the tree together around other arrays."""
-        rest = iter(arrays)
-        leaves = []
-        for count, within in self._inner:
-            own = list(itertools.islice(rest, count))
-            leaves.append(own[0] if within is None else within.unflatten(own))
-        return self._layout.unflatten(leaves)
 
 
 def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
@@ -175,14 +147,13 @@ def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
     """Ask each library how its arrays are read."""
     registry = default_registry()
-    members: dict[Any, tuple[Origin, int, list[StreamedArray]]] = {}
+    members: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
-        kind = registry.kind(leaf.x)
-        origin = kind.origin
+        origin = registry.kind(leaf.x).origin
         if leaf.axis is not None and origin is not None and origin.memory == "lazy":
-            members.setdefault((origin.name, leaf.axis), (origin, leaf.axis, []))[2].append(leaf)
+            members.setdefault((origin, leaf.axis), []).append(leaf)
     groups: list[Blocks] = []
-    for reader, axis, own in members.values():
+    for (reader, axis), own in members.items():
         try:
             blocks = reader.blocks([leaf.x for leaf in own], axis, block=block, client=client)
             if blocks is None:

@@ -6,10 +6,8 @@ import secrets
 from typing import Any
 
 from arrayferry._api import conversion_like, kept_conversion
-from arrayferry._errors import (
-    OptionError,
-)
-from arrayferry._options import Narrowing, Sparse, Unsupported
+from arrayferry._errors import OptionError
+from arrayferry._options import Narrowing, Sparse, Unsupported, check_count, check_flag
 from arrayferry._plugin.backend import Target
 
 from .order import Ordering
@@ -97,10 +95,10 @@ def stream(
     """
     if like is not None:
         to, device = conversion_like(like, to, device)
-    _check_count("prefetch", prefetch, 0)
-    _check_count("axis", axis, None)
+    check_count("prefetch", prefetch, 0)
+    check_count("axis", axis, None)
     if block is not None:
-        _check_count("block", block, 1)
+        check_count("block", block, 1)
     if timeout is not None and (
         isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
     ):
@@ -120,27 +118,21 @@ def _ordering(
     Raises:
         OptionError: an option is wrong, or means nothing without another one.
     """
-    for option, value in (("shuffle", shuffle), ("drop_last", drop_last)):
-        if type(value) is not bool:
-            raise OptionError(f"{option}={value!r:.80} is not valid", remedy="Pass True or False.")
-    for option, value in (("seed", seed), ("buffer_size", buffer_size), ("batch_size", batch_size)):
+    check_flag("shuffle", shuffle)
+    check_flag("drop_last", drop_last)
+    for option, value, least in (
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+        ("buffer_size", buffer_size, 1),
+    ):
         if value is not None:
-            _check_count(option, value, 0 if option == "seed" else 1)
-    for option, value in (("seed", seed), ("buffer_size", buffer_size)):
-        if value is not None and not shuffle:
-            raise OptionError(
-                f"{option}={value!r} means nothing without shuffle=True", remedy="Leave it out."
-            )
+            check_count(option, value, least)
+            if not shuffle and option != "batch_size":
+                raise OptionError(
+                    f"{option}={value!r} means nothing without shuffle=True", remedy="Leave it out."
+                )
     if drop_last and batch_size is None:
         raise OptionError("drop_last=True means nothing without batch_size", remedy="Leave it out.")
     if shuffle and seed is None:
         seed = secrets.randbits(32)
     return Ordering(shuffle, seed or 0, buffer_size, batch_size, drop_last)
-
-
-def _check_count(option: str, value: Any, least: int | None) -> None:
-    if type(value) is not int or (least is not None and value < least):
-        at_least = "" if least is None else f" from {least} on"
-        raise OptionError(
-            f"{option}={value!r} is not valid", remedy=f"Pass a whole number{at_least}."
-        )

@@ -71,19 +71,23 @@ class Iteration(Generic[B]):
                 "an iteration over a stream cannot go on in a process that was forked meanwhile",
                 remedy="Begin the iteration in that process.",
             )
-        taken = None
+        at = None
         try:
             with self._turn:
                 if self._closed or self._progress.position >= self._count:
                     self.close()
                     raise StopIteration
-                block = self._take(self._progress.position)
-                taken = self._progress.position = self._progress.position + 1
+                at = self._progress.position
+                block = self._take(at)
+                self._progress.position = at + 1
                 return block
         except BaseException:
-            if taken is not None and self._progress.position == taken:  # it did not arrive
-                self._progress.position -= 1
+            if (
+                at is not None
+            ):  # the block did not arrive, and cannot be taken again from what was read
                 self.close()
+                if self._progress.position == at + 1:
+                    self._progress.position = at
             raise
 
     def _take(self, position: int) -> B:

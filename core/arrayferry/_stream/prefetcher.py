@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import time
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from arrayferry._api import backend_of
 from arrayferry._errors import (
@@ -21,11 +22,15 @@ from arrayferry._plugin.threads import Threads
 
 from .arrays import StreamedArray
 
-__all__ = ["FailedError", "LateError", "Prefetcher", "concatenated"]
+__all__ = ["FailedError", "Prefetcher", "Reading", "concatenated", "guarded"]
 
 
 class FailedError(Exception):
-    """A block could not be read, or its rows could not be put together.
+    """A block could not be read, or rows of blocks could not be put together.
+
+    Args:
+        error: why, None if reading took too long.
+        path: the place of the array, if it is known.
 
     Attributes:
         block: the number of the block, None if several are concerned.
@@ -33,109 +38,111 @@ class FailedError(Exception):
 
     block: int | None = None
 
-    def __init__(self, error: BaseException, path: str = "") -> None:
+    def __init__(self, error: BaseException | None, path: str = "") -> None:
         super().__init__()
         self.error = error
         self.path = path
 
 
-class LateError(Exception):
-    """A block was not read in time.
+class Reading(NamedTuple):
+    """How the arrays of a stream are read.
 
     Attributes:
-        block: the number of the block.
+        leaves: the arrays.
+        groups: how those that are not in memory are read.
+        prefetch: how many reads are started ahead, each in a thread of its own.
+        timeout: seconds to wait for a read, None for no limit.
+        copy: whether parts of arrays in memory are copied.
     """
 
-    block = 0
+    leaves: list[StreamedArray]
+    groups: list[Blocks]
+    prefetch: int
+    timeout: float | None
+    copy: bool
 
 
 class Prefetcher:
     """The reads of one iteration: in order, ahead of time, and each block of an array once.
 
     Args:
-        groups: how the arrays are read.
-        leaves: the arrays.
+        reading: how the arrays are read.
         bounds: the blocks that are asked for.
-        prefetch: how many reads are started ahead, each in a thread of its own.
-        ahead: how many blocks may wait until they are taken, if that is more.
-        timeout: seconds to wait for a read, None for no limit.
-        copy: whether parts of arrays in memory are copied.
+        ahead: how many blocks may wait until they are taken, if that is more than are prefetched.
     """
 
-    def __init__(
-        self,
-        groups: list[Blocks],
-        leaves: list[StreamedArray],
-        bounds: Sequence[tuple[int, int]],
-        prefetch: int,
-        ahead: int,
-        timeout: float | None,
-        copy: bool,
-    ) -> None:
-        self._leaves = leaves
+    def __init__(self, reading: Reading, bounds: Sequence[tuple[int, int]], ahead: int) -> None:
+        groups, prefetch = reading.groups, reading.prefetch
+        self._reading = reading
         self._bounds = bounds
-        self._prefetch = prefetch
         self._ahead = ahead if prefetch else 0
-        self._timeout = timeout
-        self._copy = copy
-        self._last: dict[Any, int] = {}  # the last step that needs a block of an array
-        reads: list[list[list[tuple[int, int]]]] = []
+        self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a block
+        reads: list[
+            list[list[tuple[StreamedArray, int]]]
+        ] = []  # for each read, the blocks by group
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(bounds):
-            new: list[list[tuple[int, int]]] = [[] for _ in groups]
-            for leaf in leaves:
+            new: list[list[tuple[StreamedArray, int]]] = [[] for _ in groups]
+            for leaf in reading.leaves:
                 if leaf.group is None:
                     continue
                 for block, _, _ in leaf.pieces(start, stop):
-                    key = (leaf.group, leaf.number, block)
-                    if key not in self._last:
-                        new[leaf.group].append((leaf.number, block))
-                    self._last[key] = step
+                    if (leaf, block) not in self._last:
+                        new[leaf.group].append((leaf, block))
+                    self._last[leaf, block] = step
             if any(new):
                 reads.append(new)
             self._needed.append(len(reads))
         self._reads = reads
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
-        self._closing: Future[None] = Future()
+        self._closed = False
+        # One item for each read that has ended. Unlike a condition of Python, an interrupt cannot leave it locked.
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started: list[Future[Any] | None] = []
         self._taken = 0
         self._held: dict[Any, Any] = {}
+        blocks: Any = None
         try:
-            for group in range(len(groups)):
-                self._readers.append(groups[group].open([read[group] for read in reads]))
+            for group, blocks in enumerate(groups):
+                steps = [[(leaf.number, block) for leaf, block in read[group]] for read in reads]
+                self._readers.append(blocks.open(steps))
         except BaseException as error:
             self.close()
             if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
                 raise
             raise ContractError(
-                f"{type(groups[len(self._readers)]).__name__}.open() raised {describe_error(error)}",
+                f"{type(blocks).__name__}.open() raised {describe_error(error)}",
                 method="open",
             ) from error
-        if reads and (prefetch or timeout is not None):
+        if reads and (prefetch or reading.timeout is not None):
             self._pool = Threads(max(prefetch, 1), "arrayferry-stream")
 
     def take(self, step: int) -> list[Any]:
         """Return the parts of a block, one for each array.
 
         Raises:
-            FailedError: one could not be read.
-            LateError: it took too long.
+            FailedError: one could not be read in time.
         """
         needed = self._needed[step]
         if self._pool is not None:
             last = min(step + self._ahead, len(self._bounds) - 1)
-            ahead = max(needed + self._prefetch, self._needed[last])
+            ahead = max(needed + self._reading.prefetch, self._needed[last])
             while len(self._started) < min(ahead, len(self._reads)):
-                self._started.append(self._pool.submit(self._read, len(self._started)))
+                self._started.append(self._start(self._pool, len(self._started)))
         while self._taken < needed:
             self._hold(self._taken)
             self._taken += 1
         start, stop = self._bounds[step]
-        parts = [self._part(leaf, start, stop) for leaf in self._leaves]
+        parts = [self._part(leaf, start, stop) for leaf in self._reading.leaves]
         for key in [key for key in self._held if self._last[key] <= step]:
             del self._held[key]
         return parts
+
+    def _start(self, pool: Threads, index: int) -> Future[Any]:
+        future, note = pool.submit(self._read, index), self._ended.put
+        future.add_done_callback(lambda _: note(None))
+        return future
 
     def _read(self, index: int) -> list[Sequence[Any]]:
         return [reader.read(index) for reader in self._readers]
@@ -147,28 +154,30 @@ class Prefetcher:
             if future is not None:
                 self._wait(future)
             results = self._read(index) if future is None else future.result()
-        except (KeyboardInterrupt, LateError):
+        except (KeyboardInterrupt, FailedError):
             raise
         except BaseException as error:  # also what would end the process, from a task
             raise FailedError(error, self._path_of(index)) from error
         if future is not None:
             self._started[index] = None
-        for group, (wanted, values) in enumerate(zip(self._reads[index], results, strict=True)):
+        for wanted, values in zip(self._reads[index], results, strict=True):
             if len(values) != len(wanted):
                 raise FailedError(
                     TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
                 )
-            for (number, block), x in zip(wanted, values, strict=True):
-                self._held[group, number, block] = x
+            self._held.update(zip(wanted, values, strict=True))
 
     def _wait(self, future: Future[Any]) -> None:
         """Wait for a read, or until another thread closes the iteration."""
-        if not future.done():
-            done, _ = wait_for([future, self._closing], self._timeout, FIRST_COMPLETED)
-            if not done:
-                raise LateError
-            if not future.done():
+        timeout = self._reading.timeout
+        end = None if timeout is None else time.monotonic() + timeout
+        while not future.done():
+            if self._closed:
                 raise RuntimeError("it was closed")
+            try:
+                self._ended.get(timeout=None if end is None else max(0, end - time.monotonic()))
+            except queue.Empty:
+                raise FailedError(None) from None
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""
@@ -179,8 +188,8 @@ class Prefetcher:
 
     def _path_of(self, index: int) -> str:
         """Return the places of the first arrays that a read is for."""
-        wanted = {(group, n) for group, each in enumerate(self._reads[index]) for n, _ in each}
-        paths = [leaf.path for leaf in self._leaves if (leaf.group, leaf.number) in wanted]
+        wanted = {leaf for each in self._reads[index] for leaf, _ in each}
+        paths = [leaf.path for leaf in self._reading.leaves if leaf in wanted]
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
@@ -191,7 +200,7 @@ class Prefetcher:
             return self.own(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for block, first, last in leaf.pieces(start, stop):
-            x = self._held[leaf.group, leaf.number, block]
+            x = self._held[leaf, block]
             length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
@@ -201,30 +210,28 @@ class Prefetcher:
             if last - first == length == stop - start:
                 return x
             pieces.append(x[(*before, slice(first, last))])
-        try:
-            return concatenated(pieces, leaf.axis)
-        except Exception as error:
-            raise FailedError(error, leaf.path) from error
+        return guarded(leaf, concatenated, pieces, leaf.axis)
 
     def own(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
-        if not self._copy:
+        if not self._reading.copy:
             return x
         backend = backend_of(x)
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def close(self) -> None:
         """Cancel what has not been read yet."""
-        if not self._closing.done():
-            self._closing.set_result(None)
+        self._closed = True
+        self._ended.put(None)
         for reader in self._readers:
             self._guarded(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         # Whoever still holds this, such as the frame of a read that failed, holds no array.
-        self._leaves, self._readers = [], []
-        self._held.clear()
-        self._started.clear()
+        self._reading = self._reading._replace(leaves=[], groups=[])
+        self._readers = []
+        for each in (self._held, self._started, self._reads, self._last):
+            each.clear()
 
     def _guarded(self, reader: Reader, method: str) -> None:
         try:
@@ -235,6 +242,18 @@ class Prefetcher:
                 PluginWarning,
                 stacklevel=3,
             )
+
+
+def guarded(leaf: StreamedArray, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that puts rows of an array together.
+
+    Raises:
+        FailedError: it raised an error.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise FailedError(error, leaf.path) from error
 
 
 def concatenated(pieces: list[Any], axis: int) -> Any:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from .arrays import StreamedArray
 from .order import Order
-from .prefetcher import FailedError, LateError, Prefetcher, concatenated
+from .prefetcher import FailedError, Prefetcher, Reading, concatenated, guarded
 
 __all__ = ["Results"]
 
@@ -16,24 +15,21 @@ class Results:
     """Reads windows of blocks, and hands out their rows, result by result.
 
     Args:
+        reading: how the arrays are read.
         order: the order of the blocks and rows.
+        bounds: where each block begins and ends.
         first: the number of the first result.
-        leaves: the arrays.
-        open_reads: takes the blocks in the order in which they are read, and how many may wait, and begins to read.
     """
 
     def __init__(
-        self,
-        order: Order,
-        first: int,
-        leaves: Sequence[StreamedArray],
-        open_reads: Callable[[Sequence[int], int], Prefetcher],
+        self, reading: Reading, order: Order, bounds: Sequence[tuple[int, int]], first: int
     ) -> None:
         self._order = order
-        self._leaves = leaves
+        self._leaves = leaves = reading.leaves
         self._window = order.window_of(order.result(first)[0])  # the next one to read
         self._skipped = order.windows[self._window][0]
-        self._reads = open_reads(order.steps[self._skipped :], order.longest)
+        blocks = order.steps[self._skipped :]
+        self._reads = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
         self._end = 0  # the row after the last one of the window in memory
         self._rows: Any = None  # the permutation of its rows
         self._buffers: list[_Buffer | None] = [None] * len(leaves)
@@ -42,8 +38,7 @@ class Results:
         """Return the parts of a result, one for each array. Results are taken in order.
 
         Raises:
-            FailedError: a block could not be read, or rows could not be put together.
-            LateError: reading a block took too long.
+            FailedError: a block could not be read in time, or rows could not be put together.
         """
         at, stop = self._order.result(number)
         if not self._order.shuffled:
@@ -57,16 +52,14 @@ class Results:
             self._choose(self._rows[at - begin : end - begin], pieces)
             at = end
         return [
-            self._reads.own(leaf.x)
-            if leaf.axis is None
-            else self._guarded(leaf, _joined, own, leaf.axis)
+            self._reads.own(leaf.x) if leaf.axis is None else guarded(leaf, _joined, own, leaf.axis)
             for leaf, own in zip(self._leaves, pieces, strict=True)
         ]
 
     def _choose(self, rows: Any, pieces: list[list[Any]]) -> None:
         for leaf, buffer, own in zip(self._leaves, self._buffers, pieces, strict=True):
             if buffer is not None:
-                own.append(self._guarded(leaf, buffer.take, rows))
+                own.append(guarded(leaf, buffer.take, rows))
 
     def _fill(self) -> None:
         """Read the next window into the buffers, whose rows are used up."""
@@ -84,21 +77,15 @@ class Results:
     def _add(self, parts: list[Any]) -> None:
         for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
             if buffer is not None:
-                self._guarded(leaf, buffer.add, x)
+                guarded(leaf, buffer.add, x)
 
     def _read(self, step: int) -> list[Any]:
         """Return the parts of a block."""
         try:
             return self._reads.take(step - self._skipped)
-        except (FailedError, LateError) as error:
+        except FailedError as error:
             error.block = self._order.steps[step]
             raise
-
-    def _guarded(self, leaf: StreamedArray, function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            raise FailedError(error, leaf.path) from error
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""

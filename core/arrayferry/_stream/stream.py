@@ -8,6 +8,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Generic, overload
 
 from arrayferry._conversion.conversion import Conversion
@@ -19,13 +20,14 @@ from arrayferry._errors import (
     OptionError,
     describe_error,
 )
+from arrayferry._options import check_count
 from arrayferry._repr import html_facts, html_table, html_view, never_raises
 from arrayferry._types import B
 
 from .arrays import common_length, cut, grouped, take_apart
 from .iteration import Iteration, Progress
 from .order import Order, Ordering, batch_bounds, linked_blocks
-from .prefetcher import FailedError, LateError, Prefetcher
+from .prefetcher import FailedError, Reading
 from .results import Results
 
 __all__ = ["Stream"]
@@ -84,16 +86,15 @@ class Stream(Generic[B]):
         timeout: float | None,
         ordering: Ordering,
     ) -> None:
-        self._arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
+        self._value, self._axis, self._block, self._client = value, axis, block, client
         self._ordering = ordering
         self._conversion = conversion
-        self._prefetch = prefetch
-        self._timeout = timeout
-        self._leaves, self._layout = take_apart(value, axis)
-        self._groups = grouped(self._leaves, block, client)
-        self.length: int = common_length(self._leaves)
-        self.bounds: Sequence[tuple[int, int]] = cut(self._leaves, self.length, block)
-        self._runs = linked_blocks(self._leaves, self.bounds) if ordering.shuffle else []
+        leaves, self._layout = take_apart(value, axis)
+        groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
+        self._reading = Reading(leaves, groups, prefetch, timeout, copies)
+        self.length: int = common_length(leaves)
+        self.bounds: Sequence[tuple[int, int]] = cut(leaves, self.length, block)
+        self._runs = linked_blocks(leaves, self.bounds) if ordering.shuffle else []
         if ordering.batch_size is not None and not ordering.shuffle:
             self.bounds = batch_bounds(self.length, ordering.batch_size, ordering.drop_last)
         self._numbers: Sequence[int] = range(len(self.bounds))
@@ -108,7 +109,7 @@ class Stream(Generic[B]):
         """Raise the errors that are certain before anything is computed."""
         import numpy as np
 
-        if self._conversion.options.copy is False and (self._groups or self._ordering.shuffle):
+        if not self._reading.copy and (self._reading.groups or self._ordering.shuffle):
             why = (
                 "rows are shuffled"
                 if self._ordering.shuffle
@@ -116,7 +117,7 @@ class Stream(Generic[B]):
             )
             raise CopyRequiredError(f"memory cannot be shared: {why}", remedy="Pass copy=None.")
 
-        for leaf in self._leaves:
+        for leaf in self._reading.leaves:
             if leaf.group is None:
                 continue
             try:
@@ -148,27 +149,24 @@ class Stream(Generic[B]):
             return self._part(index)
         at = range(len(self))[index]
         one = self._part(slice(at, at + 1))
-        one._prefetch = 0
+        one._reading = self._reading._replace(prefetch=0)
         return next(iter(one))
 
     def _part(self, index: slice) -> Stream[B]:
-        part = self._copy()
-        part.bounds, part._numbers = self.bounds[index], self._numbers[index]
-        return part
+        return self._changed(bounds=self.bounds[index], _numbers=self._numbers[index])
 
-    def _copy(self) -> Stream[B]:
-        """Return a stream of the same arrays that begins at the same epoch."""
+    def _changed(self, **changes: Any) -> Stream[B]:
+        """Return a stream of the same arrays that begins at the same epoch, with other attributes."""
         if self._next.position:
             raise OptionError(
                 f"this stream begins at result {self._next.position}, which means nothing for a part of it",
                 remedy="Make the part of a stream that begins at its first result, and load the state of that part "
                 "into it. set_epoch() begins at the first result.",
             )
-        copy: Stream[B] = Stream.__new__(Stream)
-        copy.__dict__.update(self.__dict__)
-        copy._next, copy._latest = Progress(self._next.epoch), None
-        copy._order, copy._layout_sum = None, None
-        return copy
+        changed: Stream[B] = Stream.__new__(Stream)
+        changed.__dict__.update(self.__dict__, _latest=None, _order=None, _layout_sum=None)
+        changed.__dict__.update(changes, _next=Progress(self._next.epoch))
+        return changed
 
     def shard(self, index: int, count: int) -> Stream[B]:
         """Return the part for one of several readers, such as the workers of a data loader.
@@ -199,9 +197,7 @@ class Stream(Generic[B]):
             return self._part(slice(index, None, count))
         if self._shard != (0, 1):
             raise OptionError(f"this stream is part {self._shard[0]} of {self._shard[1]} already")
-        part = self._copy()
-        part._shard = index, count
-        return part
+        return self._changed(_shard=(index, count))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which decides how it is shuffled.
@@ -212,10 +208,7 @@ class Stream(Generic[B]):
         Raises:
             OptionError: it is not an integer of at least 0.
         """
-        if type(epoch) is not int or epoch < 0:
-            raise OptionError(
-                f"epoch={epoch!r} is not valid", remedy="Pass a whole number from 0 on."
-            )
+        check_count("epoch", epoch, 0)
         with _POSITION:
             self._next, self._latest = Progress(epoch), None
 
@@ -280,7 +273,6 @@ class Stream(Generic[B]):
             )
         with _POSITION:
             self._ordering = ordering
-            self._arguments = (*self._arguments[:-1], ordering)
             self._next, self._latest = Progress(found["epoch"], found["position"]), None
 
     def _epoch_order(self, epoch: int) -> Order:
@@ -320,66 +312,50 @@ class Stream(Generic[B]):
             self._latest = progress
         order = self._epoch_order(progress.epoch)
         return Iteration(
-            lambda: Results(order, progress.position, self._leaves, self._open),
+            lambda: Results(self._reading, order, self.bounds, progress.position),
             self._result,
             len(order.ends),
             progress,
         )
 
-    def _open(self, blocks: Sequence[int], ahead: int) -> Prefetcher:
-        """Begin to read some blocks, in an order of their own."""
-        return Prefetcher(
-            self._groups,
-            self._leaves,
-            [self.bounds[block] for block in blocks],
-            self._prefetch,
-            ahead,
-            self._timeout,
-            copy=self._conversion.options.copy is not False,
-        )
-
     def _result(self, work: Results, index: int) -> B:
         """Return one result, converted."""
-        which = f"result {index}" if self._ordering.shuffle else self._which(index)
-        parts = self._taken(work, index)
         try:
-            return self._conversion(self._layout.unflatten(parts))  # type: ignore[no-any-return]
+            return self._conversion(self._layout.unflatten(work.take(index)))  # type: ignore[no-any-return]
+        except FailedError as failed:
+            if isinstance(failed.error, MemoryError):
+                raise failed.error from None
+            raise self._explained(failed, index) from failed.error
         except ConversionError as error:
+            which = f"result {index}" if self._ordering.shuffle else self._which(index)
             error.reason = f"{which}: {error.reason}"
             raise
 
-    def _taken(self, work: Results, index: int) -> list[Any]:
-        """Return the parts of a result."""
-        target = self._conversion.target.name
-        try:
-            return work.take(index)
-        except LateError as late:
-            raise BlockTimeoutError(
-                f"{self._which(late.block)} did not arrive within {self._timeout} seconds",
+    def _explained(self, failed: FailedError, index: int) -> ConversionError:
+        """Return the error for a result that could not be read."""
+        error, block = failed.error, failed.block
+        why = "" if error is None else f"({describe_error(error)})"
+        about: dict[str, Any] = {"path": failed.path, "target": self._conversion.target.name}
+        if block is None:
+            return ConversionError(
+                f"result {index}: its rows could not be put together {why}",
+                **about,
+            )
+        which, about = self._which(block), about | self._place(block)
+        if error is None:
+            return BlockTimeoutError(
+                f"{which} did not arrive within {self._reading.timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
-                target=target,
-                **self._place(late.block),
-            ) from None
-        except FailedError as failed:
-            error = failed.error
-            if isinstance(error, MemoryError):
-                raise error from None
-            if failed.block is None:
-                raise ConversionError(
-                    f"result {index}: its rows could not be put together ({describe_error(error)})",
-                    path=failed.path,
-                    target=target,
-                ) from error
+                **about,
+            )
+        remedy = "The iteration ends here."
+        if self._ordering == Ordering():
             remedy = f"The iteration ends here; stream[{index + 1}:] goes on after it."
-            if self._ordering != Ordering():
-                remedy = "The iteration ends here."
-            raise BlockError(
-                f"{self._which(failed.block)} could not be computed or read ({describe_error(error)})",
-                remedy=remedy,
-                path=failed.path,
-                target=target,
-                **self._place(failed.block),
-            ) from error
+        return BlockError(
+            f"{which} could not be computed or read {why}",
+            remedy=remedy,
+            **about,
+        )
 
     def _place(self, block: int) -> dict[str, Any]:
         """Return the number of a block, and where it begins and ends."""
@@ -392,13 +368,16 @@ class Stream(Generic[B]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        value, conversion, axis, prefetch, block, client, timeout, ordering = self._arguments
-        for blocks in self._groups:
+        client = self._client
+        for blocks in self._reading.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        arguments = (value, conversion, axis, prefetch, block, client, timeout, ordering)
-        at = self._next.epoch, self._next.position
-        return _restored, (arguments, self.bounds, self._numbers, self._shard, at)
+        arguments = (
+            self._value, self._conversion, self._axis, self._reading.prefetch, self._block, client, self._reading.timeout,
+            self._ordering,
+        )  # fmt: skip
+        changed = {name: getattr(self, name) for name in ("bounds", "_numbers", "_shard")}
+        return Stream, arguments, {**changed, "_next": copy(self._next)}
 
     @never_raises
     def __repr__(self) -> str:
@@ -429,25 +408,12 @@ class Stream(Generic[B]):
                 if leaf.group is None
                 else "blocks",
             )
-            for leaf in self._leaves
+            for leaf in self._reading.leaves
         ]
-        facts = {"prefetched": str(self._prefetch)}
+        facts = {"prefetched": str(self._reading.prefetch)}
         if self._ordering.shuffle:
             facts["seed"] = str(self._ordering.seed)
         return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))
-
-
-def _restored(
-    arguments: tuple[Any, ...],
-    bounds: Any,
-    numbers: Any,
-    shard: tuple[int, int],
-    at: tuple[int, int],
-) -> Stream[Any]:
-    stream: Stream[Any] = Stream(*arguments)
-    stream.bounds, stream._numbers, stream._shard = bounds, numbers, shard
-    stream._next = Progress(*at)
-    return stream
 
 
 def _whole(state: dict[str, Any], name: str) -> int:

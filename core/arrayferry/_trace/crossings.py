@@ -6,15 +6,15 @@ Nothing here computes a lazy array, reads values from a device, or keeps an arra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._dtypes import dtype_name, dtype_named
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
-from arrayferry._plugin.types import dtype_name
 from arrayferry._route.devices import device_if_known, memory_of
-from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.memory import addresses, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
@@ -22,11 +22,11 @@ from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
 
 __all__ = [
-    "ArrayCrossing",
+    "Crossing",
     "How",
-    "NumberCrossing",
     "crossings_of",
-    "first_source",
+    "failed_crossing",
+    "number_crossing",
 ]
 
 How = Literal["shared", "copied", "transferred", "computed"]
@@ -35,12 +35,12 @@ SMALL = 1 << 24
 """The most bytes of an array whose values are read to see whether memory is shared, if nothing else shows it."""
 
 
-class ArrayCrossing:
-    """What happened to one array.
+class Crossing:
+    """What a trace counts: an array that crossed, a number that was read, or a conversion that failed.
 
     Attributes:
-        source: the name of the backend or source that it belonged to.
-        target: the name of the backend that it belongs to now.
+        source: the name of the backend or source that it belonged to, "" if it is not known.
+        target: the name of the backend that it belongs to now, "python" for a number that was read.
         here: the name of the device that it was on, "" if it is not known.
         there: the name of the device that it is on now.
         nbytes: the size of the result.
@@ -51,40 +51,61 @@ class ArrayCrossing:
         addresses: the addresses of both, 0 where they are not known.
     """
 
-    __slots__ = (
-        "_compiled", "_origin", "addresses", "after", "avoidable", "before", "here", "how", "nbytes", "source",
-        "target", "there",
-    )  # fmt: skip
+    nbytes: int = 0
+    how: How | Literal["failed"] = "failed"
+    avoidable: tuple[str, str] | None = None
+    before: Any = None
+    after: Any = None
+    addresses: tuple[int, int] = (0, 0)
+
+    def __init__(self, source: str, target: str, here: str = "", there: str = "") -> None:
+        self.source = source
+        self.target = target
+        self.here = here
+        self.there = there
+
+    @property
+    def route(self) -> str:
+        """The planned route, without what happened to memory."""
+        return f"{self.source or '?'} -> {'a number' if self.target == 'python' else self.target}"
+
+
+class ArrayCrossing(Crossing):
+    """What happened to one array.
+
+    Args:
+        x: the array.
+        y: the result.
+        kind: what the array is.
+        compiled: what converted it.
+    """
 
     def __init__(self, x: Any, y: Any, kind: Kind, compiled: CompiledConversion) -> None:
         kind_of = compiled.kind_of
         self._compiled = compiled
-        self.before, self.after = x, y
-        self.addresses = (0, 0)
-        self.avoidable: tuple[str, str] | None = None
         result_kind = kind_of(y)
         several = not result_kind.is_array
         arrays = Tree(y, kind_of).arrays if several else [y]
         if several:
-            self.after = None
             result_kind = kind_of(arrays[0]) if arrays else result_kind
+        self.before, self.after = x, None if several else y
         target: Backend = result_kind.backend or compiled.target
-        origin: Origin = kind.origin or compiled.catalog.backend("numpy")
-        self._origin = origin
+        self._origin = origin = kind.origin or compiled.catalog.backend("numpy")
         deferred = kind.what == "deferred"
-        self.source = "python" if kind.what == "number" else origin.name
-        self.target = target.name
         on_host = deferred or kind.what in ("number", "scalar")
-        self.here = "cpu" if on_host else device_if_known(origin, x)
-        self.there = device_if_known(target, arrays[0]) if arrays else ""
-        self.nbytes = sum(nbytes_of(array) for array in arrays)
+        super().__init__(
+            "python" if kind.what == "number" else origin.name,
+            target.name,
+            "cpu" if on_host else device_if_known(origin, x),
+            device_if_known(target, arrays[0]) if arrays else "",
+        )
+        self.nbytes = sum(map(nbytes_of, arrays))
         lazy = deferred or origin.memory == "lazy"
+        self.how = "copied"
         if lazy and target.memory != "lazy":
-            self.how: How = "computed"
+            self.how = "computed"
         elif self.here and self.there and memory_of(self.here) != memory_of(self.there):
             self.how = "transferred"
-        else:
-            self.how = "copied"
         if not several and not on_host and not lazy and target.memory != "lazy":
             self.addresses = addresses(x, origin, y, target)
             if self.how == "copied" and self._shares(x, y, origin, target):
@@ -98,7 +119,7 @@ class ArrayCrossing:
         try:
             return _names(self._route())
         except Exception:  # a number, or a device that is gone
-            return f"{self.source} -> {self.target}"
+            return super().route
 
     def _route(self) -> Route:
         compiled = self._compiled
@@ -162,17 +183,24 @@ class ArrayCrossing:
         )
 
 
-class NumberCrossing:
-    """A number that was read from an array without a conversion. Its attributes are those of `ArrayCrossing`."""
+def number_crossing(x: Any, backend: Backend) -> Crossing:
+    """Return the crossing of a number that was read from an array without a conversion."""
+    crossing = Crossing(backend.name, "python", device_if_known(backend, x), "cpu")
+    crossing.nbytes = nbytes_of(x)
+    crossing.how = "copied" if memory_of(crossing.here) in ("cpu", "") else "transferred"
+    return crossing
 
-    target, there, before, after, avoidable, addresses = "python", "cpu", None, None, None, (0, 0)
 
-    def __init__(self, x: Any, backend: Backend) -> None:
-        self.source = backend.name
-        self.here = device_if_known(backend, x)
-        self.nbytes = nbytes_of(x)
-        self.how: How = "copied" if memory_of(self.here) in ("cpu", "") else "transferred"
-        self.route = f"{self.source} -> a number"
+def failed_crossing(value: Any, compiled: CompiledConversion) -> Crossing:
+    """Return the crossing of the first array of a value that could not be converted."""
+    origin = None
+    with suppress(Exception):  # an odd value
+        kind = compiled.kind_of(value)
+        if kind.what in ("container", "objects"):
+            kinds = Tree(value, compiled.kind_of).kinds
+            kind = next((k for k in kinds if k.backend is not compiled.target), kind)
+        origin = kind.origin
+    return Crossing("" if origin is None else origin.name, compiled.target.name)
 
 
 def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[ArrayCrossing]:
@@ -219,16 +247,6 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
             children = list(container.children(made))
             if len(children) == len(node.children):
                 waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
-
-
-def first_source(value: Any, compiled: CompiledConversion) -> str:
-    """Return the library of the first array of a value that could not be converted, "" if there is none."""
-    kind = compiled.kind_of(value)
-    if kind.what in ("container", "objects"):
-        kinds = Tree(value, compiled.kind_of).kinds
-        kind = next((k for k in kinds if k.backend is not compiled.target), kind)
-    origin = kind.origin
-    return "" if origin is None else origin.name
 
 
 def nbytes_of(x: Any) -> int:

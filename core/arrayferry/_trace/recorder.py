@@ -11,11 +11,12 @@ from typing import Any
 
 from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._conversion.conversion import notice_observers
-from arrayferry._errors import OptionError, TraceWarning
+from arrayferry._errors import TraceWarning
 from arrayferry._observers import CallSite, Note, observers
+from arrayferry._options import check_count, check_flag
 from arrayferry._repr import never_raises
 
-from .crossings import ArrayCrossing
+from .crossings import Crossing
 from .rows import TraceFinding, TraceRow, count_reason
 from .trips import RoundTrips
 from .view import Table, draw
@@ -54,10 +55,8 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
         >>> row.source, row.target, row.calls, row.arrays, row.bytes, row.how
         ('numpy', 'torch', 3, 6, 480000, 'shared')
     """
-    if type(hot) is not int or hot < 1:
-        raise OptionError(f"hot={hot!r:.80} is not valid", remedy="Pass a whole number from 1 on.")
-    if type(warn) is not bool:
-        raise OptionError(f"warn={warn!r:.80} is not valid", remedy="Pass True or False.")
+    check_count("hot", hot, 1)
+    check_flag("warn", warn)
     return Trace(hot, warn)
 
 
@@ -160,9 +159,9 @@ class Trace:
         Raises:
             OptionError: `rows` or `width` is invalid.
         """
-        _check("rows", rows, 1)
+        check_count("rows", rows, 1)
         if width is not None:
-            _check("width", width, 60)
+            check_count("width", width, 60)
         return Table(self.to_dict(), rows, width, begun=self._begun)
 
     def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
@@ -179,7 +178,7 @@ class Trace:
             OptionError: `rows` is invalid.
             BackendUnavailableError: Matplotlib is not installed.
         """
-        _check("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
+        check_count("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
         return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,7 +222,7 @@ class Trace:
     def record(
         self,
         site: CallSite,
-        crossings: Sequence[ArrayCrossing],
+        crossings: Sequence[Crossing],
         notes: Sequence[Note],
         seconds: float,
     ) -> None:
@@ -231,7 +230,7 @@ class Trace:
 
         Args:
             site: the line of the user's code.
-            crossings: the arrays that crossed.
+            crossings: the arrays that crossed, or the one that failed.
             notes: why ways other than the best were taken.
             seconds: the time it took.
         """
@@ -248,7 +247,7 @@ class Trace:
                 touched[id(row)] = row
                 part = seconds * (crossing.nbytes + 4096) / weight
                 spent[id(row)] = spent.get(id(row), 0.0) + part
-                row.arrays += 1
+                row.arrays += crossing.how != "failed"
                 row.bytes += crossing.nbytes
                 setattr(row, crossing.how, getattr(row, crossing.how) + 1)
                 if crossing.avoidable is not None:
@@ -271,44 +270,26 @@ class Trace:
                 ]
                 count_reason((about or rows)[0].fallbacks, note.reason)
 
-    def record_failure(self, site: CallSite, source: str, target: str, seconds: float) -> None:
-        """Count a conversion that raised an error. Conversions call it.
-
-        Args:
-            site: the line of the user's code.
-            source: the library of the value, "" if it is not known.
-            target: the target.
-            seconds: how long it took.
-        """
-        with self._lock:
-            if not self._depth:
-                return
-            self.calls += 1
-            key = (*site, source, target, "", "")
-            row = self._rows.get(key) or self._new_row(key, f"{source or '?'} -> {target}")
-            row.calls += 1
-            row.failed += 1
-            row.seconds += seconds
-            row.slowest = max(row.slowest, seconds)
-
     def record_unread(self) -> None:
         """Count a conversion whose value could not be examined. Conversions call it."""
         with self._lock:
             if self._depth:
                 self.unread += 1
 
-    def _row(self, site: CallSite, crossing: ArrayCrossing) -> TraceRow:
-        key = (*site, crossing.source, crossing.target, crossing.here, crossing.there)
-        return self._rows.get(key) or self._new_row(key, crossing.route)
-
-    def _new_row(self, key: tuple[Any, ...], route: str) -> TraceRow:
-        if len(self._rows) >= MAX_ROWS:
-            key, route = ("", 0, "(other lines)", "", "", "", ""), ""
-            other_lines = self._rows.get(key)
-            if other_lines is not None:
-                return other_lines
-        row = self._rows[key] = TraceRow(*key)
-        row.route = route
+    def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
+        key: tuple[Any, ...] = (
+            *site,
+            crossing.source,
+            crossing.target,
+            crossing.here,
+            crossing.there,
+        )
+        row = self._rows.get(key)
+        if row is None:
+            route = crossing.route
+            if len(self._rows) >= MAX_ROWS:
+                key, route = ("", 0, "(other lines)", "", "", "", ""), ""
+            row = self._rows.setdefault(key, TraceRow(*key, route=route))
         return row
 
     # Findings.
@@ -339,14 +320,6 @@ class Trace:
                 self._warned.add(key)
                 file = finding.file or "<unknown>"
                 warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
-
-
-def _check(name: str, number: Any, least: int, more: str = "") -> None:
-    if type(number) is not int or number < least:
-        raise OptionError(
-            f"{name}={number!r:.80} is not valid",
-            remedy=f"Pass a whole number from {least} on.{more}",
-        )
 
 
 _switching = threading.RLock()

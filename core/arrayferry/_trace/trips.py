@@ -11,7 +11,7 @@ from arrayferry._observers import CallSite
 from arrayferry._repr import often
 from arrayferry._route.devices import memory_of
 
-from .crossings import ArrayCrossing
+from .crossings import Crossing
 from .rows import TraceFinding, place_text
 
 __all__ = ["RoundTrips"]
@@ -31,9 +31,7 @@ class _Followed:
 
     __slots__ = ("_owner", "_result", "past")
 
-    def __init__(
-        self, crossing: ArrayCrossing, past: tuple[tuple[str, str, CallSite], ...]
-    ) -> None:
+    def __init__(self, crossing: Crossing, past: tuple[tuple[str, str, CallSite], ...]) -> None:
         self._result = weakref.ref(crossing.after)
         self._owner = weakref.ref(crossing.before) if crossing.how == "shared" else None
         self.past = past
@@ -58,7 +56,7 @@ class RoundTrips:
         """Stop following all arrays."""
         self._followed.clear()
 
-    def follow(self, site: CallSite, crossing: ArrayCrossing) -> None:
+    def follow(self, site: CallSite, crossing: Crossing) -> None:
         """Follow an array from library to library, and note where it comes back."""
         start = (crossing.source, crossing.here)
         goal = (crossing.target, crossing.there)

@@ -48,59 +48,37 @@ class Table:
 
     def __str__(self) -> str:
         width = self._width or max(60, shutil.get_terminal_size().columns)
+        lines, marks = [[*HEADS]], [""]
         notes: list[str] = []
-        lines = [[*HEADS], *(self._cells(row, notes) for row in self._rows)]
-        fixed = [max(len(line[column]) for line in lines) for column in range(5)]
-        rest = width - sum(fixed) - 7
-        longest = max(len(line[6]) for line in lines)
-        pair = min(max(len(line[5]) for line in lines), max(rest - longest, rest * 3 // 5))
-        pair = max(min(pair, rest - LEAST_PLACE), 1)
-        text = []
-        for line in lines if self._rows else []:
-            cells = [line[c].rjust(fixed[c]) for c in range(4)] + [line[4].ljust(fixed[4])]
-            pair_text = _clipped(line[5], pair).ljust(pair)
-            place, _, mark = line[6].partition("\t")
-            cells += ["", pair_text, _clipped_place(place, rest - pair - len(mark)) + mark]
-            text.append(" ".join(cells).rstrip())
+        for row in self._rows:
+            remarks = "; ".join(_remarks(row))
+            marks.append(f" [{len(notes) + 1}]" if remarks else "")
+            notes += [f"[{len(notes) + 1}] {remarks}"] if remarks else []
+            lines.append(_cells(row))
+        text = _aligned(lines, marks, width) if self._rows else []
         for note in [*self._summary(), *notes]:
             text += textwrap.wrap(note, width, subsequent_indent="  ") or [""]
-        for finding in self._trace["findings"]:
-            text += ["", *textwrap.wrap(_capital(finding["text"]), width, subsequent_indent="  ")]
+        for finding in self._findings():
+            text += ["", *textwrap.wrap(finding, width, subsequent_indent="  ")]
         return "\n".join(text)
 
     __repr__ = __str__
 
-    def _cells(self, row: dict[str, Any], notes: list[str]) -> list[str]:
-        mark = ""
-        remarks = _remarks(row)
-        if remarks:
-            mark = f"\t [{len(notes) + 1}]"
-            notes.append(f"[{len(notes) + 1}] {'; '.join(remarks)}")
-        return [
-            _time(row["seconds"]),
-            _number(row["calls"]),
-            _number(row["arrays"]),
-            _size(row["bytes"]),
-            row["how"],
-            _pair(row),
-            row["place"] + mark,
-        ]
+    def _findings(self) -> list[str]:
+        texts = [finding["text"] for finding in self._trace["findings"]]
+        return [text[:1].upper() + text[1:] for text in texts]
 
     def _summary(self) -> list[str]:
         trace = self._trace
         if not trace["rows"] and not trace["unread"]:
             return ["No array crossed." if self._begun else f"Nothing was counted. {HOW_TO_BEGIN}"]
-        calls, arrays = trace["calls"], trace["arrays"]
-        text = (
-            f"{calls} call{'s' * (calls != 1)}, {arrays} array{'s' * (arrays != 1)}, "
-            f"{_size(trace['bytes'])}, {_time(trace['seconds'])}"
-        )
+        counts = _counted(trace["calls"], "call"), _counted(trace["arrays"], "array")
+        text = ", ".join([*counts, _size(trace["bytes"]), _time(trace["seconds"])])
         more = len(trace["rows"]) - len(self._rows)
         if more:
-            text += f"; {more} more line{'s' * (more != 1)} not shown"
+            text += f"; {_counted(more, 'more line')} not shown"
         if trace["unread"]:
-            unread = trace["unread"]
-            text += f"; {unread} value{'s' * (unread != 1)} could not be examined"
+            text += f"; {_counted(trace['unread'], 'value')} could not be examined"
         return ["", text] if self._rows else [text]
 
     @html_view
@@ -109,13 +87,47 @@ class Table:
         for row in self._rows:
             where = f"{row['file']}:{row['line']}" if row["file"] else ""
             remarks = "\n".join(_remarks(row))
-            rows.append([*self._cells(row, [])[:6], row["route"], (row["place"], where), remarks])
+            *cells, place = _cells(row)
+            rows.append([*cells, row["route"], (place, where), remarks])
         parts = [html_table([*HEADS[:6], "route", "place", "remarks"], rows, numbers=4)]
         parts += [f"<p>{html.escape(line)}</p>" for line in self._summary() if line]
-        findings = [_capital(finding["text"]) for finding in self._trace["findings"]]
+        findings = [f"<li>{html.escape(text)}</li>" for text in self._findings()]
         if findings:
-            parts += ["<ul>", *(f"<li>{html.escape(text)}</li>" for text in findings), "</ul>"]
+            parts += ["<ul>", *findings, "</ul>"]
         return "".join(parts)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Write what a row says under each of the heads."""
+    sides = []
+    for side in ("source", "target"):
+        device = row[f"{side}_device"]
+        sides.append((row[side] or "?") + (f" {device}" if device not in ("cpu", "") else ""))
+    return [
+        _time(row["seconds"]),
+        _number(row["calls"]),
+        _number(row["arrays"]),
+        _size(row["bytes"]),
+        row["how"],
+        " -> ".join(sides),
+        row["place"],
+    ]
+
+
+def _aligned(lines: list[list[str]], marks: list[str], width: int) -> list[str]:
+    """Align cells in columns. The last two are shortened to the width, but not the marks behind them."""
+    fixed = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:5]]
+    rest = width - sum(fixed) - 7
+    longest = max(len(line[6]) + len(mark) for line, mark in zip(lines, marks, strict=True))
+    pair = min(max(len(line[5]) for line in lines), max(rest - longest, rest * 3 // 5))
+    pair = max(min(pair, rest - LEAST_PLACE), 1)
+    text = []
+    for (*cells, how, way, place), mark in zip(lines, marks, strict=True):
+        columns = [cell.rjust(size) for cell, size in zip(cells, fixed, strict=False)]
+        columns += [how.ljust(fixed[4]), "", _clipped(way, pair).ljust(pair)]
+        columns.append(_clipped_place(place, rest - pair - len(mark)) + mark)
+        text.append(" ".join(columns).rstrip())
+    return text
 
 
 def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
@@ -140,21 +152,20 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
         ) from error
     shown = trace["rows"][:rows]
     if ax is None:
-        size = (8, 1.4 + 0.5 * max(1, len(shown)))
-        _, ax = pyplot.subplots(figsize=size, layout="constrained")
+        height = 1.4 + 0.5 * max(1, len(shown))
+        _, ax = pyplot.subplots(figsize=(8, height), layout="constrained")
     longest = max((row["seconds"] for row in shown), default=0.0)
     factor, unit = next(
         (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "us")) if longest * f >= 1 or f == 1e6
     )
+    names = []
     for index, row in enumerate(shown):
-        ax.barh(index, row["seconds"] * factor, color=COLOURS[row["how"]], height=0.7)
-        text = f" {_time(row['seconds'])}"
-        ax.text(row["seconds"] * factor, index, text, va="center", fontsize=8)
-    names = [
-        f"{_escaped(row['place'])}\n{_pair(row)}, {_number(row['calls'])} "
-        f"call{'s' * (row['calls'] != 1)}, {_size(row['bytes'])}"
-        for row in shown
-    ]
+        time, calls, _, size, how, pair, place = _cells(row)
+        end = row["seconds"] * factor
+        ax.barh(index, end, color=COLOURS[how], height=0.7)
+        ax.text(end, index, f" {time}", va="center", fontsize=8)
+        place = place.replace("$", r"\$")
+        names.append(f"{place}\n{pair}, {calls} call{'s' * (row['calls'] != 1)}, {size}")
     ax.set_yticks(range(len(shown)), names, fontsize=8)
     ax.invert_yaxis()
     ax.margins(x=0.25)
@@ -200,21 +211,8 @@ def _remarks(row: dict[str, Any]) -> list[str]:
     return remarks
 
 
-def _pair(row: dict[str, Any]) -> str:
-    source, target = row["source"] or "?", row["target"] or "?"
-    if row["source_device"] not in ("cpu", ""):
-        source += f" {row['source_device']}"
-    if row["target_device"] not in ("cpu", ""):
-        target += f" {row['target_device']}"
-    return f"{source} -> {target}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("$", r"\$")
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _clipped(text: str, width: int) -> str:
@@ -230,39 +228,23 @@ def _clipped_place(place: str, width: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * factor >= 0.9995 or unit == "us":
-            return f"{_three(seconds * factor)} {unit}"
-    raise AssertionError
+    return _scaled(seconds * 1e6, " us", " ms", " s")
 
 
 def _size(size: float) -> str:
     if size < 1000:
         return f"{size:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB", "PB"):
-        size /= 1000
-        if size < 999.5 or unit == "PB":
-            return f"{_three(size)} {unit}"
-    raise AssertionError
+    return _scaled(size / 1000, " kB", " MB", " GB", " TB", " PB")
 
 
 def _number(count: int) -> str:
-    if count < 100_000:
-        return str(count)
-    size = float(count)
-    for unit in ("k", "M", "G"):
-        size /= 1000
-        if size < 999.5 or unit == "G":
-            return f"{_three(size)}{unit}"
-    raise AssertionError
+    return str(count) if count < 100_000 else _scaled(count / 1000, "k", "M", "G")
 
 
-def _three(number: float) -> str:
-    """Write a number with three digits."""
-    return (
-        f"{number:.2f}"
-        if number < 9.995
-        else f"{number:.1f}"
-        if number < 99.95
-        else f"{number:.0f}"
-    )
+def _scaled(number: float, *units: str) -> str:
+    """Write a number with three digits, in the first of units that leaves no more before the point."""
+    power = 0
+    while number >= 999.5 and power < len(units) - 1:
+        number, power = number / 1000, power + 1
+    digits = 2 if number < 9.995 else 1 if number < 99.95 else 0
+    return f"{number:.{digits}f}{units[power]}"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
-from types import FrameType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from arrayferry._conversion.compiled import CompiledConversion
@@ -21,7 +20,7 @@ from arrayferry._observers import (
 )
 from arrayferry._registry.registry import default_registry
 
-from .crossings import NumberCrossing, crossings_of, first_source
+from .crossings import Crossing, crossings_of, failed_crossing, number_crossing
 
 __all__ = ["observed_read", "watch"]
 
@@ -35,15 +34,11 @@ def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: An
     try:
         result = convert(value)
     except Exception:
-        seconds = time.perf_counter() - start
-        open_conversion.call = None  # what follows is not part of a conversion
-        _tell_failure(compiled, watching, value, seconds - call.within, sys._getframe())
+        call.notes.clear()
+        _report(compiled, watching, call, start, lambda: [failed_crossing(value, compiled)])
         raise
     else:
-        seconds = time.perf_counter() - start
-        open_conversion.call = None
-        seconds -= call.within
-        _tell(compiled, watching, call, value, result, seconds, sys._getframe())
+        _report(compiled, watching, call, start, lambda: crossings_of(value, result, compiled))
     finally:
         open_conversion.call = outer
         if outer is not None:
@@ -51,18 +46,20 @@ def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: An
     return result
 
 
-def _tell(
+def _report(
     compiled: CompiledConversion,
     watching: Iterable[Any],
     call: OpenConversion,
-    value: Any,
-    result: Any,
-    seconds: float,
-    frame: FrameType,
+    start: float,
+    find: Callable[[], Sequence[Crossing]],
 ) -> None:
+    """Report what crossed to the observers."""
+    seconds = time.perf_counter() - start - call.within
+    open_conversion.call = None  # what follows is not part of a conversion
     try:
-        crossings = crossings_of(value, result, compiled)
+        crossings = find()
         if crossings:
+            frame = sys._getframe()
             site = call_site(frame)
             if compiled.options.copy is True and not is_asked_by_user(frame):
                 for crossing in crossings:  # the user did not write it, and cannot leave it out
@@ -72,22 +69,6 @@ def _tell(
     except Exception:  # an odd value, or one that another thread changes
         for observer in watching:
             observer.record_unread()
-
-
-def _tell_failure(
-    compiled: CompiledConversion,
-    watching: Iterable[Any],
-    value: Any,
-    seconds: float,
-    frame: FrameType,
-) -> None:
-    try:
-        source = first_source(value, compiled)
-    except Exception:
-        source = ""
-    site = call_site(frame)
-    for observer in watching:
-        observer.record_failure(site, source, compiled.target.name, seconds)
 
 
 def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
@@ -104,7 +85,7 @@ def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
     seconds = time.perf_counter() - start
     kind = default_registry().kind(x)
     if kind.what == "array" and kind.backend is not None and kind.backend.name != "numpy":
-        site, crossing = call_site(sys._getframe()), NumberCrossing(x, kind.backend)
+        site, crossing = call_site(sys._getframe()), number_crossing(x, kind.backend)
         for observer in tuple(observers):
             observer.record(site, [crossing], (), seconds)
     return number

@@ -322,7 +322,9 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         observations, infos = self._runner.reset(seeds, options, mask)
         if self._convert is not None:
             observations = self._convert(observations)
-        return observations, self._joined(infos)
+        joined = self._joined(infos)
+        self._runner.finished()
+        return observations, joined
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library.
@@ -380,7 +382,9 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         if self._convert is not None:
             results = self._convert(tuple(results))
         observations, rewards, terminations, truncations = results
-        return observations, rewards, terminations, truncations, self._joined(infos)
+        joined = self._joined(infos)
+        self._runner.finished()
+        return observations, rewards, terminations, truncations, joined
 
     def _joined(self, infos: Infos) -> dict[str, Any]:
         """Return infos as vector environments do."""

@@ -188,20 +188,25 @@ class GroupRunner:
 
     def _make_unplaced(self) -> None:
         """Make the groups again that no host has."""
-        for group in self._placement.unplaced:
-            for pair in self._under_way(group):  # some may have been answered before that
-                self._receive_one(*pair)
-            if self._keep and group.lost:  # arrays of earlier answers are gone too
-                ready, taken = self._answered
-                left = tuple(each for each in ready if each.group is not group)
-                self._answered = _Answered(left, taken)
-            if group.state is None or group.state[0] != self._next(group):
-                self.counts.lost += group.lost
-                group.restart(self._next(group))
-        self._placement.make_unplaced(self._make)
-        for group in self._groups:
-            group.state = None
+        while unplaced := self._placement.unplaced:  # others may be lost while these are made
+            for group in unplaced:
+                self._settle(group)
+            self._placement.make_unplaced(self._make, envs=unplaced)
+            for group in unplaced:
+                group.state, group.lost = None, False
         self._placement.forget_settled()
+
+    def _settle(self, group: GroupRecord) -> None:
+        """Find out whether a group that no host has goes on from its state or begins anew."""
+        for pair in self._under_way(group):  # some may have been answered before that
+            self._receive_one(*pair)
+        if self._keep and group.lost:  # arrays of earlier answers are gone too
+            ready, taken = self._answered
+            left = tuple(each for each in ready if each.group is not group)
+            self._answered = _Answered(left, taken)
+        if group.state is None or group.state[0] != self._next(group):
+            self.counts.lost += group.lost
+            group.restart(self._next(group))
 
     def _moving(self) -> set[GroupRecord]:
         """Let groups that were made again move to other workers, and return those that wait for their segments."""

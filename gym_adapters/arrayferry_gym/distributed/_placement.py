@@ -116,12 +116,14 @@ class Placement:
         self,
         make: Callable[[Any], Request],
         *,
+        envs: Sequence[Any] | None = None,
         planned: Mapping[HostRecord, list[Any]] | None = None,
     ) -> dict[Any, Any]:
-        """Make all environments that no host has, one at a time on each host, so that each has the whole timeout.
+        """Make environments that no host has, one at a time on each host, so that each has the whole timeout.
 
         Args:
             make: returns the request that makes an environment.
+            envs: which of them, None for all, also those that are lost meanwhile.
             planned: which of them each host makes at first, if they were never made. The others go where fewest are.
 
         Returns:
@@ -133,7 +135,7 @@ class Placement:
         made: dict[Any, Any] = {}
         deaths: Counter[Any] = Counter()
         plan, first = dict(planned or {}), planned is not None
-        while unplaced := self.unplaced:
+        while unplaced := [env for env in self.unplaced if envs is None or env in envs]:
             self.pool.await_host(unplaced, first=first)
             suspects = [env for env in unplaced if deaths[env]]
             if suspects:  # alone, so that no other one dies with it

@@ -116,7 +116,6 @@ class Runner:
                 requests[host] = Reset(host.indices, here, options, self._keep)
         replies = placement.pool.ask(requests)
         remade.update(self._make_unplaced(setup))
-        self._needs_reset = ""
         pieces: list[Piece] = []
         infos: Infos = []
         for host, result in replies.items():
@@ -193,7 +192,6 @@ class Runner:
         replies = placement.pool.receive(sent, timeout)
         stepped = [(requests[host].indices, result) for host, result in replies.items()]
         lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
-        self._needs_reset = ""
         return self._merged(stepped, lost, moved)
 
     def _before_step(self) -> frozenset[int]:
@@ -304,10 +302,14 @@ class Runner:
         return list(made)
 
     def _interruptible(self, problem: str) -> None:
-        """Note that the environments need a reset if what follows is not finished, also by Ctrl-C."""
+        """Note that the environments need a reset if what follows is not `finished`, also by Ctrl-C."""
         self._needs_reset = problem
         if self._keep:
             self._engine.discard()  # what a step or reset before left behind when it failed
+
+    def finished(self) -> None:
+        """Note that the results of a reset or step are about to be returned."""
+        self._needs_reset = ""
 
     def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
         """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.

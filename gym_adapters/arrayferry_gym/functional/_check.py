@@ -30,7 +30,8 @@ __all__ = ["Problem", "check"]
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
-MISSING = (ModuleNotFoundError, DependencyNotInstalled)
+NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
+"""What is raised where there is no image: what only images need need not be installed, nor what is inside have any."""
 
 _FILTERING = threading.RLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
@@ -230,7 +231,7 @@ class _Trial:
         ]
         env.adopt(state)
         dynamics.action_space.seed(0)
-        rewards = []
+        rewards, states = [], [state]
         if backend.name == "numpy":
             self._repeated("reset", state, self._reset, 0)
         for number in range(STEPS):
@@ -244,18 +245,20 @@ class _Trial:
                 self._one_reward(result[1])
                 self._alone(number, state, action, result)
                 self._by_itself("reset", number)
-                for each in (state, self._reset(number)):
+                fresh = self._reset(number)
+                for each in (state, fresh, self._of_ages([fresh, *states])):
                     for method in ("step", "observe", "info"):
                         self._by_itself(method, number, each, action)
             rewards.append(result[1])
             state = result[0]
+            states = [state, *states][:N]
         if backend.name == "numpy":
             self._no_number(np.stack(rewards))
             self._spread(state)
         if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
             try:
-                image = self._call("render", dynamics.render, env.shown(state), 0, passing=MISSING)
-            except MISSING:  # what only images need need not be installed
+                image = self._call("render", dynamics.render, env.shown(state), 0, passing=NO_IMAGE)
+            except NO_IMAGE:
                 return
             if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
                 form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
@@ -401,6 +404,12 @@ class _Trial:
                   "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
                   "whatever the values are.")  # fmt: skip
         raise _FoundError
+
+    def _of_ages(self, states: list[Any]) -> Any:
+        """Return states whose rows are of different times, as they are once episodes have begun anew."""
+        parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
+        columns = zip(*parts, strict=True)
+        return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
     def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
         """Check that an environment gives the same at any place of a batch of any size, if it draws the same numbers."""

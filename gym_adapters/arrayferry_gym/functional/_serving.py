@@ -186,11 +186,11 @@ class Served:
                     simulator.reset(self._params)
                 state = self._checked_state(state, tell=params is None)
             result = finish(*simulator.reset(self._params, mask, state))
+            simulator.rng.before = None
         except BaseException:
             vars(self).update(before)
             vars(simulator).update(simulated)
             raise
-        simulator.rng.before = None
         self._begun = True
         return result
 

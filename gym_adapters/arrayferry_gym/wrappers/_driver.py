@@ -179,7 +179,7 @@ class Driver:
         """
         if not isinstance(values, Mapping) or (values and not self.names):
             raise af.OptionError(
-                f"{type(self.kernel).__name__} has {'other' if self.names else 'no'} statistics than {values!r:.80}",
+                f"the state {values!r:.80} is not one of {type(self.kernel).__name__}",
                 remedy="Pass what state_dict() of the same wrapper has returned.",
             )
         missing = [name for name in self.names if name not in values]

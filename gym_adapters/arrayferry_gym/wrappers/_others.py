@@ -60,6 +60,8 @@ class NormalizeObservation(OfGymnasium):
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
         if x.dtype == xp.float32:  # which needs no casts of the batch
             mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
+        else:  # integers and floats are not mixed in the standard
+            x = xp.astype(x, mean.dtype, copy=False)
         x = (x - mean) / deviation
         return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
 

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    Conversion,
-    ConversionError,
-    backend_of,
-    convert,
-    fit_dtype,
-    namespace_of,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import Conversion, ConversionError, backend_of, convert, fit_dtype, namespace_of
 
 __all__ = ["copied", "with_blocks"]
 

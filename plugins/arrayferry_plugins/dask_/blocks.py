@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import os
 import sys
 import threading
@@ -22,14 +21,7 @@ from typing import Any
 from arrayferry import Blocks, ConversionError, Reader, backend_of
 
 from .computing import scheduler_of
-from .engines import (
-    AGAIN,
-    ClusterEngine,
-    ThreadEngine,
-    check_client,
-    connected,
-    reconnected,
-)
+from .engines import AGAIN, ClusterEngine, ThreadEngine, check_client, connected, reconnected
 from .graphs import arguments, is_future, owner_of, persisted
 
 __all__ = ["DaskBlocks"]
@@ -179,12 +171,6 @@ def _at(keys: Any, axis: int, block: int) -> list[Any]:
     return [_at(inner, axis - 1, block) for inner in keys]
 
 
-def _flat(keys: Any) -> Iterable[Any]:
-    if isinstance(keys, list):
-        return itertools.chain.from_iterable(map(_flat, keys))
-    return (keys,)
-
-
 def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
     return [_filled(key, values) for key in keys] if isinstance(keys, list) else values[keys]
 
@@ -264,27 +250,23 @@ class _DaskReader(Reader):
     def __init__(
         self, graph: dict[Any, Any], wanted: list[list[Any]], engine: ThreadEngine | ClusterEngine
     ) -> None:
+        from dask.core import flatten
+
         self._graph = graph
         self._wanted = wanted
         self._engine = engine
         self._dependencies = functools.partial(_dependencies, graph)
-        self._uses = _Uses(self._dependencies, [list(_flat(keys)) for keys in wanted])
+        self._keys = [list(flatten(keys)) for keys in wanted]
+        self._uses = _Uses(self._dependencies, self._keys)
         self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._uses.counts}
         self._lock = threading.Lock()
 
     def read(self, step: int) -> Sequence[Any]:
-        wanted = self._wanted[step]
-        every = list(_flat(wanted))
+        every = self._keys[step]
         keys = list(dict.fromkeys(every))
         own = self._uses.at.get(step, {})
         try:
-            values = dict(
-                zip(
-                    keys,
-                    self._engine.run(self._tasks(keys, step), keys, own, self._keep),
-                    strict=True,
-                )
-            )
+            results = self._engine.run(self._tasks(keys, step), keys, own, self._keep)
         except BaseException as error:
             for key in own:
                 if not self._kept[key].done():
@@ -295,8 +277,10 @@ class _DaskReader(Reader):
                 self._keep(key, AGAIN)
         self._drop(step)
         private = self._engine.private and len(keys) == len(every)  # no chunk is in two blocks
-        chunks = [_filled(block, values) for block in wanted]
+        values = dict(zip(keys, results, strict=True))
+        chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
+        results.clear()
         return [_joined(each, private=private) for each in chunks]
 
     def abandon(self) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    ConversionError,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import ConversionError
 
 __all__ = ["BLOCK", "chosen_chunks", "rechunked", "split"]
 

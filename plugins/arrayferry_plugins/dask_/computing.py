@@ -7,15 +7,10 @@ import itertools
 import operator
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    ConversionError,
-    registry,
-)
+from arrayferry import ConversionError, registry
 
-if TYPE_CHECKING:
-    pass
 from .graphs import arguments, failure_of, owner_of, persisted
 
 __all__ = ["compute", "gather", "scheduler_of"]
@@ -83,17 +78,8 @@ class _LikeArray:
         self.__dask_optimize__ = Array.__dask_optimize__
         self.__dask_scheduler__ = Array.__dask_scheduler__
 
-    def __dask_graph__(self) -> Any:
-        return self._delayed.__dask_graph__()
-
-    def __dask_keys__(self) -> Any:
-        return self._delayed.__dask_keys__()
-
-    def __dask_layers__(self) -> Any:
-        return self._delayed.__dask_layers__()
-
-    def __dask_tokenize__(self) -> Any:
-        return self._delayed.__dask_tokenize__()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._delayed, name)
 
     def __dask_postcompute__(self) -> Any:
         return operator.itemgetter(0), ()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Converter,
-    convert,
-)
+from arrayferry import Converter, convert
 
 if TYPE_CHECKING:
     from arrayferry.typing import Cost

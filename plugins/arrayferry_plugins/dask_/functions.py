@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from arrayferry import (
-    OptionError,
-    UnsupportedDtypeError,
-    convert,
-    converter,
-    registry,
-)
+from arrayferry import OptionError, UnsupportedDtypeError, convert, converter, registry
 from arrayferry.adapting import map_arrays
 
-if TYPE_CHECKING:
-    pass
 from .backend import DaskBackend
 from .block_libraries import with_blocks
 from .chunks import chosen_chunks, rechunked

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    ConversionError,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import ConversionError
 
 __all__ = ["arguments", "failure_of", "is_future", "owner_of", "persisted"]
 

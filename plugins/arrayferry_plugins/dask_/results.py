@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    ConversionError,
-    backend_of,
-    convert,
-    registry,
-)
-
-if TYPE_CHECKING:
-    pass
+from arrayferry import ConversionError, backend_of, convert, registry
 
 __all__ = ["has_sparse_blocks", "is_finished", "on_host", "owned", "read_values", "written"]
 

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    Blocks,
-    ConversionError,
-    Source,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from arrayferry import Blocks, ConversionError, Source
 
 __all__ = ["BagSource", "DataFrameSource"]
 
+_BAG = (
+    "Convert x.to_delayed() instead, which computes to its contents.",
+    "Make an array from x.to_delayed() with dask.array.from_delayed, which needs the shapes and dtypes.",
+)
+_REMEDIES = {
+    "Bag": _BAG,
+    "Item": _BAG,
+    "Scalar": (
+        "Convert x.to_delayed() instead.",
+        "Convert x.to_delayed() first: it is one number.",
+    ),
+}
+"""What to do instead of a conversion, and of a stream."""
+_FRAME = (
+    "Convert x.to_dask_array(lengths=True) instead.",
+    "Pass x.to_dask_array(lengths=True) instead, which computes the lengths of the partitions.",
+)
 
-class DataFrameSource(Source):
+
+class _Collection(Source):
+    package = "dask"
+
+    def to_numpy(self, x: Any) -> Any:
+        name = type(x).__name__
+        remedy, _ = _REMEDIES.get(name, _FRAME)
+        raise ConversionError(f"a Dask {name} cannot be converted", remedy=remedy)
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks:
+        name = type(xs[0]).__name__
+        _, remedy = _REMEDIES.get(name, _FRAME)
+        raise ConversionError(f"a Dask {name} cannot be streamed", remedy=remedy)
+
+
+class DataFrameSource(_Collection):
     """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: what to call first."""
 
     name = "dask.dataframe"
-    package = "dask"
     array_types: tuple[str, ...] = (
         "dask.dataframe.DataFrame",
         "dask.dataframe.Series",
@@ -30,43 +55,9 @@ class DataFrameSource(Source):
         "dask.dataframe.dask_expr._collection.Scalar",
     )
 
-    def to_numpy(self, x: Any) -> Any:
-        scalar = type(x).__name__ == "Scalar"
-        way = "x.to_delayed()" if scalar else _AS_ARRAY
-        raise ConversionError(
-            f"a Dask {type(x).__name__} cannot be converted", remedy=f"Convert {way} instead."
-        )
 
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        what = type(xs[0]).__name__
-        remedy = f"Pass {_AS_ARRAY} instead, which computes the lengths of the partitions."
-        if what == "Scalar":
-            remedy = "Convert x.to_delayed() first: it is one number."
-        raise ConversionError(f"a Dask {what} cannot be streamed", remedy=remedy)
-
-
-_AS_ARRAY = "x.to_dask_array(lengths=True)"
-
-
-class BagSource(Source):
+class BagSource(_Collection):
     """Dask's `Bag` and `Item`: what to call first."""
 
     name = "dask.bag"
-    package = "dask"
     array_types: tuple[str, ...] = ("dask.bag.Bag", "dask.bag.Item")
-
-    def to_numpy(self, x: Any) -> Any:
-        raise ConversionError(
-            f"a Dask {type(x).__name__} cannot be converted",
-            remedy="Convert x.to_delayed() instead, which computes to its contents.",
-        )
-
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        raise ConversionError(
-            f"a Dask {type(xs[0]).__name__} cannot be streamed",
-            remedy="Make an array from x.to_delayed() with dask.array.from_delayed, which needs the shapes and dtypes.",
-        )
