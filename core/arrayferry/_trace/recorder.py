@@ -277,7 +277,13 @@ class Trace:
                 self.unread += 1
 
     def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
-        key = (*site, crossing.source, crossing.target, crossing.here, crossing.there)
+        key = (
+            *site,
+            crossing.source,
+            crossing.target,
+            crossing.source_device,
+            crossing.target_device,
+        )
         row = self._rows.get(key)
         if row is None:
             route = crossing.route
