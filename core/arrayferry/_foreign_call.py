@@ -8,13 +8,13 @@ from typing import Any
 
 from ._api import flatten, kept_conversion
 from ._conversion.conversion import Conversion
+from ._dtypes import dtype_info, dtype_name, dtype_named
 from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
-from ._plugin.types import dtype_name
 from ._repr import shown
-from ._route.dtypes import dtype_kind, dtype_named, target_dtype
+from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
@@ -109,7 +109,7 @@ class Expected:
         if x.dtype.name == dtype:
             return x
         wanted = dtype_named(dtype)
-        if wanted is None or dtype_kind(x.dtype) != dtype_kind(wanted):
+        if wanted is None or dtype_info(x.dtype).kind != dtype_info(wanted).kind:
             raise self._differs(f"the dtype {x.dtype}", dtype, path)
         return cast_checked(x, wanted, self._name)
 

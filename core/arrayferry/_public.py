@@ -14,6 +14,7 @@ from ._api import (
     route,
 )
 from ._conversion.conversion import Conversion
+from ._dtypes import STANDARD_DTYPES
 from ._errors import (
     ArrayFerryError,
     BackendUnavailableError,
@@ -36,7 +37,7 @@ from ._errors import (
 )
 from ._options import Options
 from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
-from ._plugin.backend import STANDARD_DTYPES, Backend
+from ._plugin.backend import Backend
 from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline

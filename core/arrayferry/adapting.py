@@ -8,6 +8,7 @@
   objects for notebooks.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
+- `dtype_named` finds a dtype of NumPy or `ml_dtypes` by its name, and `dtype_info` says which numbers it holds.
 - `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from ._cache import Cache, CostlyCache, once
+from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
 from ._observers import observers
 from ._plugin.random import check_integers
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Cache",
     "CostlyCache",
+    "DtypeInfo",
     "Keys",
     "Same",
     "Threads",
@@ -49,6 +52,8 @@ __all__ = [
     "compares",
     "describe_error",
     "difference",
+    "dtype_info",
+    "dtype_named",
     "html_facts",
     "html_view",
     "map_arrays",

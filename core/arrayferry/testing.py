@@ -30,18 +30,16 @@ except ImportError as _error:  # pragma: no cover
 
 from ._contract.alone import only_plugins, usable
 from ._contract.base import as_numpy, convert, such_as
+from ._contract.checks import Duty, ask, same
 from ._contract.classes import describe_type
-from ._contract.conversions import ConversionTests
 from ._contract.devices import DeviceTests
 from ._contract.direct import DirectTests
-from ._contract.duties import Duty, ask
 from ._contract.lazy import BlockTests, ComputeTests
 from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
-from ._contract.same import same
 from ._contract.samples import CUBE, SHAPES, laid_out, sample
 from ._contract.unattended import Unattended
-from ._contract.values import ValueTests
+from ._contract.values import ConversionTests, ValueTests
 from ._plugin.backend import Backend
 from ._plugin.origin import Source
 from ._registry.discovery import is_built_in

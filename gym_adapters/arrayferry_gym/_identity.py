@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -139,11 +139,12 @@ class EnvironmentKeys(Keys):
         parts = super().parts(value, cls)
         if parts is None or cls is not types.FunctionType or _is_in_its_module(value):
             return parts
-        held = value.__globals__
-        names = sorted({name for name in _in_code(value.__code__) if name in held})
+        held, names = value.__globals__, set(_in_code(value.__code__))
+        if names & _ANY_GLOBAL:
+            return parts
         used = [
             (f"{_GLOBAL}{name}", Same(held[name]) if is_array(held[name]) else held[name])
-            for name in names
+            for name in sorted(names & held.keys())
         ]
         return [*(part for part in parts if part[0] != MODULE), *used]
 
@@ -271,6 +272,9 @@ _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, ty
 _ANY = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "fields"})
 """Names with which code may reach any attribute."""
 
+_ANY_GLOBAL = frozenset({"globals", "eval", "exec"})
+"""Names with which code may reach any global."""
+
 _NEVER = frozenset({
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__eq__", "__hash__",
     "__setattr__", "__delattr__", "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__del__", "__dir__",
@@ -279,50 +283,49 @@ _NEVER = frozenset({
 """Methods that a policy does not run."""
 
 
-_KNOWN: weakref.WeakKeyDictionary[types.CodeType, frozenset[str]] = weakref.WeakKeyDictionary()
-
-
 def _names(function: Any) -> frozenset[str]:
-    """Return the names in the code of a function, and in that of the functions of its module that it names."""
-    known = _KNOWN.get(function.__code__)
-    if known is not None:
-        return known
+    """Return the names in the code of a function, and in that of the functions of its module that it names now."""
     all_names: set[str] = set()
     todo, done = [function], set()
     while todo:
         own = todo.pop()
         done.add(own)
-        names = set(_in_code(own.__code__))
+        names = _in_code(own.__code__)
         all_names |= names
         for name in names:
             other = own.__globals__.get(name)
             known_here = type(other) is types.FunctionType and other.__module__ == own.__module__
             if known_here and other not in done:
                 todo.append(other)
-    _KNOWN[function.__code__] = known = frozenset(all_names)
-    return known
+    return frozenset(all_names)
 
 
-def _in_code(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _in_code(constant)
+_IN_CODE: weakref.WeakKeyDictionary[types.CodeType, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-@functools.lru_cache(maxsize=512)
+def _in_code(code: types.CodeType) -> frozenset[str]:
+    """Return the names in code, and in the code of functions that it defines."""
+    names = _IN_CODE.get(code)
+    if names is None:
+        inner = (_in_code(part) for part in code.co_consts if isinstance(part, types.CodeType))
+        _IN_CODE[code] = names = frozenset(code.co_names).union(*inner)
+    return names
+
+
 def _extended(names: frozenset[str], cls: type, special_too: bool) -> frozenset[str]:
     """Return names, and those used in the methods of a class that they name, and perhaps in its special methods."""
-    members = {
-        name: member for base in reversed(cls.__mro__[:-1]) for name, member in vars(base).items()
-    }
-    special = {name for name in members if name[:2] == name[-2:] == "__"} - _NEVER
-    extended = set(names)
-    todo, done = extended | (special if special_too else set()), set()
+    bases = [vars(base) for base in cls.__mro__[:-1]]
+    extended, todo, done = set(names), set(names), set()
+    if special_too:
+        own = {name for base in bases for name in base}
+        todo |= {name for name in own if name[:2] == name[-2:] == "__"} - _NEVER
     while todo:
         name = todo.pop()
         done.add(name)
-        member = members.get(name)
+        members = [base[name] for base in bases if name in base]
+        if not members:
+            continue
+        member = members[0]
         for function in (getattr(member, part, None) for part in ("__func__", "fget", "func")):
             member = function or member
         if type(member) is types.FunctionType:

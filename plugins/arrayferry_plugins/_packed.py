@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
+from arrayferry.adapting import dtype_info
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +116,7 @@ class Packed(Converter):
 
     def _fitting(self, x: Any, options: Options) -> Any:
         """Return an array of a dtype that the target has, None for one that goes alone."""
-        if x.nbytes > SMALL or not (x.dtype.kind in "biufc" or x.dtype.name == "bfloat16"):
+        if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:
             return fit_dtype(x, self.backend, options.narrowing)

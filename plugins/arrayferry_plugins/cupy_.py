@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
+from arrayferry.adapting import dtype_named
 
 from ._cuda import unless_capturing
 from ._packed import Packed
@@ -149,24 +150,15 @@ def _gpus() -> tuple[int, str]:
 
 @cache
 def _dtypes() -> frozenset[str]:
+    """The names of the dtypes that CuPy has: bfloat16 from version 14 on, with NumPy 2.1.2 and `ml_dtypes`."""
     import cupy
-
-    return STANDARD_DTYPES | (
-        {"bfloat16"} if _has_bfloat16(getattr(cupy, "__version__", "0")) else set()
-    )
-
-
-def _has_bfloat16(version: str) -> bool:
-    """Tell whether a version of CuPy has bfloat16, which needs NumPy 2.1.2 and `ml_dtypes` too."""
     import numpy as np
 
-    if int(version.partition(".")[0]) < 14 or not np.lib.NumpyVersion(np.__version__) >= "2.1.2":
-        return False
-    try:
-        import ml_dtypes  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    version = int(getattr(cupy, "__version__", "0").partition(".")[0])
+    has_bfloat16 = version >= 14 and np.lib.NumpyVersion(np.__version__) >= "2.1.2"
+    return STANDARD_DTYPES | (
+        {"bfloat16"} if has_bfloat16 and dtype_named("bfloat16") else frozenset()
+    )
 
 
 class NumpyToCupy(Packed):

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    Blocks,
-    Container,
-    ConversionError,
-    Slices,
-    Source,
-    UnsupportedDtypeError,
-    even_lengths,
-    hookimpl,
-)
+from arrayferry import Container, ConversionError, Source, hookimpl
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
+from ._stored import StoredSource, refuse_text
 
 __all__ = [
     "DataArrays",
     "DataTrees",
     "Datasets",
     "Stored",
-    "StoredSource",
     "Views",
+    "XarraySource",
     "arrayferry_containers",
     "arrayferry_sources",
 ]
@@ -135,12 +125,12 @@ class Stored:
     def __getitem__(self, index: Any) -> Any:
         return self.variable[index].to_numpy()
 
-    def parts(self, axis: int) -> int:
-        """Return the length along an axis of the parts in which the file is read."""
+    def stored(self) -> Sequence[int] | None:
+        """Return the shape of the parts in which the file is read, None if any part can be read."""
         encoding = self.variable.encoding
         stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
-        fits = isinstance(stored, (tuple, list)) and len(stored) == len(self.shape)
-        return int(stored[axis]) if fits and stored[axis] else 1
+        fits = isinstance(stored, (tuple, list)) and len(stored) == len(self.shape) and all(stored)
+        return stored if fits else None
 
 
 def _streamed(variable: Any) -> Any:
@@ -149,33 +139,18 @@ def _streamed(variable: Any) -> Any:
     return Stored(variable) if lazy else variable.data
 
 
-class StoredSource(Source):
+class XarraySource(StoredSource):
     """Reads a `Stored`."""
 
     name = "xarray"
     package = "xarray"
     array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
-    memory: Memory = "lazy"
-    to_numpy_shares: bool | None = False
 
-    def to_numpy(self, x: Any) -> Any:
-        return x[...]
+    def refuse(self, x: Any) -> None:
+        refuse_text(x, "a variable of xarray", "Leave it out: dataset.drop_vars(name).")
 
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        lengths = []
-        for x in xs:
-            if x.dtype.kind in "OSTU" or x.dtype.hasobject:
-                raise UnsupportedDtypeError(
-                    f"a variable of xarray of dtype {x.dtype} cannot be converted: it holds text or objects",
-                    remedy="Leave it out: dataset.drop_vars(name).",
-                    dtype=str(x.dtype),
-                )
-            lengths.append(
-                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=x.parts(axis), wanted=block)
-            )
-        return Slices(xs, axis, lengths)
+    def stored(self, x: Any) -> Sequence[int] | None:
+        return x.stored()  # type: ignore[no-any-return]
 
 
 @hookimpl
@@ -187,4 +162,4 @@ def arrayferry_containers() -> list[Container]:
 @hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
-    return [StoredSource()]
+    return [XarraySource()]

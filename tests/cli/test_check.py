@@ -199,6 +199,21 @@ def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, word
 
 
 @pytest.mark.long
+def test_the_half_of_a_round_trip_that_narrows_is_told(run, only, installed):
+    only("numpy", "toy")
+    code = plugin("toy").replace(
+        "self.values = values", "self.values, self.dtype = values, values.dtype"
+    )
+    code = code.replace("return Array(x)", "return Array(x.astype(np.float32))")
+    write_distribution(installed, "toy", code)
+    (found,) = checks(run, "toy")
+    messages = [test["message"] for test in found["tests"] if test["outcome"] == "failed"]
+    assert messages[0].startswith(
+        "from_numpy(), for an array of dtype bool and shape (): dtype float32"
+    )
+
+
+@pytest.mark.long
 def test_one_cause_is_told_once(run, only, installed):
     only("numpy", "toy")
     fails = "if 'int' in x.values.dtype.name:\n            raise TypeError('no integers')\n        return x.values\n"

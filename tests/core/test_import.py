@@ -59,6 +59,7 @@ def test_no_module_imports_a_library_at_its_top(root):
 
 WINGS = (
     "_cache",
+    "_dtypes",
     "_notebook",
     "_errors",
     "_repr",

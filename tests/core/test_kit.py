@@ -12,7 +12,7 @@ import types
 import numpy as np
 import pytest
 from distributions import write_distribution
-from subtle_plugins import SUBTLE, direct
+from subtle_plugins import SUBTLE, direct, making, reading
 from toys import (
     Array,
     Correct,
@@ -25,7 +25,7 @@ from toys import (
 from wrong_plugins import PLANTED
 
 import arrayferry as af
-from arrayferry.testing import BackendContract, SourceContract
+from arrayferry.testing import BackendContract, SourceContract, contract_for
 
 
 @pytest.fixture
@@ -94,6 +94,18 @@ def in_order(contract):
     return [name for name in dict.fromkeys(names) if name.startswith("test_")]
 
 
+def first_message(contract) -> str:
+    """Return the first message of the kit, "" if there is none."""
+    for name in in_order(type(contract)):
+        try:
+            getattr(contract, name)()
+        except pytest.skip.Exception:
+            continue
+        except AssertionError as error:
+            return str(error)
+    return ""
+
+
 def first_failure(parts) -> str:
     """Return the first message of the kit for a backend and what belongs to it, "" if there is none."""
 
@@ -116,17 +128,10 @@ def first_failure(parts) -> str:
     for part in parts:
         af.registry.register(part)
     try:
-        for name in in_order(Contract):
-            try:
-                getattr(Contract(), name)()
-            except pytest.skip.Exception:
-                continue
-            except AssertionError as error:
-                return str(error)
+        return first_message(Contract())
     finally:
         for part in reversed(parts):
             af.registry.unregister(part)
-    return ""
 
 
 @pytest.mark.usefixtures("toy")
@@ -138,6 +143,24 @@ def test_a_subtle_fault_is_told_first(fault):
     words = [word for word in entry if isinstance(word, str)]
     assert message
     assert [word for word in words if word not in message] == [], message
+
+
+ROUND_TRIPS = {
+    "makes float32": (making(lambda x: x.astype("f4")), "from_numpy()", "dtype float32 instead of"),
+    "makes flat arrays": (making(np.ravel), "from_numpy()", "shape (6,) instead of (2, 3)"),
+    "reads float32": (reading(lambda x: x.astype("f4")), "to_numpy()", "dtype float32 instead of"),
+    "reads flat arrays": (reading(np.ravel), "to_numpy()", "shape (1,) instead of ()"),
+}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("fault", ROUND_TRIPS)
+def test_the_wrong_half_of_a_round_trip_is_told_first(fault, register):
+    """Where only the plugin can make arrays, what an array says of itself tells which method is wrong."""
+    part, method, words = ROUND_TRIPS[fault]
+    message = first_message(contract_for(register(part)))
+    assert message.startswith(method)
+    assert words in message
 
 
 @pytest.mark.usefixtures("toy")

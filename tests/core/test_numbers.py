@@ -132,6 +132,35 @@ def test_random_integers_of_every_range_of_a_dtype(library, dtype, x64):
 
 
 @LIBRARIES
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_random_integers_with_bounds_in_arrays(library, dtype, x64):
+    own, (least, end) = af.registry.backend(library).from_numpy, WHOLE[dtype]
+    for low, high in (
+        (least, end - 1),
+        (least + 5, end // 2),
+        (least, least + 5),
+        (end - 6, end - 1),
+        (end // 2, end // 2 + 5),
+    ):
+        _, numbers = drawn(
+            library, (500,), *(own(np.array([x], dtype)) for x in (low, high)), dtype
+        )
+        assert all(low <= number < high for number in numbers)
+        assert min(high - low, 60) <= len(set(numbers))
+    with pytest.raises(af.OptionError, match="there are no integers from"):
+        drawn(library, (4,), own(np.array([5], dtype)), own(np.array([3], dtype)), dtype)
+
+
+@LIBRARIES
+def test_random_floats_with_bounds_in_arrays_of_integers(library):
+    backend = af.registry.backend(library)
+    low, high = (backend.from_numpy(np.array([bound], "int8")) for bound in (-100, 100))
+    numbers = af.convert(backend.random(1).uniform((500,), low, high), "numpy")
+    assert numbers.dtype == np.float32
+    assert -100 <= numbers.min() < -90 < 90 < numbers.max() <= 100
+
+
+@LIBRARIES
 def test_random_integers_that_do_not_fit_are_refused(library):
     wrong = [(least - 1, 5, dtype) for dtype, (least, _) in WHOLE.items()]
     wrong += [(0, end + 1, dtype) for dtype, (_, end) in WHOLE.items()]

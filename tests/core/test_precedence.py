@@ -436,6 +436,13 @@ def test_a_wrapper_is_refused_at_run_time(registry, option):
         registry.register(Plugin(), "mine")
 
 
+def test_a_hook_with_arguments_is_refused(registry, install):
+    with pytest.raises(af.PluginError, match=r"arrayferry_sources\(\) of the plugin 'mine' takes"):
+        registry.register(types.SimpleNamespace(arrayferry_sources=lambda registry: []), "mine")
+    _, messages = install(mine=ordered("Mine").replace("converters():", "converters(registry):"))
+    assert "arrayferry_converters() of the plugin 'mine' takes arguments, but" in messages[0]
+
+
 def test_a_hook_that_fails_is_left_out_whatever_its_rank(install):
     registry, messages = install(
         bad=ordered("Bad", "tryfirst=True")

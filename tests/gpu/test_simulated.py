@@ -639,9 +639,11 @@ def test_trees_go_to_pytorch_together():
         *leaves().values(),
         np.array([1, 2], ml_dtypes.bfloat16),
         np.array(3, ml_dtypes.bfloat16),
+        np.array([1, 2], ml_dtypes.float8_e4m3fn),
+        np.array(3, ml_dtypes.float8_e4m3fn),
     ]
     found = many(tree)
-    assert len(sent) == 2
+    assert len(sent) == 3
     for x, y in zip(tree, found, strict=True):
         assert tuple(y.shape) == x.shape
         assert str(y.dtype) == f"torch.{x.dtype.name}"

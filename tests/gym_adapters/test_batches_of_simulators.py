@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from arrayferry_gym import ArrayConversion, JaxToTorch, vector
+from arrayferry_gym import ArrayConversion, JaxToTorch, vector, wrappers
 from arrayferry_gym.functional import HostFunctions
 from arrayferry_gym.torchrl import TorchRLEnv
 
@@ -98,8 +98,9 @@ def test_batches_are_refused_when_they_are_wrapped(count, single, made):
         assert str(caught.value).startswith(adapter.__name__)
     with pytest.raises(TypeError, match=WORDS.format(count)):
         TorchRLEnv(env)
-    with pytest.raises(TypeError, match=WORDS.format(count)):
-        HostFunctions(env)
+    for other in (HostFunctions, wrappers.NormalizeObservation, wrappers.NormalizeReward):
+        with pytest.raises(TypeError, match=WORDS.format(count)):
+            other(env)
 
 
 @pytest.mark.parametrize("stated", ["one", "batch"])
@@ -161,7 +162,7 @@ class Single(gym.Env):
     ],
 )
 def test_single_environments_go_on(env):
-    env = ArrayConversion(env, target_xp="torch")
+    env = wrappers.ClipReward(ArrayConversion(env, target_xp="torch"), -1, 1)
     observation, _ = env.reset(seed=1)
     assert observation.shape == env.observation_space.shape
     observation, _, terminated, truncated, _ = env.step(env.action_space.sample())

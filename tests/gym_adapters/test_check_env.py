@@ -242,7 +242,8 @@ def test_rows_that_depend_on_the_age_of_another_episode(oldest):
             return state, reward, xp.broadcast_to(oldest(xp, state["t"]) > 3, reward.shape)
 
     (problem,) = check(Wrong, ["numpy"])
-    assert problem.method == "step" and "on the others" in problem.what
+    assert problem.method == "step"
+    assert "on the others" in problem.what
 
 
 def test_repeated_actions_of_what_cannot_be_rendered():

@@ -559,6 +559,13 @@ def test_copies_of_a_function_that_refer_to_equal_values_are_the_same():
     assert next(counts) == 3 * first + 2
 
 
+@pytest.mark.parametrize("scale", ["globals()['SCALE']", "eval('SCALE')"])
+def test_copies_of_a_function_that_may_reach_any_global_are_others(scale):
+    code = f"import jax.numpy as jnp\ndef policy(p, o, k): return jnp.full(1, {scale}, int), None"
+    assert chosen(run_again(code, SCALE=2).policy) == 2
+    assert chosen(run_again(code, SCALE=5).policy) == 5
+
+
 def test_a_module_that_runs_again_is_named(monkeypatch):
     def run():
         code = "import jax.numpy as jnp\ndef policy(p, o, k): return jnp.zeros(1, int), None"
@@ -570,3 +577,39 @@ def test_a_module_that_runs_again_is_named(monkeypatch):
     run()
     with pytest.warns(UserWarning, match="because the module that defines policy was run again"):
         run()
+
+
+AN_OBJECT = """
+import jax.numpy as jnp
+
+class Policy:
+    def __init__(self):
+        self.one = self.two = 0
+
+    def act(self, params, observation, key):
+        return self.inner(observation), None
+
+    def inner(self, observation):
+        return helper(self, observation)
+
+def helper(policy, observation):
+    return jnp.full(len(observation), policy.one)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:rollout is compiled for the third time")
+@pytest.mark.parametrize("changed", ["a module", "a function", "a method"])
+def test_what_is_defined_anew_may_name_other_attributes(changed):
+    module = run_again(AN_OBJECT)
+    assert chosen(module.Policy().act) == 0
+    if changed == "a module":
+        module = run_again(AN_OBJECT.replace("policy.one", "policy.two"))
+    elif changed == "a function":
+        module.helper = run_again(AN_OBJECT.replace("policy.one", "policy.two")).helper
+        module.helper.__globals__["__name__"] = module.__name__
+    else:
+        module.Policy.inner = lambda policy, observation: jnp.full(len(observation), policy.two)
+    policy = module.Policy()
+    assert chosen(policy.act) == 0
+    policy.two = 1
+    assert chosen(policy.act) == 1

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from arrayferry._plugin.backend import STANDARD_DTYPES
-from arrayferry._route.dtypes import dtype_named
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 
 from .base import BackendTests, library_of
-from .same import Values, difference
+from .checks import Values, difference
 from .samples import (
     BACKWARDS,
     BEYOND,

@@ -16,9 +16,8 @@ from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
 
 from .alone import find_backend, only_plugins, usable
+from .checks import DUTIES, FIX_DEVICE, Values, ask, kept, same, skip_if_lacking, stated_difference
 from .classes import describe_type, describe_value
-from .duties import DUTIES, FIX_DEVICE, ask, skip_if_lacking
-from .same import Values, kept, same, stated_difference
 
 __all__ = [
     "BackendTests",

@@ -9,8 +9,7 @@ import pytest
 
 from .arrays import ArrayTests
 from .base import convert
-from .duties import FIX_DEVICE, noting
-from .same import Values, same
+from .checks import FIX_DEVICE, Values, noting, same
 from .samples import CUBE, sample
 
 __all__ = ["DeviceTests"]

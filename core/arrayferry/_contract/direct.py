@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 from arrayferry._errors import ConversionError, describe_error
 from arrayferry._options import Options
-from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
-from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.narrowing import fit_dtype
 
 from .arrays import Given
 from .base import library_of
+from .checks import Values, lacking, same
 from .classes import describe_value
-from .duties import lacking
-from .same import Values, same
+from .memory import Way, WayTests
 from .samples import BEYOND, CUBE, LARGE, SHAPES, laid_out, layouts, numbers, sample, special
-from .ways import Way, WayTests
 
 __all__ = ["DirectTests"]
 
@@ -86,13 +85,15 @@ class _Check:
 
     def run(self) -> str:
         """Check it. Return what the library lacks here, if it takes no array for that reason."""
-        samples = list(self._samples())
         for copy in (None, True):
-            for name, convert in self._methods(Options(copy=copy)):
+            methods = dict(self._methods(Options(copy=copy)))
+            for name, convert in methods.items():
                 what = f"{name}() of {self.direct!r}, copy={copy}"
                 shares = False if copy else None
                 way = Way(what, self.source, self.target, _FIX_MEMORY[copy], shares)
-                for given, writes in self._cases(name, copy, samples):
+                # convert() is then called for few arrays only
+                all_cases = name != "convert" or "bind" not in methods
+                for given, writes in self._cases(copy, all_cases, many=name == "bind_many"):
                     self._try(way, convert, given, writes)
         assert not self.problem or self.lacks, (
             f"{self.direct!r} {self.problem} for every ordinary array, so it is never used. Handle arrays of dtype "
@@ -164,24 +165,23 @@ class _Check:
     # What it is given.
 
     def _cases(
-        self, name: str, copy: bool | None, samples: list[Given]
+        self, copy: bool | None, all_cases: bool, *, many: bool
     ) -> Iterator[tuple[list[Given], bool]]:
         """Yield the arrays of each call of a method, and whether they and the results are written to."""
         for size in (3, 1024, 64 * 1024):
             pair = [self._numbers(size), self._numbers(size // 2 + 1)]
-            for _ in range(3):  # later calls may differ
-                yield pair, False
+            yield from [(pair, False)] * 3  # later calls may differ
             yield pair, True
-        if copy is None and name == "bind_many":
+        if copy is None:
             for shift in range(3):
-                yield self._many(shift), False
-        elif copy is None:
-            for shift in range(3):
-                yield [self._given(sample(self.usual, (2, 3), shift), "and shape (2, 3)")], False
-            for given in samples:
-                yield [given], False
+                values = sample(self.usual, (2, 3), shift)
+                one = [self._given(values, "and shape (2, 3)")]
+                yield self._many(shift) if many else one, False
+            for given in () if many else self._samples:
+                if all_cases or given.values.dtype == self.usual:
+                    yield [given], False
         if copy or {self.source.memory, self.target.memory} & {"immutable", "lazy"}:
-            for given in (*self._in_layouts(), *self._large()):
+            for given in (*self._in_layouts(), *(self._large() if all_cases else ())):
                 yield [given], True
 
     def _given(self, values: Values, case: str) -> Given:
@@ -198,16 +198,18 @@ class _Check:
         names = [*sorted(STANDARD_DTYPES), *BEYOND] if held is None else sorted(held)
         return [dtype for dtype in map(dtype_named, names) if dtype is not None]
 
-    def _samples(self) -> Iterator[Given]:
-        """Yield arrays of all dtypes and shapes, and for NumPy of all layouts."""
+    @functools.cached_property
+    def _samples(self) -> list[Given]:
+        """Arrays of all dtypes and shapes, and for NumPy of all layouts."""
+        samples = []
         for dtype in self._dtypes():
             for shape in (*SHAPES, CUBE) if dtype == self.usual else ((), (2, 3), CUBE):
-                yield self._given(sample(dtype, shape), f"and shape {shape}")
-            yield self._given(special(dtype), "with special values")
-        if self.source.name == "numpy":
-            for name, laid in layouts(self.usual):
-                values = laid.astype(laid.dtype.newbyteorder("="))
-                yield Given(laid, np.array(values), f"for an array {name}")
+                samples.append(self._given(sample(dtype, shape), f"and shape {shape}"))
+            samples.append(self._given(special(dtype), "with special values"))
+        for name, laid in layouts(self.usual) if self.source.name == "numpy" else ():
+            values = np.array(laid.astype(laid.dtype.newbyteorder("=")))
+            samples.append(Given(laid, values, f"for an array {name}"))
+        return samples
 
     def _many(self, shift: int) -> list[Given]:
         """Return many arrays of different dtypes, shapes and sizes; the same ones again have other values."""

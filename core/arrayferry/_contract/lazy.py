@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from arrayferry import _api
-from arrayferry._errors import ArrayFerryError, describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.blocks import Blocks
 from arrayferry._plugin.call import overrides
@@ -19,9 +18,8 @@ from arrayferry._registry.registry import default_registry
 from arrayferry._stream.function import stream
 
 from .base import BackendTests, Tested, all_same, same_anywhere, such_as
+from .checks import DUTIES, Duty, ask, same
 from .classes import describe_type
-from .duties import DUTIES, Duty, ask
-from .same import same
 
 __all__ = ["BlockTests", "ComputeTests"]
 
@@ -76,13 +74,13 @@ class ComputeTests(BackendTests):
             assert owner == backend.name, (
                 f"{what} is recognised as a deferred value of {owner}. Leave its type out of deferred_types"
             )
-            others = [values + 1, values + 2]
-            before, after = map(self.make, others)
-            self._gives_all("compute", [before, lazy, after], [others[0], values, others[1]])
-            try:
-                tree = _api.convert({"x": [lazy, "text"]}, "numpy", sparse="dense")
-            except ArrayFerryError as error:
-                raise AssertionError(f"{what} cannot be converted: {error}. {fix}") from error
+            before, after = values + 1, values + 2
+            arrays = [self.make(before), lazy, self.make(after)]
+            self._gives_all("compute", arrays, [before, values, after])
+            value, call = {"x": [lazy, "text"]}, f"converting {what} to numpy"
+            tree = ask(
+                _api.convert, value, "numpy", sparse="dense", call=call, duty=Duty(fix, dict)
+            )
             same(tree["x"][0], values, f"{what}, converted to numpy", fix)
 
 
@@ -119,11 +117,8 @@ class BlockTests(Tested):
             if self._ask("blocks", [array], 0, block=block) is None:
                 continue
             what = f'arrayferry.stream(array, "numpy", block={block})'
-            try:
-                parts = list(stream({"x": array}, "numpy", block=block, sparse="dense"))
-            except ArrayFerryError as error:
-                reason = describe_error(error).removesuffix(".")
-                raise AssertionError(f"{what} raised {reason}. {fix}") from error
+            blocks = stream({"x": array}, "numpy", block=block, sparse="dense")
+            parts = ask(list, blocks, call=what, duty=DUTIES["read"])
             same(np.concatenate([part["x"] for part in parts]), values, what, fix)
 
     def _check_blocks(self, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
@@ -151,7 +146,7 @@ class BlockTests(Tested):
         steps = [pairs[start : start + 2] for start in range(0, len(pairs), 2)]
         duty = DUTIES["open"]
         reader = ask(blocks.open, steps, call="open()", case=case, duty=duty)
-        duty = Duty(duty.fix, lambda parts: isinstance(parts, Sequence))
+        duty = Duty(duty.fix, Sequence)
         try:
             for number in range(len(steps)):
                 call = f"read({number}) of open({steps})"

@@ -16,8 +16,7 @@ from arrayferry._plugin.backend import Backend
 
 from .arrays import ArrayTests
 from .base import as_numpy, convert, library_of
-from .duties import noting
-from .same import Values, same
+from .checks import Values, noting, same
 from .samples import CUBE, SHAPES, numbers, sample
 
 __all__ = ["PairTests"]
@@ -67,11 +66,10 @@ class PairTests(ArrayTests):
         array = self._call("from_numpy", np.array(values, order="F"), values, "in Fortran order")
         for other in self._others():
             there = convert({"x": [array, "text", self.make(values)]}, other)
-            library, text = library_of(there["x"][0]), there["x"][1]
-            assert library == other.name, (
-                f"an array to {other.name} became one of {library}. {_FIX_PAIR}"
+            found = [library_of(there["x"][0]), there["x"][1]]
+            assert found == [other.name, "text"], (
+                f"an array and a text to {other.name} became one of {found[0]} and {found[1]!r}. {_FIX_PAIR}"
             )
-            assert text == "text", f"the text beside it became {text!r}. {_FIX_PAIR}"
             back = convert(there, self._backend)
             for each in (back["x"][0], back["x"][2]):
                 self._recognised(each, f"the conversion from {other.name}")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arrayferry._route.dtypes import dtype_kind, limits_of
+from arrayferry._dtypes import dtype_info
 
-from .same import Values
+from .checks import Values
 
 __all__ = [
     "BACKWARDS",
@@ -113,15 +113,14 @@ def numbers(dtype: np.dtype[Any], shape: tuple[int, ...], aligned: bool = True) 
 
 def special(dtype: np.dtype[Any]) -> Values:
     """Return numbers that are easily lost: the ends of the range, signed zeros, infinities, NaN."""
-    kind = dtype_kind(dtype)
     if dtype.kind in "mM":
         whole = np.iinfo(np.int64)
         return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)  # min is NaT
+    kind, limits = dtype_info(dtype)
     if kind == "bool":
         return np.array([True, False])
     if not kind:
         return np.array(["", "a", "abc"]).astype(dtype)
-    limits = limits_of(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
         exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it

@@ -13,8 +13,8 @@ from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 
 from .base import library_of
+from .checks import difference
 from .classes import describe_value
-from .same import difference
 from .values import ValueTests
 
 __all__ = ["Unattended"]

@@ -13,32 +13,14 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
+from arrayferry._dtypes import STANDARD_DTYPES
+
 from .autodiff import Autodiff
 from .origin import Origin
 from .random import HostRandom, Random, Seed
 from .types import resolve_types
 
-__all__ = ["STANDARD_DTYPES", "Backend", "Target"]
-
-STANDARD_DTYPES = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ]
-)
-"""The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
+__all__ = ["Backend", "Target"]
 
 
 class Backend(Origin):

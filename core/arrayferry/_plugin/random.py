@@ -224,7 +224,7 @@ class HostRandom(Random):
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
         values = self._generator.random(tuple(shape), _drawn(dtype))
-        low, high = self._values(low), self._values(high)
+        low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
         values = values * (high - low)
         values += low
         return self._made(values, dtype)
@@ -251,6 +251,12 @@ class HostRandom(Random):
         # with exponential waiting times, each index has the shortest one with its own probability
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
+
+
+def _as_floats(bound: Any) -> Any:
+    """Return a bound whose difference to another one does not overflow, as that of small integers does."""
+    is_float = type(bound) in (int, float) or bound.dtype.kind == "f"
+    return bound if is_float else bound.astype("float64")
 
 
 def _drawn(dtype: str) -> Any:

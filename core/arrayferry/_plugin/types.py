@@ -1,4 +1,4 @@
-"""Types by dotted paths, so that a plugin can name those of a library that is not imported yet; names of dtypes."""
+"""Types by dotted paths, so that a plugin can name those of a library that is not imported yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["dtype_name", "resolve_type", "resolve_types"]
+__all__ = ["resolve_type", "resolve_types"]
 
 
 def resolve_type(entry: Any) -> type | None:
@@ -36,8 +36,3 @@ def resolve_type(entry: Any) -> type | None:
 def resolve_types(entries: Iterable[Any]) -> list[type]:
     """Find several types, leaving out those that are not there."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
-
-
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library, "float32" for `torch.float32`."""
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]

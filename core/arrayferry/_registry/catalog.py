@@ -229,7 +229,7 @@ class Catalog:
         """Look up types again if a library has been imported or run again since; return whether one was."""
         outdated = self.kinds.outdated()
         if outdated:
-            self.kinds = self._find_kinds()
+            vars(self)["kinds"] = self._find_kinds()
         return outdated
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint
 from types import FunctionType, MethodType
@@ -135,6 +136,13 @@ def _implementations(plugin: object, name: str) -> Iterator[tuple[int, str, Call
                     "plugin are called separately, so there is nothing to wrap",
                     remedy=f"Remove {wrapper}=True from its hookimpl, and return what the plugin brings.",
                 )
+        try:
+            inspect.signature(function).bind()
+        except TypeError:
+            raise PluginError(
+                f"{attribute}() of the plugin {name!r} takes arguments, but hooks are called without any",
+                remedy="Remove them.",
+            ) from None
         if hook in HOOKS:
             yield options.get("trylast", False) - options.get("tryfirst", False), hook, function
         elif not options.get("optionalhook"):

@@ -12,9 +12,9 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from arrayferry._plugin.backend import STANDARD_DTYPES, Backend
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_name
+from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import failed_import
-from arrayferry._plugin.types import dtype_name
 from arrayferry._tree.values import read_values
 
 __all__ = ["LIBRARIES", "GenericBackend", "find_namespace", "is_namespace"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from arrayferry._dtypes import dtype_name
 from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
-from arrayferry._plugin.types import dtype_name
 
 from .memory import COPIED, addresses, copy_required, decide
 from .narrowing import narrow_on_device

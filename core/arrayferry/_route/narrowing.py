@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._errors import (
-    NarrowingError,
-)
+from arrayferry._dtypes import dtype_info, dtype_named
+from arrayferry._errors import NarrowingError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend
@@ -15,7 +14,7 @@ from arrayferry._registry.discovery import is_built_in
 
 if TYPE_CHECKING:
     import numpy as np
-from .dtypes import dtype_kind, dtype_named, hint_for, target_dtype
+from .dtypes import hint_for, target_dtype
 
 __all__ = ["cast_checked", "fit_dtype", "narrow_on_device", "number_array"]
 
@@ -52,19 +51,21 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
 
 def _cast(
     x: np.ndarray[Any, Any], dtype: np.dtype[Any], *, check: bool = True
-) -> tuple[np.ndarray[Any, Any], str | None]:
+) -> tuple[np.ndarray[Any, Any], Any]:
     """Cast an array to a dtype of the same kind, and return a number that the dtype does not hold, if there is one."""
-    if x.dtype.kind in "iu" and dtype.kind in "iu":
-        cast = x.astype(dtype)
-        return cast, _changed(x, cast) if check else None
     import numpy as np
 
-    with np.errstate(all="ignore"):
+    kind = dtype_info(dtype).kind
+    if kind in ("int", "uint"):
         cast = x.astype(dtype)
-        if not check:
+        if not check or (cast == x).all():
             return cast, None
-        whole = dtype_kind(dtype) in ("int", "uint")
-        return cast, _changed(x, cast) if whole else _overflowed(x, cast)
+    else:
+        with np.errstate(all="ignore"):
+            cast = x.astype(dtype)
+            if not check or np.isfinite(cast).all():
+                return cast, None
+    return cast, _lost(x, cast, kind)
 
 
 def narrow_on_device(
@@ -94,29 +95,33 @@ def narrow_on_device(
     try:
         xp = array_api_compat.array_namespace(x)
         narrowed = xp.astype(x, getattr(xp, dtype.name))
-        culprit = None if whole or narrowing == "allow" else _lost(x, narrowed, own, xp)
+        checked = not whole and narrowing != "allow"
+        lost = _lost(x, narrowed, dtype_info(own).kind) if checked else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         if source.is_out_of_memory(error):
             raise
         return None
-    if culprit is not None:
-        raise _does_not_fit(culprit, name, dtype.name, target)
+    if lost is not None:
+        raise _does_not_fit(lost.item(), name, dtype.name, target)
     return narrowed
 
 
-def _lost(x: Any, narrowed: Any, dtype: np.dtype[Any], xp: Any) -> str | None:
-    """Return one of the numbers that a narrower dtype does not hold, None if there is none."""
-    if dtype.kind in "iu":
+def _lost(x: Any, narrowed: Any, kind: str) -> Any:
+    """Return one of the numbers that a narrower dtype of a kind does not hold, None if there is none."""
+    import array_api_compat
+
+    xp = array_api_compat.array_namespace(x)
+    if kind in ("int", "uint"):
         bad = xp.astype(narrowed, x.dtype) != x
-    elif dtype.kind == "c":
-        lost = [xp.isfinite(p(x)) & ~xp.isfinite(p(narrowed)) for p in (xp.real, xp.imag)]
-        bad = lost[0] | lost[1]
+    elif kind == "complex":
+        parts = [xp.isfinite(p(x)) & ~xp.isfinite(p(narrowed)) for p in (xp.real, xp.imag)]
+        bad = parts[0] | parts[1]
     else:
         bad = xp.isfinite(x) & ~xp.isfinite(narrowed)
-    return str(x[bad][0].item()) if bool(xp.any(bad)) else None
+    return x[bad][0] if bool(xp.any(bad)) else None
 
 
-def _does_not_fit(number: str, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
+def _does_not_fit(number: Any, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
     as_it_does = f", as {target.name} does" if is_built_in(target) else ""
     return NarrowingError(
         f"{target.name} has no {dtype} here, and {number} does not fit {narrowed}",
@@ -168,9 +173,10 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
             remedy='Pass scalars="keep" to leave Python numbers unchanged.',
             dtype="int",
         )
-    narrowed, lost = _cast(array, dtype)
     if dtype.kind in "iu":  # an integer that does not fit gets a wider dtype, as in NumPy
-        return narrowed if lost is None else array
+        narrowed = array.astype(dtype)
+        return narrowed if int(narrowed) == number else array
+    narrowed, lost = _cast(array, dtype)
     if lost is not None and narrowing != "allow":
         raise NarrowingError(
             f"the Python number {lost} does not fit {dtype.name}, which is the default of {target.name}",
@@ -180,25 +186,3 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
             narrowed=dtype.name,
         )
     return narrowed
-
-
-def _changed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
-    """Return one of the integers that changed, None if there is none."""
-    bad = narrowed != x
-    return str(x[bad].flat[0]) if bad.any() else None
-
-
-def _overflowed(x: np.ndarray[Any, Any], narrowed: np.ndarray[Any, Any]) -> str | None:
-    """Return one of the finite numbers that became infinite, None if there is none."""
-    import numpy as np
-
-    finite = np.isfinite(narrowed)
-    if finite.all():
-        return None
-    if x.dtype.kind == "c":
-        bad = (np.isfinite(x.real) & ~np.isfinite(narrowed.real)) | (
-            np.isfinite(x.imag) & ~np.isfinite(narrowed.imag)
-        )
-    else:
-        bad = np.isfinite(x) & ~finite
-    return str(x[bad].flat[0]) if bad.any() else None

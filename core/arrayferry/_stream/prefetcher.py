@@ -102,6 +102,7 @@ class Prefetcher:
         self._started: list[Future[Any] | None] = []
         self._taken = 0
         self._held: dict[Any, Any] = {}
+        blocks: Any = None
         try:
             for group, blocks in enumerate(groups):
                 steps = [[(leaf.number, block) for leaf, block in read[group]] for read in reads]

@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._dtypes import dtype_name, dtype_named
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
-from arrayferry._plugin.types import dtype_name
 from arrayferry._route.devices import device_if_known, memory_of
-from arrayferry._route.dtypes import dtype_named
 from arrayferry._route.memory import addresses, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from arrayferry_gym._refusals import batch_error, is_batch
 from arrayferry_gym._space_trees import ARRAYS
 
 from ._driver import Driver, HasStatistics, plain, shown_space
@@ -24,6 +25,9 @@ class KernelWrapper(
     Args:
         env: the environment, or an adapter of this package around one.
         kernel: the kernel.
+
+    Raises:
+        TypeError: `env` is a batch of several, as in simulators.
     """
 
     _driver: Driver
@@ -31,6 +35,8 @@ class KernelWrapper(
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
+        if is_batch(env):
+            raise batch_error(type(self).__name__, env)
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, Blocks, ConversionError, converter, registry
+from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -61,10 +62,7 @@ class DaskBackend(Backend):
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         if device is None or str(device).startswith("cpu"):
             return split(x)
-        import cupy
-
-        with cupy.cuda.Device(int(str(device).partition(":")[2] or 0)):
-            return split(written(cupy.asarray(x)))
+        return split(written(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: Any) -> bool:
         return has_sparse_blocks(x._meta)

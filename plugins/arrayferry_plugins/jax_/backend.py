@@ -17,7 +17,7 @@ from .functions import JaxAutodiff, call_host
 if TYPE_CHECKING:
     from arrayferry import Autodiff
     from arrayferry.typing import Memory
-from .dtypes import ALL, NARROW, WIDE
+from .dtypes import WIDE, dtype_names
 from .identity import private
 from .placement import (
     Spread,
@@ -192,7 +192,7 @@ class JaxBackend(Backend):
     def dtypes(self) -> frozenset[str]:
         import jax
 
-        return ALL if jax.config.jax_enable_x64 else NARROW
+        return dtype_names(jax.config.jax_enable_x64)
 
     def dtype_hint(self, dtype: str) -> str:
         return (

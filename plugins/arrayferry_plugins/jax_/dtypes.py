@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from arrayferry import STANDARD_DTYPES
+from arrayferry.adapting import dtype_named
 
-
-__all__ = ["ALL", "NARROW", "WIDE", "native_dtypes"]
-
+__all__ = ["WIDE", "dtype_names", "native_dtypes"]
 
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
+"""Those that it has only with `jax_enable_x64`."""
 
-
-NARROW = frozenset(
+EXTRA = frozenset(
     [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "uint8",
-        "uint16",
-        "uint32",
-        "float16",
-        "float32",
-        "complex64",
         "bfloat16",
         "int2",
         "int4",
@@ -43,17 +31,16 @@ NARROW = frozenset(
         "float4_e2m1fn",
     ]
 )
-
-
-ALL = NARROW | WIDE
+"""Those of `ml_dtypes`. `jax.numpy` has names of more, but not arrays."""
 
 
 @cache
-def native_dtypes(wide: bool) -> frozenset[np.dtype[Any]]:
-    """The dtypes that JAX has, in native byte order."""
-    import ml_dtypes
-    import numpy as np
+def dtype_names(wide: bool) -> frozenset[str]:
+    """The names of the dtypes that JAX has, with `jax_enable_x64` or without."""
+    return (STANDARD_DTYPES if wide else STANDARD_DTYPES - WIDE) | EXTRA
 
-    names = ALL if wide else NARROW
-    dtypes = [getattr(ml_dtypes, name, None) or name for name in names if name != "bool"]
-    return frozenset([np.dtype(bool), *map(np.dtype, dtypes)])
+
+@cache
+def native_dtypes(wide: bool) -> frozenset[Any]:
+    """The same dtypes as NumPy has them, in native byte order."""
+    return frozenset(map(dtype_named, dtype_names(wide)))

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
-from arrayferry.adapting import CostlyCache
+from arrayferry.adapting import CostlyCache, dtype_info
 
 __all__ = ["JaxAutodiff", "call_host"]
 
@@ -111,12 +111,9 @@ def _as_words(x: Any) -> Any:
         return x.astype("uint8").ravel()
     if dtype.kind == "c":
         x = jnp.stack([x.real, x.imag], -1)
-    if x.dtype.name in _SUB_BYTE:
+    if dtype_info(x.dtype).limits.bits < 8:
         return x.ravel()
     return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").ravel()
-
-
-_SUB_BYTE = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 
 
 @cache

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import (
-    ConversionError,
-)
+from arrayferry import ConversionError
 
-if TYPE_CHECKING:
-    pass
 from .dtypes import WIDE
 
 __all__ = [

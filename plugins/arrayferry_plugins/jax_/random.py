@@ -56,7 +56,7 @@ class JaxRandom(Random):
         import numpy as np
 
         name = str(jax.dtypes.canonicalize_dtype(dtype))
-        check_integers(_in_host_memory(low, name), _in_host_memory(high, name), name)
+        check_integers(_in_host_memory(low), _in_host_memory(high), name)
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
         if not (type(low) is type(high) is int) or -most - 1 <= low < high <= most:
             return jax.random.randint(self.key(), tuple(shape), low, high, dtype)
@@ -77,18 +77,13 @@ class JaxRandom(Random):
         return jax.random.categorical(self.key(), logits, shape=tuple(shape)).astype(dtype)
 
 
-def _in_host_memory(bound: Any, dtype: str) -> Any:
-    """Return a bound for integers as NumPy knows it, or as it is if that cannot be, or it fits the dtype anyhow."""
+def _in_host_memory(bound: Any) -> Any:
+    """Return a bound for integers as NumPy knows it, or as it is if that cannot be."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
 
     if not isinstance(bound, jax.Array) or isinstance(bound, jax.core.Tracer):
         return bound
-    if bound.dtype.kind in "iu":
-        own, limits = jnp.iinfo(bound.dtype), jnp.iinfo(dtype)
-        if limits.min <= own.min and own.max <= limits.max:
-            return bound
     on_host = bound.is_fully_addressable and all(each.platform == "cpu" for each in bound.devices())
     return np.asarray(bound) if on_host else bound
 

@@ -68,7 +68,7 @@ class TorchBackend(Backend):
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import torch
 
-        raw = dtypes_by_bits().get(x.dtype.name)
+        raw = dtypes_by_bits().get(x.dtype)
         if raw is not None:
             bits, dtype = raw
             y = torch.from_numpy(x.view(bits)).view(dtype)

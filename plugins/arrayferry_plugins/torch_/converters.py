@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from arrayferry.typing import Cost
 from .backend import BACKEND
-from .dtypes import dtype_bits, dtypes_by_bits
+from .dtypes import dtype_bits
 
 __all__ = ["NumpyToCuda", "NumpyToTorch", "TorchToNumpy", "host_values"]
 
@@ -153,9 +153,7 @@ class NumpyToCuda(Packed):
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         import torch
 
-        _, own = dtypes_by_bits().get(dtype.name, (None, None))
-        flat = staged.to(device, non_blocking=True)
-        return flat.view(own or getattr(torch, dtype.name))
+        return staged.to(device, non_blocking=True).view(getattr(torch, dtype.name))
 
 
 def _copied(n: Any) -> Any:

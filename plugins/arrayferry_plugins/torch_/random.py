@@ -20,13 +20,6 @@ def _in_host_memory(bound: Any) -> Any:
         return bound
 
 
-def _is_beyond(bound: Any) -> bool:
-    """Tell whether a float64 does not hold some of the integers below a bound."""
-    import numpy as np
-
-    return bool(np.any(np.asarray(bound) > 2**53))
-
-
 class TorchRandom(Random):
     """Random numbers from a generator of PyTorch.
 
@@ -68,7 +61,13 @@ class TorchRandom(Random):
         import torch
 
         values = self._draw(torch.rand, shape, dtype)
-        return (values * (high - low) + low).to(values.dtype)
+        low, high = (
+            bound
+            if isinstance(bound, (int, float))
+            else torch.as_tensor(bound, dtype=values.dtype, device=self._device)
+            for bound in (low, high)
+        )  # the difference of small integers may be too large for their dtype
+        return values * (high - low) + low
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
@@ -86,13 +85,14 @@ class TorchRandom(Random):
                 int(low), int(high), tuple(shape), generator=self._generator, device=self._device,
                 dtype=getattr(torch, dtype),
             )  # fmt: skip
-        if not isinstance(known[1], torch.Tensor) and _is_beyond(known[1]):
-            return self._exactly(shape, *known, dtype)
-        values = self._draw(torch.rand, shape, "float64")
-        return (values * (high - low) + low).floor().to(getattr(torch, dtype))
+        if not any(isinstance(bound, torch.Tensor) for bound in known):
+            return self._by_numpy(shape, *known, dtype)
+        low, high = (torch.as_tensor(bound, device=self._device).long() for bound in (low, high))
+        values = self._draw(torch.rand, shape, "float64") * (high - low)
+        return (values.long() + low).to(getattr(torch, dtype))
 
-    def _exactly(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
-        """Draw integers by NumPy."""
+    def _by_numpy(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
+        """Draw integers from ranges that PyTorch does not take, each integer with the same probability."""
         import numpy as np
         import torch
 

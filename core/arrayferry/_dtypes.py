@@ -1,0 +1,139 @@
+"""What is known of dtypes: their names, and which numbers each holds.
+
+Nothing is listed but the standard ones. The rest is asked of the dtype itself, so that one of a newer `ml_dtypes` is
+right at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "STANDARD_DTYPES",
+    "DtypeInfo",
+    "dtype_info",
+    "dtype_name",
+    "dtype_named",
+    "unknown_dtypes",
+]
+
+STANDARD_DTYPES = frozenset(
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
+)
+"""The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
+
+_OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
+"""Names of dtypes of `ml_dtypes`, which need not be installed, and may have fewer."""
+
+
+class DtypeInfo(NamedTuple):
+    """Which numbers a dtype holds.
+
+    Attributes:
+        kind: "bool", "int", "uint", "float" or "complex"; "" if it does not hold numbers.
+        limits: its `iinfo` or `finfo`, which describes the parts of complex numbers; None for the rest.
+    """
+
+    kind: str
+    limits: Any = None
+
+    def holds(self, other: DtypeInfo) -> bool:
+        """Return whether it has every number of another dtype of the same kind."""
+        wide, narrow = self.limits, other.limits
+        if wide is None:
+            return True
+        if self.kind in ("int", "uint"):
+            return bool(wide.min <= narrow.min and narrow.max <= wide.max)
+        in_range = wide.minexp <= narrow.minexp and narrow.maxexp <= wide.maxexp
+        exact = in_range and narrow.nmant <= wide.nmant
+        return exact and _special_values(wide.dtype) >= _special_values(narrow.dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
+    """Return which numbers a dtype of NumPy or `ml_dtypes` holds.
+
+    Examples:
+        >>> import numpy as np
+        >>> from arrayferry.adapting import dtype_info
+        >>> dtype_info(np.dtype("uint8")).kind, dtype_info(np.dtype("uint8")).limits.bits
+        ('uint', 8)
+    """
+    if dtype.kind == "b":
+        return DtypeInfo("bool")
+    library = dtype.type.__module__
+    if library not in ("numpy", "ml_dtypes"):
+        return DtypeInfo("")
+    module: Any = sys.modules[library]
+    try:
+        limits = module.iinfo(dtype.type)
+        return DtypeInfo("int" if limits.min < 0 else "uint", limits)
+    except ValueError:
+        pass
+    try:
+        limits = module.finfo(dtype.type)
+    except ValueError:
+        return DtypeInfo("")
+    return DtypeInfo("float" if limits.dtype.itemsize == dtype.itemsize else "complex", limits)
+
+
+@functools.lru_cache(maxsize=1024)
+def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
+    """Return which special values a dtype of floats has."""
+    import numpy as np
+
+    special = np.array([np.inf, np.nan, -0.0, -1.0])
+    with np.errstate(all="ignore"):
+        kept = special.astype(dtype).astype(float)
+    return frozenset(map(str, special)) & frozenset(map(str, kept))
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library, "float32" for `torch.float32`."""
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+@functools.cache
+def dtype_named(name: str) -> np.dtype[Any] | None:
+    """Find a dtype by its name in NumPy or `ml_dtypes`, None if there is none here."""
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def unknown_dtypes(names: Iterable[Any]) -> list[str]:
+    """Return the names that belong to no dtype of NumPy or of `ml_dtypes`, which need not be installed."""
+    unknown = (str(name) for name in names if dtype_named(name) is None)
+    return sorted(name for name in unknown if not _OF_ML_DTYPES.fullmatch(name))
