@@ -285,7 +285,7 @@ class Trace:
             route = crossing.route
             if len(self._rows) >= MAX_ROWS:
                 key, route = ("", 0, "(other lines)", "", "", "", ""), ""
-            row = self._rows.setdefault(key, TraceRow(*key, route=route))
+            row = self._rows.setdefault(key, TraceRow(*key, route))
         return row
 
     # Findings.
