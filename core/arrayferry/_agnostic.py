@@ -158,11 +158,12 @@ def agnostic(
         if keep_apart is not None:
             called = with_receiver(function)
             like = with_receiver(result_like) if callable(result_like) else result_like
-        wrapper: Function = _plain(called, inside, like, name_of(function))
+        name = name_of(function)
+        wrapper: Function = _plain(called, inside, like, name)
         if later is not None:
             wrapper = _starting(called, inside)
         elif differentiable:
-            wrapper = _differentiable(called, wrapper, inside, like, name_of(function), function)
+            wrapper = _differentiable(called, wrapper, inside, like, name, function)
         if keep_apart is not None:
             wrapper = keep_apart(wrapper)
         wrapper = _uncompiled(wrapper) if later is None else LATER[later[1]](wrapper)
@@ -243,8 +244,9 @@ def _from_traced(
     )
     if not overrides(caller, Backend.callback):
         raise error
-    expected = _expected(result_like, args, kwargs, name, caller, error)
-
+    if result_like is None:
+        raise not_expected(name) from error
+    expected = Expected(_example(result_like, args, kwargs), name, caller)
     callers = [index for index, backend in enumerate(kinds) if backend is caller]
 
     def run(values: list[Any]) -> list[Any]:
@@ -258,19 +260,8 @@ def _from_traced(
     return expected.build(caller.callback(run, given, expected.shapes, name=name))
 
 
-def _expected(
-    result_like: Any,
-    args: Any,
-    kwargs: Any,
-    name: str,
-    caller: Backend,
-    cause: BaseException | None = None,
-) -> Expected:
-    """Find out what a function returns."""
-    if result_like is None:
-        raise not_expected(name) from cause
-    example = result_like(*args, **kwargs) if callable(result_like) else result_like
-    return Expected(example, name, caller)
+def _example(result_like: Any, args: Any, kwargs: Any) -> Any:
+    return result_like(*args, **kwargs) if callable(result_like) else result_like
 
 
 def _differentiable(
@@ -339,7 +330,7 @@ def _differentiable(
         given = [arrays[index] for index in callers]
         expected = None
         if result_like is not None and _any_traced(caller, given):
-            expected = _expected(result_like, args, kwargs, name, caller)
+            expected = Expected(_example(result_like, args, kwargs), name, caller)
         made = ready(own, len(args) if layout is None else layout, callers)
         device = device_like(given[0], caller)
 

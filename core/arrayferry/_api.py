@@ -403,8 +403,9 @@ def route(
         problem = each.problem()
         if problem is not None:
             raise problem
+    source_device = "cpu"
     if not by_name:
-        here = device_of(origin, source)
-    else:
-        here = resolve_device(origin, None, "")[0] if isinstance(origin, Backend) else "cpu"
-    return describe_route(registry.catalog, origin, target, device, here)
+        source_device = device_of(origin, source)
+    elif isinstance(origin, Backend):
+        source_device, _ = resolve_device(origin, None, "")
+    return describe_route(registry.catalog, origin, target, device, source_device)

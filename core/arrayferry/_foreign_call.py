@@ -214,7 +214,7 @@ class ForeignCall:
         outward: converts to the library of the caller.
         name: what errors call the function.
         expected: what the function returns, None if that is not known.
-        path_of: tells where an argument is, for errors.
+        path_of: returns the place of an argument, for errors.
         fixed: arguments that have no gradient, in the library of the function.
         place: how many of the caller's arrays come before them.
     """

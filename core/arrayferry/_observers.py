@@ -166,7 +166,7 @@ def call_site(frame: FrameType | None) -> CallSite:
 
 
 def is_asked_by_user(frame: FrameType | None) -> bool:
-    """Tell whether the user's own code called a conversion, so that its options are the user's."""
+    """Return whether the user's own code called a conversion, so that its options are the user's."""
     while frame is not None and frame.f_globals.get("__name__") in CALLED:
         frame = frame.f_back
     return frame is not None and _whose(frame) == _YOURS

@@ -56,10 +56,17 @@ class Results:
             for leaf, own in zip(self._leaves, pieces, strict=True)
         ]
 
+    # Methods of their own, so that no variable holds a block or a buffer while the next ones are read.
+
     def _choose(self, rows: Any, pieces: list[list[Any]]) -> None:
         for leaf, buffer, own in zip(self._leaves, self._buffers, pieces, strict=True):
             if buffer is not None:
                 own.append(guarded(leaf, buffer.take, rows))
+
+    def _add(self, parts: list[Any]) -> None:
+        for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
+            if buffer is not None:
+                guarded(leaf, buffer.add, x)
 
     def _fill(self) -> None:
         """Read the next window into the buffers, whose rows are used up."""
@@ -73,11 +80,6 @@ class Results:
         self._rows = self._order.rows(self._window)
         self._end = stop
         self._window += 1
-
-    def _add(self, parts: list[Any]) -> None:
-        for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
-            if buffer is not None:
-                guarded(leaf, buffer.add, x)
 
     def _read(self, step: int) -> list[Any]:
         """Return the parts of a block."""

@@ -131,7 +131,7 @@ class Stream(Generic[B]):
                 raise
 
     def __len__(self) -> int:
-        return len(self._epoch_order(self._next.epoch).ends)
+        return len(self._order_of(self._next.epoch).ends)
 
     @overload
     def __getitem__(self, index: slice) -> Stream[B]: ...
@@ -265,7 +265,7 @@ class Stream(Generic[B]):
                     "part.",
                 )
         ordering = self._ordering._replace(seed=found["seed"])
-        count = len(self._make_order(ordering, found["epoch"]).ends)
+        count = len(self._order_of(found["epoch"], ordering).ends)
         if found["position"] > count:
             raise OptionError(
                 f"the state is at result {found['position']}, but the stream has {count}",
@@ -275,22 +275,19 @@ class Stream(Generic[B]):
             self._ordering = ordering
             self._next, self._latest = Progress(found["epoch"], found["position"]), None
 
-    def _epoch_order(self, epoch: int) -> Order:
-        """Return the order of an epoch."""
-        key = epoch, self._ordering, self._shard
+    def _order_of(self, epoch: int, ordering: Ordering | None = None) -> Order:
+        """Return the order of an epoch. The last one is kept."""
+        key = epoch, ordering or self._ordering
         found = self._order
         if found is None or found[0] != key:
-            self._order = found = key, self._make_order(self._ordering, epoch)
+            lengths = [stop - start for start, stop in self.bounds]
+            self._order = found = key, Order(lengths, self._runs, key[1], epoch, self._shard)
         return found[1]
-
-    def _make_order(self, ordering: Ordering, epoch: int) -> Order:
-        lengths = [stop - start for start, stop in self.bounds]
-        return Order(lengths, self._runs, ordering, epoch, self._shard)
 
     def warn_of_runs(self, stacklevel: int) -> None:
         """Warn if most rows are hardly shuffled, since their blocks are read one after another."""
         longest = max((self._rows_of(run) for run in self._runs), default=0)
-        windows = self._epoch_order(self._next.epoch).windows
+        windows = self._order_of(self._next.epoch).windows
         most = max((stop - start for _, _, start, stop in windows), default=0)
         if longest > max(2 * most, self.length // 8):
             runs = len(self._runs)
@@ -310,7 +307,7 @@ class Stream(Generic[B]):
         with _POSITION:
             progress, self._next = self._next, Progress(self._next.epoch + 1)
             self._latest = progress
-        order = self._epoch_order(progress.epoch)
+        order = self._order_of(progress.epoch)
         return Iteration(
             lambda: Results(self._reading, order, self.bounds, progress.position),
             self._result,
@@ -385,7 +382,7 @@ class Stream(Generic[B]):
         what = "blocks" if of.batch_size is None else f"batches of {of.batch_size}"
         rows = sum(stop - start for start, stop in self.bounds)
         if of.shuffle:
-            what, order = f"shuffled {what}", self._epoch_order(self._next.epoch)
+            what, order = f"shuffled {what}", self._order_of(self._next.epoch)
             rows = order.windows[-1][3] if order.windows else 0
         part = "" if shard == (0, 1) else f", part {shard[0]} of {shard[1]}"
         if len(self._runs) < len(self.bounds) * of.shuffle:

@@ -41,8 +41,8 @@ class Crossing:
     Attributes:
         source: the name of the backend or source that it belonged to, "" if it is not known.
         target: the name of the backend that it belongs to now, "python" for a number that was read.
-        here: the name of the device that it was on, "" if it is not known.
-        there: the name of the device that it is on now.
+        source_device: the name of the device that it was on, "" if it is not known.
+        target_device: the name of the device that it is on now.
         nbytes: the size of the result.
         how: what happened to its memory.
         avoidable: if it was copied where memory could be shared, the reason and the remedy.
@@ -58,11 +58,13 @@ class Crossing:
     after: Any = None
     addresses: tuple[int, int] = (0, 0)
 
-    def __init__(self, source: str, target: str, here: str = "", there: str = "") -> None:
+    def __init__(
+        self, source: str, target: str, source_device: str = "", target_device: str = ""
+    ) -> None:
         self.source = source
         self.target = target
-        self.here = here
-        self.there = there
+        self.source_device = source_device
+        self.target_device = target_device
 
     @property
     def route(self) -> str:
@@ -104,7 +106,11 @@ class ArrayCrossing(Crossing):
         self.how = "copied"
         if lazy and target.memory != "lazy":
             self.how = "computed"
-        elif self.here and self.there and memory_of(self.here) != memory_of(self.there):
+        elif (
+            self.source_device
+            and self.target_device
+            and memory_of(self.source_device) != memory_of(self.target_device)
+        ):
             self.how = "transferred"
         if not several and not on_host and not lazy and target.memory != "lazy":
             self.addresses = addresses(x, origin, y, target)
@@ -125,14 +131,14 @@ class ArrayCrossing(Crossing):
         compiled = self._compiled
         device = compiled.options.device
         return describe_route(
-            compiled.catalog, self._origin, compiled.target, device, self.here or "cpu"
+            compiled.catalog, self._origin, compiled.target, device, self.source_device or "cpu"
         )
 
     def _shares(self, x: Any, y: Any, origin: Origin, target: Backend) -> bool:
         before, after = self.addresses
         if self.nbytes == 0 or (before and after):
             return before == after or self.nbytes == 0
-        if self.here != "cpu" or self.there != "cpu" or self.nbytes > SMALL:
+        if self.source_device != "cpu" or self.target_device != "cpu" or self.nbytes > SMALL:
             return self._compiled.options.copy is not True and not self._route().copies
         sparse = overrides(origin, Origin.is_sparse) and origin.is_sparse(x)
         if sparse or origin.is_traced(x) or target.is_traced(y):
@@ -187,7 +193,7 @@ def number_crossing(x: Any, backend: Backend) -> Crossing:
     """Return the crossing of a number that was read from an array without a conversion."""
     crossing = Crossing(backend.name, "python", device_if_known(backend, x), "cpu")
     crossing.nbytes = nbytes_of(x)
-    crossing.how = "copied" if memory_of(crossing.here) in ("cpu", "") else "transferred"
+    crossing.how = "copied" if memory_of(crossing.source_device) in ("cpu", "") else "transferred"
     return crossing
 
 

@@ -19,7 +19,7 @@ __all__ = ["RoundTrips"]
 MAX_FOLLOWED = 4_096
 """The most arrays that are followed at a time."""
 MAX_TRIPS = 10_000
-"""The most kinds of round trips that are told apart."""
+"""The most kinds of round trips that are counted."""
 
 
 class _Followed:
@@ -37,7 +37,7 @@ class _Followed:
         self.past = past
 
     def holds(self, x: Any, address: int) -> bool:
-        """Tell whether an array at the same address is the same one, or uses its memory."""
+        """Return whether an array at the same address is the same one, or uses its memory."""
         result = self._result()
         if result is x:
             return True
@@ -58,17 +58,17 @@ class RoundTrips:
 
     def follow(self, site: CallSite, crossing: Crossing) -> None:
         """Follow an array from library to library, and note where it comes back."""
-        start = (crossing.source, crossing.here)
-        goal = (crossing.target, crossing.there)
+        start = (crossing.source, crossing.source_device)
+        goal = (crossing.target, crossing.target_device)
         if start == goal:
             return
         before, after = crossing.addresses
-        followed = self._followed.get(_key(crossing.before, before, crossing.here))
+        followed = self._followed.get(_key(crossing.before, before, crossing.source_device))
         past = followed.past if followed and followed.holds(crossing.before, before) else ()
         been = [entry[:2] for entry in past]
         if start in been:  # the earlier array was used again
             past = past[: been.index(start)]
-        key = _key(crossing.after, after, crossing.there)
+        key = _key(crossing.after, after, crossing.target_device)
         if goal in been[: len(past)]:
             out = past[been.index(goal)][2]
             trip = (*site, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
@@ -85,7 +85,7 @@ class RoundTrips:
             self._followed.popitem(last=False)
 
     def findings(self) -> Iterator[tuple[tuple[Any, ...], TraceFinding]]:
-        """Yield each kind of round trip: a key that tells it from others, and the finding."""
+        """Yield each kind of round trip: a key of its own, and the finding."""
         for trip, times in list(self._trips.items()):
             site, out = CallSite(*trip[:3]), CallSite(*trip[3:6])
             goal, between, start = trip[6:]

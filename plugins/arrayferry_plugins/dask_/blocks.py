@@ -109,7 +109,7 @@ class DaskBlocks(Blocks):
         return ClusterEngine(client, own)
 
     def _answers(self, client: Any) -> bool:
-        """Tell whether a client works in this process. It has no threads in one that was forked."""
+        """Return whether a client works in this process. It has no threads in one that was forked."""
         if self._process != os.getpid():
             return False
         if client.asynchronous:  # which is an error later
@@ -154,7 +154,7 @@ def _dependencies(graph: Mapping[Any, Any], key: Any) -> Iterable[Any]:
 
 
 def _in_task() -> bool:
-    """Tell whether this runs in a task of a cluster, where waiting for other tasks may take forever."""
+    """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever."""
     worker = sys.modules.get("distributed.worker")
     return bool(worker is not None and getattr(worker.thread_state, "key", None))
 
@@ -179,7 +179,7 @@ class _Uses:
     """Which results of a graph are kept for later steps.
 
     Args:
-        dependencies: tells what a task needs.
+        dependencies: returns the keys that a task needs.
         outputs: the keys that each step asks for.
 
     Attributes:
@@ -276,12 +276,12 @@ class _DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, AGAIN)
         self._drop(step)
-        private = self._engine.private and len(keys) == len(every)  # no chunk is in two blocks
+        owned = self._engine.owned and len(keys) == len(every)  # no chunk is in two blocks
         values = dict(zip(keys, results, strict=True))
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
         results.clear()
-        return [_joined(each, private=private) for each in chunks]
+        return [_joined(each, owned=owned) for each in chunks]
 
     def abandon(self) -> None:
         self._engine.abandon()
@@ -324,7 +324,7 @@ class _DaskReader(Reader):
                     del self._kept[key]
 
 
-def _joined(chunks: list[Any], *, private: bool) -> Any:
+def _joined(chunks: list[Any], *, owned: bool) -> Any:
     """Return the chunks of one block as one array, in memory that nobody else writes to. They are taken out."""
     from dask.array.core import concatenate3
 
@@ -333,7 +333,7 @@ def _joined(chunks: list[Any], *, private: bool) -> Any:
         inner = inner[0]
     if len(inner) > 1:
         return concatenate3(chunks)
-    if private or _is_owned(inner):
+    if owned or _is_owned(inner):
         return inner.pop()
     import numpy as np
 

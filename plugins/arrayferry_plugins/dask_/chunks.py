@@ -19,7 +19,7 @@ chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
 
 
 def split(x: Any) -> Any:
-    """Make a Dask array of an array, in blocks as `to_dask` was told."""
+    """Make a Dask array of an array, in the blocks that `to_dask` was asked for."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 

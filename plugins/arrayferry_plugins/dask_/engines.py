@@ -85,7 +85,7 @@ def reconnected(address: str) -> Any:
 
 
 def _reachable(client: Any) -> bool | None:
-    """Tell whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
+    """Return whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
 
     Returns:
         None if it is not known.
@@ -124,7 +124,8 @@ class ThreadEngine:
         get: the scheduler.
     """
 
-    private = False
+    owned = False
+    """Whether nobody else holds the memory of results."""
 
     def __init__(self, get: Any) -> None:
         import dask
@@ -171,7 +172,7 @@ class ThreadEngine:
         return list(self._get(tasks, keys, **options))
 
     def _fits(self, key: Any, kind: str, value: Any) -> bool:
-        """Tell whether a result is kept."""
+        """Return whether a result is kept."""
         from dask.sizeof import sizeof
 
         if kind == "close":
@@ -221,7 +222,7 @@ class ClusterEngine:
         self._closed = False
         self._lock = threading.Lock()
         self._direct: bool | None = client.direct_to_workers
-        self.private: bool = not client.scheduler.address.startswith("inproc")
+        self.owned: bool = not client.scheduler.address.startswith("inproc")
 
     def run(
         self,

@@ -72,7 +72,7 @@ def _written_out(graph: Any) -> list[Any]:
 
 
 def is_future(x: Any) -> bool:
-    """Tell whether a value is a `Future` of a cluster, without importing anything."""
+    """Return whether a value is a `Future` of a cluster, without importing anything."""
     distributed = sys.modules.get("distributed.client")
     return distributed is not None and isinstance(x, distributed.Future)
 

@@ -10,7 +10,7 @@ __all__ = ["has_sparse_blocks", "is_finished", "on_host", "owned", "read_values"
 
 
 def has_sparse_blocks(blocks: Any) -> bool:
-    """Tell whether blocks, or the empty one that stands for them, are sparse, of whatever library."""
+    """Return whether blocks, or the empty one that stands for them, are sparse, of whatever library."""
     return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
 
 
@@ -31,7 +31,7 @@ def read_values(values: Any) -> Any:
 
 
 def is_finished(x: Any, values: Any) -> bool:
-    """Tell whether Dask itself put the values of an array into memory that no graph and no worker holds."""
+    """Return whether Dask itself put the values of an array into memory that no graph and no worker holds."""
     import numpy as np
     from dask.array import Array
 
@@ -66,7 +66,7 @@ def owned(values: Any, *, fresh: bool) -> Any:
 
 
 def _is_alone(values: Any) -> bool:
-    """Tell whether an array may be written to, and keeps nothing else alive, such as a message of a worker."""
+    """Return whether an array may be written to, and keeps nothing else alive, such as a message of a worker."""
     import numpy as np
 
     whole = values if values.base is None else values.base
