@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from arrayferry._errors import CopyRequiredError
 from arrayferry._plugin.backend import Backend
 from arrayferry._registry.registry import default_registry
 
-from .arrays import VALUE_METHODS, ArrayTests, Given
-from .base import BackendTests, convert
+from .arrays import VALUE_METHODS, ArrayTests
+from .base import BackendTests, Given, convert
 from .checks import Values, same
 from .samples import CUBE, LARGE, numbers, sample
 
@@ -29,7 +29,7 @@ _OWN_MEMORY = {
     "copy": "Return from copy(x) an array in memory of its own.",
 }
 """What the author can change if a method shares memory that it should not."""
-_NO_SHARING = "Set {}_shares to None or False."
+_Side = tuple[Backend, Any]
 
 
 class Way(NamedTuple):
@@ -40,8 +40,7 @@ class Way(NamedTuple):
         source: the backend whose arrays it takes.
         target: the backend whose arrays it returns.
         fix: what the author can change if memory is shared where it must not be, or the other way round.
-        shares: whether it promises that the result shares memory, None for no promise.
-        protects: whether memory that must not change is never shared, if there is no promise.
+        shares: whether the result shares memory, None if it may, but never memory that must not change.
     """
 
     what: str
@@ -49,7 +48,6 @@ class Way(NamedTuple):
     target: Backend
     fix: str
     shares: bool | None
-    protects: bool = True
 
     def shares_with(self, backend: Backend, array: Any) -> bool | None:
         """Return whether a write to the other side must be seen in an array, or must not, None if it may."""
@@ -57,28 +55,27 @@ class Way(NamedTuple):
         is_constant = backend.memory in ("immutable", "lazy") or (
             given and not array.flags.writeable
         )
-        return False if self.shares is None and self.protects and is_constant else self.shares
+        return False if self.shares is None and is_constant else self.shares
 
 
 class WayTests(ArrayTests):
     """Checks ways to convert arrays from and to the backend under test."""
 
-    def _ways(self, copy: bool | str | None) -> Iterator[tuple[Way, Callable[[Any], Any]]]:
-        """Yield conversions from NumPy, to NumPy and within the library with an option `copy`, or `STATED`."""
+    def _way(self, copy: bool | str | None, method: str) -> Way | None:
+        """Return the conversion by a method, with an option `copy`, or `STATED`: None if nothing is promised."""
         mine, numpy = self._backend, default_registry().backend("numpy")
-        ends = [("from_numpy", numpy, mine), ("to_numpy", mine, numpy), ("copy", mine, mine)]
-        for method, source, target in ends if copy is True else ends[:2]:
-            if copy == STATED:
-                shares = getattr(mine, f"{method}_shares")
-                found = "copies" if shares else "shares"
-                fix = f"{method}_shares is {shares}, but it {found}: set it to None or {not shares}"
-                way = Way(f"{method}()", source, target, fix, shares, protects=False)
-                yield way, lambda x, method=method: self._ask(method, x)
-            else:
-                fix = _OWN_MEMORY[method] if copy is not False else _NO_SHARING.format(method)
-                what = f"copy={copy} from {source.name} to {target.name}"
-                way = Way(what, source, target, fix, None if copy is None else not copy)
-                yield way, lambda x, target=target: convert(x, target, copy=copy)
+        ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
+        source, target = ends[method]
+        if copy == STATED:
+            shares = getattr(mine, f"{method}_shares", None)
+            found = "copies" if shares else "shares"
+            fix = f"{method}_shares is {shares}, but it {found}: set it to None or {not shares}"
+            return None if shares is None else Way(f"{method}()", source, target, fix, shares)
+        if method == "copy" and copy is not True:
+            return None
+        what = f"copy={copy} from {source.name} to {target.name}"
+        fix = _OWN_MEMORY[method] if copy is not False else f"Set {method}_shares to None or False."
+        return Way(what, source, target, fix, None if copy is None else not copy)
 
     def _check_writes(self, way: Way, given: Given, y: Any) -> Given:
         """Write to each side and look at the other. Return the array with its new values."""
@@ -93,7 +90,7 @@ class WayTests(ArrayTests):
             self._write(way, result, source, written, what.format("result", "source"))
         return given._replace(values=written)
 
-    def _write(self, way: Way, to: Any, other: Any, values: Values, what: str) -> Values:
+    def _write(self, way: Way, to: _Side, other: _Side, values: Values, what: str) -> Values:
         """Write to one side and look at the other, where something is promised. Return the new values of the former."""
         shares, number = way.shares_with(*other), float(np.real(values.flat[0])) - 1
         in_use = shares and _share_memory(to, other)
@@ -106,7 +103,7 @@ class WayTests(ArrayTests):
             expected, told = filled, "did not change"
         else:  # the library has moved the array, since its memory was in use elsewhere
             return filled
-        some = slice(None, None, 1 + values.size // 2**12)
+        some = slice(None, None, 1 if values.nbytes < LARGE else 1009)
         actual = self._values_of(*other)
         same(actual.flat[some], expected.flat[some], f"{what} {told}", way.fix)
         return filled
@@ -131,7 +128,7 @@ class WayTests(ArrayTests):
         return bool(backend.to_numpy_shares) and self._fill(numpy, backend.to_numpy(array), value)
 
 
-def _share_memory(*sides: tuple[Backend, Any]) -> bool:
+def _share_memory(*sides: _Side) -> bool:
     return np.shares_memory(*(backend.to_numpy(array) for backend, array in sides))
 
 
@@ -148,23 +145,21 @@ class MemoryTests(WayTests):
         """A result stays as it is when the method is called again."""
         for shape in ((2, 3), CUBE, (1000,)):
             for shift in (1, 2):
-                values = [sample(self._usual(), shape), sample(self._usual(), shape, shift)]
+                first = sample(self._usual(), shape)
                 for method in VALUE_METHODS:
                     fix = f"Return new memory from {method}()"
                     if method != "copy":
                         fix += (
                             f", or set {method}_shares to None or True if it is a view of the array"
                         )
-                    arrays = [self._argument(method, each) for each in values]
-                    first = self._gives(method, arrays[0], values[0], "for two arrays")
+                    given = self._given(method, first, "for two arrays")
+                    second = sample(self._usual(), shape, shift)
                     case = "for the second of two arrays of one shape"
-                    self._gives(method, arrays[1], values[1], case)
-                    same(
-                        first if method == "to_numpy" else self.read(first),
-                        values[0],
-                        f"{method}() was called with another array, and the first result changed",
-                        fix,
-                    )
+                    result = self._gives(method, given)
+                    self._gives(method, self._given(method, second, case))
+                    what = f"{method}() was called with another array, and the first result changed"
+                    seen = result if method == "to_numpy" else self.read(result)
+                    same(seen, first, what, fix)
 
     def test_immutable_arrays_never_change(self) -> None:
         """No write to NumPy memory reaches an array that must never change."""
@@ -216,31 +211,35 @@ class MemoryTests(WayTests):
         self, copy: bool | str | None, memory: Iterable[Given], arrays: Iterable[Given]
     ) -> None:
         """Check the way from NumPy with memory of NumPy, and others with arrays of the library."""
-        from_numpy, *others = self._ways(copy)
-        for cases, ways in ((memory, [from_numpy]), (arrays, others)):
+        for cases, methods in ((memory, ["from_numpy"]), (arrays, ["to_numpy", "copy"])):
+            ways = [(method, self._way(copy, method)) for method in methods]
             for given in cases:
-                for way, function in ways:
+                for method, way in ways:
+                    if way is None:
+                        continue
                     try:
-                        y = function(given.x)
+                        if copy == STATED:
+                            y = self._ask(method, given.x)
+                        else:
+                            y = convert(given.x, way.target, copy=copy)
                     except CopyRequiredError:
                         continue
                     given = self._check_writes(way, given, y)
-                if copy == STATED and ways is others:
-                    self._check_view(given)
+                if copy == STATED and cases is arrays:
+                    self._check_view(given.x, given.case)
 
-    def _check_view(self, given: Given) -> None:
+    def _check_view(self, array: Any, case: str) -> None:
         """Check what `to_numpy` returns where it cannot be written to, or must not be."""
         mine = self._backend
-        out = mine.to_numpy(given.x)
-        if mine.memory in ("immutable", "lazy") and mine.to_numpy_shares is not False:
-            assert not out.flags.writeable, (
-                "to_numpy returned a writable view of memory that must never change: return a read-only view, or set "
-                f"`memory` or `to_numpy_shares`, {given.case}"
-            )
-        if mine.to_numpy_shares and not out.flags.writeable:
-            assert np.shares_memory(out, mine.to_numpy(given.x)), (
-                f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {given.case}"
-            )
+        out = mine.to_numpy(array)
+        writable, shares = out.flags.writeable, mine.to_numpy_shares
+        assert not (writable and shares is not False and mine.memory in ("immutable", "lazy")), (
+            "to_numpy returned a writable view of memory that must never change: return a read-only view, or set `memory` "
+            f"or `to_numpy_shares`, {case}"
+        )
+        assert writable or not shares or np.shares_memory(out, mine.to_numpy(array)), (
+            f"to_numpy_shares is True, but each call returns other memory: set it to None or False, {case}"
+        )
 
     def test_large_arrays(self) -> None:
         """An array of 16 MiB keeps its values, and is shared and copied like smaller ones."""
@@ -249,9 +248,10 @@ class MemoryTests(WayTests):
         case = f"for an array of {LARGE // 2**20} MiB"
         try:
             values = numbers(self._usual(), (LARGE // self._usual().itemsize,))
-            x = self._gives("from_numpy", values.copy(), values, case, self._fix_both("from_numpy"))
+            given = Given(values.copy(), values, case, by_plugin=True)
+            x = self._gives("from_numpy", given)
             for method in ("to_numpy", "copy"):
-                self._gives(method, x, values, case)
+                self._gives(method, given._replace(x=x))
             for copy in (STATED, True):
                 memory = Given(values.copy(), values, case)
                 array = Given(self._backend.from_numpy(values.copy()), values, case)
@@ -273,7 +273,7 @@ class MemoryTests(WayTests):
             gc.unfreeze()
 
     def _check_lifetimes(self) -> None:
-        for memory, values, case in self._memory_cases(more=False):
+        for memory, values, case, *_ in self._memory_cases(more=False):
             into = convert(memory.copy("K"), self._backend)
             out = convert(self.make(values), "numpy")
             gc.collect()
