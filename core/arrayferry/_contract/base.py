@@ -66,10 +66,10 @@ def as_numpy(value: Any) -> Any:
     return convert(value, "numpy")
 
 
-def refused(value: Any, to: Any, what: str, fix: str) -> ConversionError:
+def refused(value: Any, to: Any, what: str, fix: str, sparse: Any = "dense") -> ConversionError:
     """Assert that a value cannot be converted, and return the error."""
     try:
-        converted = _api.convert(value, to)
+        converted = _api.convert(value, to, sparse=sparse)
     except ConversionError as error:
         return error
     raise AssertionError(f"{what} became {converted!r:.80}. {fix}")

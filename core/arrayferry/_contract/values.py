@@ -174,7 +174,7 @@ class ConversionTests(ArrayTests):
         for array, word in self.unportable():
             what = f"a {describe_type(array)} with more than values ({word})"
             fix = "Raise arrayferry.ConversionError(reason, remedy=...) from to_numpy(), since something was lost"
-            error = refused({"x": array}, other, what, fix)
+            error = refused({"x": array}, other, what, fix, sparse="raise")
             for is_right, problem in (
                 (
                     word in str(error),
