@@ -29,6 +29,11 @@ _OWN_MEMORY = {
     "copy": "Return from copy(x) an array in memory of its own.",
 }
 """What the author can change if a method shares memory that it should not."""
+_WRITING = {
+    "writable": "define write(self, array, value) in the test, or set memory to 'immutable' if arrays never change",
+    "immutable": "set it to 'writable'",
+}
+"""What the author can change if arrays cannot be written to, or can."""
 _Side = tuple[Backend, Any]
 
 
@@ -104,7 +109,7 @@ class WayTests(ArrayTests):
         else:  # the library has moved the array, since its memory was in use elsewhere
             return filled
         actual = self._values_of(*other)
-        if values.nbytes >= LARGE:  # some elements are enough, and take less time
+        if values.size > 2**16:  # some elements are enough, and take less time
             actual, expected = actual.flat[::1009], expected.flat[::1009]
         same(actual, expected, f"{what} {told}", way.fix)
         return filled
@@ -180,7 +185,7 @@ class MemoryTests(WayTests):
     def test_memory_is_as_stated(self) -> None:
         """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
         memory, array, failure = self._backend.memory, self.make(numbers(self._usual(), (4,))), ""
-        if memory not in ("writable", "immutable"):
+        if memory not in _WRITING:
             return
         try:
             if memory == "writable":
@@ -189,16 +194,10 @@ class MemoryTests(WayTests):
                 BackendTests.write(self, array, -1)
         except Exception as error:
             failure = f" ({type(error).__name__}: {error})"
-        written = (self.read(array) == -1).any()
-        if memory == "writable":
-            assert written, (
-                f"memory is 'writable', but an array could not be written to{failure}: define write(self, array, value) in "
-                "the test, or set memory to 'immutable' if arrays never change"
-            )
-        else:
-            assert not written, (
-                "memory is 'immutable', but an array could be written to: set it to 'writable'"
-            )
+        written = bool((self.read(array) == -1).any())
+        assert written == (memory == "writable"), (
+            f"memory is {memory!r}, but an array could {'' if written else 'not '}be written to{failure}: {_WRITING[memory]}"
+        )
 
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
@@ -212,24 +211,30 @@ class MemoryTests(WayTests):
         self, copy: bool | str | None, memory: Iterable[Given], arrays: Iterable[Given]
     ) -> None:
         """Check the way from NumPy with memory of NumPy, and others with arrays of the library."""
-        for cases, methods in ((memory, ["from_numpy"]), (arrays, ["to_numpy", "copy"])):
-            ways = [(method, self._way(copy, method)) for method in methods]
-            for given in cases:
-                for method, way in ways:
-                    if way is None:
-                        continue
-                    try:
-                        if copy == STATED:
-                            y = self._ask(method, given.x)
-                        else:
-                            y = convert(given.x, way.target, copy=copy)
-                    except CopyRequiredError:
-                        continue
-                    if way.target is self._backend:
-                        self._recognised(y, way.what)
-                    given = self._check_writes(way, given, y)
-                if copy == STATED and cases is arrays:
-                    self._check_view(given.x, given.case)
+        for given in memory:
+            self._check_case(copy, given, "from_numpy")
+        for given in arrays:
+            self._check_case(copy, given, "to_numpy", "copy")
+
+    def _check_case(self, copy: bool | str | None, given: Given, *methods: str) -> Given:
+        """Check ways for one array. Return it with its new values."""
+        for method in methods:
+            way = self._way(copy, method)
+            if way is None:
+                continue
+            try:
+                if copy == STATED:
+                    y = self._ask(method, given.x, case=given.case)
+                else:
+                    y = convert(given.x, way.target, copy=copy)
+            except CopyRequiredError:
+                continue
+            if way.target is self._backend:
+                self._recognised(y, way.what)
+            given = self._check_writes(way, given, y)
+        if copy == STATED and "to_numpy" in methods:
+            self._check_view(given.x, given.case)
+        return given
 
     def _check_view(self, array: Any, case: str) -> None:
         """Check what `to_numpy` returns where it cannot be written to, or must not be."""
@@ -255,10 +260,10 @@ class MemoryTests(WayTests):
             x = self._gives("from_numpy", given)
             for method in ("to_numpy", "copy"):
                 self._gives(method, given._replace(x=x))
+            memory, array = Given(values.copy(), values, case), given._replace(x=x)
             for copy in (STATED, True):
-                memory = Given(values.copy(), values, case)
-                array = Given(self._backend.from_numpy(values.copy()), values, case)
-                self._check_ways(copy, [memory], [array])
+                memory = self._check_case(copy, memory, "from_numpy")
+                array = self._check_case(copy, array, "to_numpy", "copy")
         except (MemoryError, AssertionError) as error:
             if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
                 raise
@@ -281,16 +286,9 @@ class MemoryTests(WayTests):
             out = convert(self.make(values), "numpy")
             gc.collect()
             filler = [np.full(values.shape, -9, values.dtype) for _ in range(8)]
-            same(
-                self.read(into),
-                values,
-                f"from numpy, {case}: the NumPy array was deleted, and the result changed",
-                "Copy in from_numpy(), or keep a reference to its argument in the result.",
-            )
-            same(
-                out,
-                values,
-                f"to numpy, {case}: the array was deleted, and the result changed",
-                "Copy in to_numpy(), or return a view whose base keeps the array alive.",
-            )
+            what = f"{case}: the array that it was made from was deleted, and the result changed"
+            fix = "Copy in from_numpy(), or keep a reference to its argument in the result."
+            same(self.read(into), values, f"from numpy, {what}", fix)
+            fix = "Copy in to_numpy(), or return a view whose base keeps the array alive."
+            same(out, values, f"to numpy, {what}", fix)
             del filler
