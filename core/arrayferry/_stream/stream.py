@@ -145,6 +145,7 @@ class Stream(Generic[B]):
                 remedy="Iterate over it; stream.shard(index, count) is the part of one of several readers.",
             )
         if isinstance(index, slice):
+            self._refuse_position()
             return self._part(index)
         at = range(len(self))[index]
         one = self._part(slice(at, at + 1))
@@ -156,14 +157,17 @@ class Stream(Generic[B]):
         part.bounds, part._numbers = self.bounds[index], self._numbers[index]
         return part
 
-    def _copy(self) -> Stream[B]:
-        """Return a stream of the same arrays that begins at the same epoch."""
+    def _refuse_position(self) -> None:
+        """Raise if the next iteration does not begin at the first result."""
         if self._next.position:
             raise OptionError(
                 f"this stream begins at result {self._next.position}, which means nothing for a part of it",
                 remedy="Make the part of a stream that begins at its first result, and load the state of that part "
                 "into it. set_epoch() begins at the first result.",
             )
+
+    def _copy(self) -> Stream[B]:
+        """Return a stream of the same arrays that begins at the same epoch."""
         copy: Stream[B] = Stream.__new__(Stream)
         copy.__dict__.update(self.__dict__)
         copy._next, copy._latest = Progress(self._next.epoch), None
@@ -195,6 +199,7 @@ class Stream(Generic[B]):
                 f"shard({index!r}, {count!r}): there is no such part",
                 remedy="Pass 0 <= index < count.",
             )
+        self._refuse_position()
         if not self._ordering.shuffle:
             return self._part(slice(index, None, count))
         if self._shard != (0, 1):
