@@ -240,6 +240,12 @@ def test_quantised_and_other_layouts_raise():
                 af.convert(tensor, target)
 
 
+def test_a_parameter_without_values_is_not_copied():
+    with pytest.raises(af.ConversionError, match="uninitialized parameter") as caught:
+        af.convert(torch.nn.UninitializedParameter(), "torch", copy=True)
+    assert not isinstance(caught.value, af.ContractError)
+
+
 class Wrapping(torch.Tensor):
     """A tensor that is made of another one, as those of torchao and `DTensor` are."""
 

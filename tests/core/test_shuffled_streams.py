@@ -290,6 +290,8 @@ def test_a_state_means_nothing_for_a_part():
     stream.load_state_dict({**stream.state_dict(), "position": 3})
     with pytest.raises(af.OptionError, match="begins at result 3"):
         stream[2:]
+    assert stream[0].tolist() == X[:60].tolist()  # one block is no part
+    assert stream.state_dict()["position"] == 3
     state = {**af.stream(X, "numpy", block=60)[:8].state_dict(), "position": 1}
     with pytest.raises(af.OptionError, match="layout"):
         af.stream(X, "numpy", block=60)[1::2].load_state_dict(state)

@@ -146,6 +146,7 @@ class Stream(Generic[B]):
                 remedy="Iterate over it; stream.shard(index, count) is the part of one of several readers.",
             )
         if isinstance(index, slice):
+            self._refuse_position()
             return self._part(index)
         at = range(len(self))[index]
         one = self._part(slice(at, at + 1))
@@ -155,14 +156,17 @@ class Stream(Generic[B]):
     def _part(self, index: slice) -> Stream[B]:
         return self._changed(bounds=self.bounds[index], _numbers=self._numbers[index])
 
-    def _changed(self, **changes: Any) -> Stream[B]:
-        """Return a stream of the same arrays that begins at the same epoch, with other attributes."""
+    def _refuse_position(self) -> None:
+        """Raise if the next iteration does not begin at the first result."""
         if self._next.position:
             raise OptionError(
                 f"this stream begins at result {self._next.position}, which means nothing for a part of it",
                 remedy="Make the part of a stream that begins at its first result, and load the state of that part "
                 "into it. set_epoch() begins at the first result.",
             )
+
+    def _changed(self, **changes: Any) -> Stream[B]:
+        """Return a stream of the same arrays that begins at the same epoch, with other attributes."""
         changed: Stream[B] = Stream.__new__(Stream)
         changed.__dict__.update(self.__dict__, _latest=None, _order=None, _layout_sum=None)
         changed.__dict__.update(changes, _next=Progress(self._next.epoch))
@@ -193,6 +197,7 @@ class Stream(Generic[B]):
                 f"shard({index!r}, {count!r}): there is no such part",
                 remedy="Pass 0 <= index < count.",
             )
+        self._refuse_position()
         if not self._ordering.shuffle:
             return self._part(slice(index, None, count))
         if self._shard != (0, 1):

@@ -87,7 +87,7 @@ class TorchBackend(Backend):
 
         x = _plain(x)
         with _in_words(x):
-            if _freed(x):
+            if torch.nn.parameter.is_lazy(x) or _freed(x):
                 _refuse(x)
             try:
                 return x.clone()
