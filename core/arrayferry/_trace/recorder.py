@@ -285,7 +285,8 @@ class Trace:
             route = crossing.route
             if len(self._rows) >= MAX_ROWS:
                 key, route = ("", 0, "(other lines)", "", "", "", ""), ""
-            row = self._rows.setdefault(key, TraceRow(*key, route))
+            row = self._rows.setdefault(key, TraceRow(*key))
+            row.route = route
         return row
 
     # Findings.
