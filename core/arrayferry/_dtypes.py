@@ -65,7 +65,7 @@ class DtypeInfo(NamedTuple):
         if wide is None:
             return True
         if self.kind in ("int", "uint"):
-            return bool(wide.min <= narrow.min and narrow.max <= wide.max)
+            return bool(narrow.max <= wide.max)
         in_range = wide.minexp <= narrow.minexp and narrow.maxexp <= wide.maxexp
         exact = in_range and narrow.nmant <= wide.nmant
         return exact and _special_values(wide.dtype) >= _special_values(narrow.dtype)

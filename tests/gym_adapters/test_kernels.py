@@ -239,12 +239,13 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("flag", ["x64", "debug_nans", pytest.param("disable_jit", marks=pytest.mark.long)])  # fmt: skip
+@pytest.mark.parametrize("flag", ["x64", "debug_nans", "dtype_promotion", pytest.param("disable_jit", marks=pytest.mark.long)])  # fmt: skip
 @pytest.mark.parametrize("chain", ["statistics", *(pytest.param(name, marks=pytest.mark.long) for name in CHAINS if name != "statistics")])  # fmt: skip
 def test_flags_of_jax(chain, flag, enable_x64):
     context = {
         "x64": lambda: enable_x64(True),
         "debug_nans": lambda: jax.debug_nans(True),
+        "dtype_promotion": lambda: jax.numpy_dtype_promotion("strict"),
         "disable_jit": jax.disable_jit,
     }[flag]
     env = wrap(Sums(), *CHAINS[chain]())

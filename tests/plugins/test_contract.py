@@ -35,7 +35,7 @@ class TestNumpy(BackendContract):
         frozen = gc.get_freeze_count()
         assert frozen > 0  # see conftest.py
         super().test_results_outlive_their_sources()
-        assert gc.get_freeze_count() == frozen
+        assert 0 < gc.get_freeze_count() <= frozen  # some may be dropped by a cache that is full
 
 
 class TestTorch(BackendContract):

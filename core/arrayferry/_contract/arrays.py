@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice, permutations
-from typing import Any, NamedTuple
+from operator import getitem, methodcaller
+from typing import Any
 
 import numpy as np
 import pytest
 
 from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 
-from .base import BackendTests, library_of
-from .checks import Values, difference
+from .base import BackendTests, Given, library_of
+from .checks import Values, difference, stated_difference
 from .samples import (
     BACKWARDS,
     BEYOND,
@@ -28,7 +30,7 @@ from .samples import (
     spread,
 )
 
-__all__ = ["VALUE_METHODS", "ArrayTests", "Given"]
+__all__ = ["VALUE_METHODS", "ArrayTests"]
 
 VALUE_METHODS = ("to_numpy", "from_numpy", "copy")
 """The methods that return an array of the same values."""
@@ -43,14 +45,6 @@ _USUAL = [
     "complex64",
     "complex128",
 ]
-
-
-class Given(NamedTuple):
-    """An array to convert, its values, and a description for messages."""
-
-    x: Any
-    values: Values
-    case: str
 
 
 class ArrayTests(BackendTests):
@@ -80,22 +74,23 @@ class ArrayTests(BackendTests):
                 return np.dtype(name)
         pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
 
-    def _ordinary(self) -> tuple[Any, Values]:
-        """Return an ordinary array of the library, and its values."""
-        values = sample(self._usual(), (2, 3))
-        return self.make(values.copy()), values
-
-    def _argument(self, method: str, values: Values) -> Any:
+    def _given(self, method: str, values: Values, case: str, hint: str = "") -> Given:
         """Return an array with these values for one of `VALUE_METHODS`."""
-        return values.copy() if method == "from_numpy" else self.make(values.copy())
+        own = values.copy()
+        return Given(own if method == "from_numpy" else self.make(own), values, case, hint)
 
-    def _samples(self, dtype: np.dtype[Any]) -> Iterator[tuple[Values, str]]:
-        """Yield values of a dtype in all shapes, three times in one of them, with descriptions for messages."""
+    def _ordinary(self, method: str = "to_numpy") -> Given:
+        return self._given(method, sample(self._usual(), (2, 3)), "for an ordinary array")
+
+    def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[Given]:
+        """Yield arrays of a dtype in all shapes, one of them again and with other values."""
         for shape in SHAPES if dtype.kind in "?biufc" else ((), (5,), (2, 3)):
-            yield sample(dtype, shape), f"for an array of dtype {dtype.name} and shape {shape}"
+            case = f"for an array of dtype {dtype.name} and shape {shape}"
+            given = self._given(method, sample(dtype, shape), case)
+            yield from [given, given] if method == "to_numpy" and shape == (2, 3) else [given]
         for shift in (1, 2):
             case = f"for another array of dtype {dtype.name} and the same shape"
-            yield sample(dtype, (2, 3), shift), case
+            yield self._given(method, sample(dtype, (2, 3), shift), case)
 
     def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[Values, bool]]:
         """Return values of a dtype to try layouts with, and whether to try all layouts."""
@@ -124,60 +119,51 @@ class ArrayTests(BackendTests):
         for values, case in self._sizes():
             yield Given(self.make(values), values.copy(), case)
         values = numbers(self._usual(), CUBE)
-        for array, case, _ in self._lying(values, more=self._backend.memory != "lazy"):
-            yield Given(array, values, case)
+        yield from self._lying(values, more=self._backend.memory != "lazy")
 
-    def _lying(self, values: Values, *, more: bool = False) -> Iterator[tuple[Any, str, str]]:
+    def _lying(self, values: Values, *, more: bool = False) -> Iterator[Given]:
         """Yield arrays of the library that have the same values, in different memory layouts.
 
         Args:
             values: the values.
             more: whether to yield more than two or three.
-
-        Yields:
-            An array, a description for messages, and what to change if `to_numpy` returns other values.
         """
-        head = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
-        both, fix = self._fix_both("to_numpy"), self._fix("to_numpy")
-        for name, laid in islice(
-            laid_out(values, more=more), 2 if self._backend.memory == "lazy" else None
-        ):
-            makers: list[tuple[Callable[[Any], Any], str, str]] = [
-                (self._backend.from_numpy, ", made by from_numpy()", both)
-            ]
+        for make, name, by_plugin in self._layout_makers(values, more):
+            case = f"for an array of dtype {values.dtype.name} and shape {values.shape} {name}"
+            x = _try(make)
+            if self._holds(x, values):
+                yield Given(x, values, case, by_plugin=by_plugin)
+
+    def _layout_makers(self, values: Values, more: bool) -> Iterator[tuple[Any, str, bool]]:
+        """Yield functions that make arrays, names for their layouts, and whether the plugin makes them."""
+        few = 2 if self._backend.memory == "lazy" else None
+        for name, laid in islice(laid_out(values, more=more), few):
             if more and self._reads:
-                makers.insert(0, (self.make, "", fix))
-            for maker, by, told in makers:
-                made = _try(lambda maker=maker, laid=laid: maker(laid))
-                if self._holds(made, values):
-                    yield made, f"{head} {name}{by}", told
+                yield partial(self.make, laid), name, False
+            made = partial(self._backend.from_numpy, laid)
+            yield made, f"{name}, made by from_numpy()", True
         for view, name in self._views(values) if more else ():
-            if _try(lambda view=view: tuple(view.shape)) == values.shape and self._holds(
-                view, values
-            ):
-                yield view, f"{head}, as {name} of the library returns it", fix
+            yield view, f", as {name} of the library returns it", False
 
     def _views(self, values: Values) -> Iterator[tuple[Any, str]]:
-        """Yield what the library itself returns for parts and transposes of arrays, None where it cannot."""
+        """Yield functions that let the library itself take parts and transposes of arrays."""
         for order in list(permutations(range(values.ndim)))[1:]:
             base = self.make(np.ascontiguousarray(values.transpose(order)))
             back = tuple(int(n) for n in np.argsort(order))
             for method in ("permute", "transpose"):
-                view = _try(
-                    lambda base=base, method=method, back=back: getattr(base, method)(*back)
-                )
-                yield view, f"{method}{back}"
+                yield partial(methodcaller(method, *back), base), f"{method}{back}"
         for part in (EVERY_SECOND, BACKWARDS):
             for axes in axes_of(values):
                 around, cut = spread(values, axes, part)
                 shown = [part.text if n in axes else ":" for n in range(values.ndim)]
-                view = _try(lambda around=around, cut=cut: self.make(around)[cut])
-                yield view, f"array[{', '.join(shown)}]"
-        yield _try(lambda: self.make(np.stack([values, values]))[1]), "array[1]"
+                yield partial(getitem, self.make(around), cut), f"array[{', '.join(shown)}]"
+        yield partial(getitem, self.make(np.stack([values, values])), 1), "array[1]"
 
     def _holds(self, array: Any, values: Values) -> bool:
         """Tell whether an array is one of the library with these values, as far as that is seen without the plugin."""
         if array is None or library_of(array) != self._backend.name:
+            return False
+        if stated_difference(array, values):
             return False
         return not self._reads or _try(lambda: difference(self.read(array), values)) == ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from .classes import describe_type, describe_value
 
 __all__ = [
     "BackendTests",
+    "Given",
     "Tested",
     "all_same",
     "as_numpy",
@@ -65,10 +66,10 @@ def as_numpy(value: Any) -> Any:
     return convert(value, "numpy")
 
 
-def refused(value: Any, to: Any, what: str, fix: str) -> ConversionError:
+def refused(value: Any, to: Any, what: str, fix: str, sparse: Any = "dense") -> ConversionError:
     """Assert that a value cannot be converted, and return the error."""
     try:
-        converted = _api.convert(value, to)
+        converted = _api.convert(value, to, sparse=sparse)
     except ConversionError as error:
         return error
     raise AssertionError(f"{what} became {converted!r:.80}. {fix}")
@@ -136,6 +137,24 @@ class Tested:
         found = self._ask(method, xs, case=case)
         all_same(found, expected, f"{method}(), {case}", self._fix(method))
         return found
+
+
+class Given(NamedTuple):
+    """An array that a method is given.
+
+    Attributes:
+        x: the array.
+        values: its values.
+        case: a description for messages.
+        hint: what else the author should know if the result is wrong.
+        by_plugin: whether `from_numpy` made it.
+    """
+
+    x: Any
+    values: Values
+    case: str
+    hint: str = ""
+    by_plugin: bool = False
 
 
 class BackendTests(Tested):
@@ -223,30 +242,31 @@ class BackendTests(Tested):
         fix = super()._fix(method)
         return f"{fix} {_DTYPES}" if method in ("to_numpy", "from_numpy") else fix
 
-    def _fix_both(self, method: str) -> str:
-        """Return what the author can change if an array that `from_numpy` made is read with other values."""
-        if self._reads:
-            return self._fix(method)
-        fixes = f"{super()._fix('to_numpy')} {super()._fix('from_numpy')}"
-        return f"Either to_numpy() or from_numpy() is wrong. {fixes} {_DTYPES}"
+    def _fix_for(self, method: str, given: Given) -> str:
+        """Return what the author can change if a method returns something wrong for an array."""
+        fix = self._fix(method)
+        if given.by_plugin and not self._reads and method in ("to_numpy", "from_numpy"):
+            both = f"{super()._fix('to_numpy')} {super()._fix('from_numpy')} {_DTYPES}"
+            fix = f"Either to_numpy() or from_numpy() is wrong. {both}"
+        return f"{fix} {given.hint}".rstrip()
 
-    def _gives(self, method: str, x: Any, values: Values, case: str, fix: str = "") -> Any:
-        """Assert that a method returns an array of these values for an array, and return it."""
-        y = self._call(method, x, values, case)
+    def _gives(self, method: str, given: Given) -> Any:
+        """Assert that a method returns an array of the same values, and return it."""
+        y = self._call(method, given)
         if method != "to_numpy":
             self._recognised(y, f"{method}()")
         out = y if method == "to_numpy" else self.read(y)
-        same(out, values, f"{method}(), {case}", fix or self._fix(method))
+        same(out, given.values, f"{method}(), {given.case}", self._fix_for(method, given))
         return y
 
-    def _call(self, method: str, x: Any, values: Values, case: str) -> Any:
+    def _call(self, method: str, given: Given) -> Any:
         """Call a method and return the array that it returns, which states the right dtype and shape if any."""
-        what = f"{method}(), {case}"
+        x, what = given.x, f"{method}(), {given.case}"
         unchanged = kept(x, f"the argument of {what}") if method == "from_numpy" else None
         with unchanged or contextlib.nullcontext():
-            y = self._ask(method, x, case=case)
-        found = "" if method == "to_numpy" else stated_difference(y, values)
-        assert not found, f"{what}: {found}. {self._fix(method)}"
+            y = self._ask(method, x, case=given.case)
+        found = "" if method == "to_numpy" else stated_difference(y, given.values)
+        assert not found, f"{what}: {found}. {self._fix_for(method, given)}"
         return y
 
     def _recognised(self, array: Any, who: str) -> None:

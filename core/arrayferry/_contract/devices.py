@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from .arrays import ArrayTests
-from .base import convert
+from .base import Given, convert
 from .checks import FIX_DEVICE, Values, noting, same
 from .samples import CUBE, sample
 
@@ -34,7 +34,7 @@ class DeviceTests(ArrayTests):
         assert default in devices, (
             f"default_device() returned {default!r}, which is not one of devices() {devices}. {self._fix('default_device')}"
         )
-        made = self._call("from_numpy", values.copy(), values, "without a device")
+        made = self._call("from_numpy", Given(values.copy(), values, "without a device"))
         actual = self._ask("device_of", made, case="for an array that was made without a device")
         assert actual == default, (
             f"from_numpy(x) was called without a device, but device_of() returned {actual!r}, and default_device() "
@@ -56,7 +56,7 @@ class DeviceTests(ArrayTests):
         array = convert(values, mine, device=device)
         fix = f"{self._fix('from_numpy')} {FIX_DEVICE}"
         self._check_at(array, device, values, f"from_numpy(x, {device!r})", fix)
-        self._gives("to_numpy", array, values, case)
+        self._gives("to_numpy", Given(array, values, case))
         self._check_place(array, device, case)
         moved = convert(array, mine, device=first)
         self._check_at(moved, first, values, f"to_device(x, {first!r}), {case}", FIX_DEVICE)

@@ -19,8 +19,7 @@ from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
 from arrayferry._route.narrowing import fit_dtype
 
-from .arrays import Given
-from .base import library_of
+from .base import Given, library_of
 from .checks import Values, lacking, same
 from .classes import describe_value
 from .memory import Way, WayTests
@@ -221,8 +220,7 @@ class _Check:
         """Yield arrays of the source in different memory layouts."""
         values = numbers(self.usual, CUBE)
         if self.source.name == self.test._backend.name:
-            for x, case, _ in self.test._lying(values, more=True):
-                yield Given(x, values, case)
+            yield from self.test._lying(values, more=True)
         elif self.source.name == "numpy" or self.source.from_numpy_shares:
             for name, laid in laid_out(values, more=True):
                 case = f"for an array of dtype {self.usual.name} and shape {CUBE} {name}"

@@ -117,8 +117,8 @@ class BlockTests(Tested):
             if self._ask("blocks", [array], 0, block=block) is None:
                 continue
             what = f'arrayferry.stream(array, "numpy", block={block})'
-            blocks = stream({"x": array}, "numpy", block=block, sparse="dense")
-            parts = ask(list, blocks, call=what, duty=DUTIES["read"])
+            options: dict[str, Any] = {"block": block, "sparse": "dense"}
+            parts = ask(_streamed, {"x": array}, options, call=what, duty=DUTIES["read"])
             same(np.concatenate([part["x"] for part in parts]), values, what, fix)
 
     def _check_blocks(self, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
@@ -155,6 +155,10 @@ class BlockTests(Tested):
                 all_same(parts, own, f"{call}, {case}", duty.fix)
         finally:
             reader.close()
+
+
+def _streamed(value: Any, options: dict[str, Any]) -> list[Any]:
+    return list(stream(value, "numpy", **options))
 
 
 def _lengths(blocks: Blocks) -> list[list[int]]:

@@ -15,7 +15,7 @@ from arrayferry._plugin.autodiff import Flat
 from arrayferry._plugin.backend import Backend
 
 from .arrays import ArrayTests
-from .base import as_numpy, convert, library_of
+from .base import Given, as_numpy, convert, library_of
 from .checks import Values, noting, same
 from .samples import CUBE, SHAPES, numbers, sample
 
@@ -44,15 +44,16 @@ class PairTests(ArrayTests):
         if "cpu" not in self._backend.dlpack_devices:
             return
         values = sample(self._usual(), CUBE)
-        for array, case, _ in self._lying(values, more=True):
-            exported = self._ask("to_dlpack", array, case=case)
-            strides = getattr(array, "strides", ())
+        for given in self._lying(values, more=True):
+            exported = self._ask("to_dlpack", given.x, case=given.case)
+            strides = getattr(given.x, "strides", ())
             if not isinstance(strides, tuple) or min(strides, default=0) >= 0:
-                self._gives("from_dlpack", exported, values, f"what to_dlpack() returned, {case}")
+                case = f"what to_dlpack() returned, {given.case}"
+                self._gives("from_dlpack", given._replace(x=exported, case=case))
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        for array, case, _ in self._lying(numbers(self._usual(), CUBE), more=True):
+        for array, _, case, *_ in self._lying(numbers(self._usual(), CUBE), more=True):
             address = self._ask("address", array, case=case)
             if address is not None and self._backend.to_numpy_shares:
                 expected = self._backend.to_numpy(array).ctypes.data
@@ -63,7 +64,8 @@ class PairTests(ArrayTests):
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a tree are converted to every other backend and back, with equal values."""
         values = sample(self._usual(), CUBE)
-        array = self._call("from_numpy", np.array(values, order="F"), values, "in Fortran order")
+        fortran = Given(np.array(values, order="F"), values, "in Fortran order")
+        array = self._call("from_numpy", fortran)
         for other in self._others():
             there = convert({"x": [array, "text", self.make(values)]}, other)
             found = [library_of(there["x"][0]), there["x"][1]]
@@ -124,7 +126,7 @@ class PairTests(ArrayTests):
 
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""
-        array, values = self._ordinary()
+        array, values, *_ = self._ordinary()
         for method, value, to in (
             ("to_numpy", array, "numpy"),
             ("from_numpy", values, self._backend),

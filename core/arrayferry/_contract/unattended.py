@@ -12,7 +12,7 @@ import pytest
 from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 
-from .base import library_of
+from .base import Given, library_of
 from .checks import difference
 from .classes import describe_value
 from .values import ValueTests
@@ -50,11 +50,11 @@ class Unattended(ValueTests):
                 return array
         self.ways.setdefault(PLUGIN, set()).add(values.dtype.name)
         case = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
-        return self._call("from_numpy", values.copy(), values, case)
+        return self._call("from_numpy", Given(values.copy(), values, case))
 
-    def _fix(self, method: str) -> str:
-        both = method == "to_numpy" and PLUGIN in self.ways
-        return self._fix_both(method) if both else super()._fix(method)
+    def _fix_for(self, method: str, given: Given) -> str:
+        made = PLUGIN in self.ways and method == "to_numpy"
+        return super()._fix_for(method, given._replace(by_plugin=given.by_plugin or made))
 
     def write(self, array: Any, value: float) -> None:
         """Write a value to every element, in one of the usual ways."""
@@ -79,7 +79,7 @@ class Unattended(ValueTests):
     def try_from_numpy(self) -> None:
         """See `test_from_numpy`."""
         values = np.array(FEW, self._usual())
-        self._call("from_numpy", values.copy(), values, FOR_FEW)
+        self._call("from_numpy", Given(values.copy(), values, FOR_FEW))
 
     def try_its_arrays_are_recognised(self) -> None:
         """See `test_its_arrays_are_recognised`."""
@@ -94,7 +94,7 @@ class Unattended(ValueTests):
             self._backend.name,
         ):
             pytest.skip(f"there is no array to try it with, but {describe_value(array)}")
-        self._gives("to_numpy", array, np.array(FEW, self._usual()), FOR_FEW)
+        self._gives("to_numpy", Given(array, np.array(FEW, self._usual()), FOR_FEW))
 
     def _one(self) -> Any:
         try:

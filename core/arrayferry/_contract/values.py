@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
 from arrayferry._errors import UnsupportedDtypeError, describe_error
 
 from .arrays import VALUE_METHODS, ArrayTests
-from .base import convert, refused
-from .checks import STRIDES, kept, same
+from .base import Given, convert, refused
+from .checks import STRIDES, Values, kept, same
 from .classes import any_exists, array_classes, describe_type
 from .samples import laid_out, layouts, special
 
@@ -47,11 +48,11 @@ class ValueTests(ArrayTests):
 
     def test_its_arrays_are_recognised(self) -> None:
         """An array of the library is recognised by its type."""
-        self._recognised(self._ordinary()[0], "make() of the test")
+        self._recognised(self._ordinary().x, "make() of the test")
 
     def test_arrays_are_not_traced(self) -> None:
         """An ordinary array is not traced."""
-        self._ask("is_traced", self._ordinary()[0], case="for an ordinary array")
+        self._ask("is_traced", self._ordinary().x, case="for an ordinary array")
 
     def test_dtypes_are_known(self) -> None:
         """`dtypes` names dtypes as NumPy and ml_dtypes spell them."""
@@ -113,27 +114,29 @@ class ValueTests(ArrayTests):
 
     def _check_values(self, method: str) -> None:
         for dtype in self._dtypes(made=method != "from_numpy"):
-            for values, case in self._samples(dtype):
-                x = self._argument(method, values)
-                for _ in range(2 if method == "to_numpy" and values.shape == (2, 3) else 1):
-                    self._gives(method, x, values, case)
+            for given in self._samples(method, dtype):
+                self._gives(method, given)
             for values, more in self._layouts(dtype):
-                if method == "from_numpy":
-                    for name, laid in laid_out(values, more=more):
-                        case = f"for an array of dtype {dtype.name} and shape {values.shape} {name}"
-                        self._gives(method, laid, values, case, f"{self._fix(method)} {STRIDES}")
-                else:
-                    for x, case, fix in self._lying(values, more=more):
-                        self._gives(method, x, values, case, fix if method == "to_numpy" else "")
+                laid = (
+                    self._laid(values, more)
+                    if method == "from_numpy"
+                    else self._lying(values, more=more)
+                )
+                for given in laid:
+                    self._gives(method, given)
+
+    def _laid(self, values: Values, more: bool) -> Iterator[Given]:
+        """Yield NumPy arrays of the same values, in different memory layouts."""
+        for name, laid in laid_out(values, more=more):
+            case = f"for an array of dtype {values.dtype.name} and shape {values.shape} {name}"
+            yield Given(laid, values, case, STRIDES)
 
     def test_special_values_are_kept(self) -> None:
         """Signed zeros, infinities, NaN, and the lowest and highest numbers are kept both ways, and by `copy`."""
         for dtype in self._dtypes():
-            values = special(dtype)
             case = f"for special values of dtype {dtype.name}"
             for method in VALUE_METHODS:
-                fix = f"{self._fix(method)} {_SPECIAL}"
-                self._gives(method, self._argument(method, values), values, case, fix)
+                self._gives(method, self._given(method, special(dtype), case, _SPECIAL))
 
 
 class ConversionTests(ArrayTests):
@@ -151,17 +154,19 @@ class ConversionTests(ArrayTests):
 
     def test_sources_are_not_changed(self) -> None:
         """No conversion changes its source, in the library or in NumPy."""
-        array, values = self._ordinary()
+        given = self._ordinary()
         for method in ("to_numpy", "copy"):
-            self._gives(method, array, values, "for an ordinary array")
+            self._gives(method, given)
             fix = f"Change {method}() so that it leaves its argument as it is."
-            same(self.read(array), values, f"the array, after {method}() was called with it", fix)
-        convert(array, "numpy", copy=True)
+            what = f"the array, after {method}() was called with it"
+            same(self.read(given.x), given.values, what, fix)
+        convert(given.x, "numpy", copy=True)
         fix = "Change to_numpy() and copy() so that they leave their argument as it is."
-        same(self.read(array), values, "the array, after it was converted", fix)
-        self._gives("from_numpy", values.copy(), values, "for an ordinary array")
-        with kept(values, "the NumPy array, after it was converted"):
-            convert(values, self._backend, copy=True)
+        same(self.read(given.x), given.values, "the array, after it was converted", fix)
+        given = self._ordinary("from_numpy")
+        self._gives("from_numpy", given)
+        with kept(given.x, "the NumPy array, after it was converted"):
+            convert(given.x, self._backend, copy=True)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
@@ -169,7 +174,7 @@ class ConversionTests(ArrayTests):
         for array, word in self.unportable():
             what = f"a {describe_type(array)} with more than values ({word})"
             fix = "Raise arrayferry.ConversionError(reason, remedy=...) from to_numpy(), since something was lost"
-            error = refused({"x": array}, other, what, fix)
+            error = refused({"x": array}, other, what, fix, sparse="raise")
             for is_right, problem in (
                 (
                     word in str(error),
@@ -185,7 +190,7 @@ class ConversionTests(ArrayTests):
 
     def test_sparse_arrays(self) -> None:
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
-        array, values = self._ordinary()
+        array, values, *_ = self._ordinary()
         if self._ask("is_sparse", array, case="for an ordinary array"):
             dense = self._ask("to_dense", array, case="for an ordinary array")
             if not isinstance(dense, np.ndarray):
@@ -226,7 +231,7 @@ class ConversionTests(ArrayTests):
         text = np.array(["a", "b"])
         if self._backend.dtypes() is None:
             case = "for text, since dtypes() is None, which means all of NumPy's"
-            self._call("from_numpy", text, text, case)
+            self._call("from_numpy", Given(text, text, case))
             return
         refused(text, self._backend, "text", _NAME_DTYPES)
         unchanged = convert(text, self._backend, unsupported="keep")

@@ -277,9 +277,13 @@ class Trace:
                 self.unread += 1
 
     def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
-        libraries = crossing.source, crossing.target
-        devices = crossing.source_device, crossing.target_device
-        key: tuple[Any, ...] = (*site, *libraries, *devices)
+        key: tuple[Any, ...] = (
+            *site,
+            crossing.source,
+            crossing.target,
+            crossing.here,
+            crossing.there,
+        )
         row = self._rows.get(key)
         if row is None:
             route = crossing.route

@@ -134,13 +134,15 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
             divisor = max(k, 1)
         else:
             divisor = xp.astype(xp.clip(k, 1, None), dtype)
+    units, more, added = high, low, k
     if not isinstance(low, int):
         k = xp.astype(updating, xp.int32) * k
+        units, more, added = (xp.astype(x, dtype) for x in (high, low, k))
     first = first / divisor
-    before = high * 2.0**_BITS + low + PRIOR
+    before = units * 2.0**_BITS + more + PRIOR
     low = low + k
     high, low = high + (low >> _BITS), low & (2**_BITS - 1)
-    weight, left = k / (before + k), before / (before + k)
+    weight, left = added / (before + added), before / (before + added)
     spread = second / divisor - first * first
     delta = one + first - mean
     if dtype == getattr(xp, "float64", None):
