@@ -281,8 +281,8 @@ class Trace:
             *site,
             crossing.source,
             crossing.target,
-            crossing.here,
-            crossing.there,
+            crossing.source_device,
+            crossing.target_device,
         )
         row = self._rows.get(key)
         if row is None:
