@@ -277,13 +277,9 @@ class Trace:
                 self.unread += 1
 
     def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
-        key: tuple[Any, ...] = (
-            *site,
-            crossing.source,
-            crossing.target,
-            crossing.source_device,
-            crossing.target_device,
-        )
+        libraries = crossing.source, crossing.target
+        devices = crossing.source_device, crossing.target_device
+        key: tuple[Any, ...] = (*site, *libraries, *devices)
         row = self._rows.get(key)
         if row is None:
             route = crossing.route
