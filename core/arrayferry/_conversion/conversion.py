@@ -120,7 +120,7 @@ class Conversion(Calls[A]):
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        plans = [] if self._compiled is None else self._compiled.plans
+        plans = [] if self._compiled is None else self._compiled.plans.all
         return "\n\n".join(plan.source for plan in plans) or (
             "no structure has been converted twice yet, so there is no plan"
         )
@@ -197,7 +197,7 @@ class Conversion(Calls[A]):
     def _repr_html_(self) -> str:
         options, defaults = self.options._asdict(), self.options._field_defaults
         facts = {name: given({name: value}, defaults) for name, value in options.items()}
-        plans = [] if self._compiled is None else self._compiled.plans
+        plans = [] if self._compiled is None else self._compiled.plans.all
         return html_facts(
             f"Conversion to {self._name}",
             {"options": "\n".join(filter(None, facts.values())) or "the defaults"},

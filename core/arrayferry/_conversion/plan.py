@@ -34,7 +34,7 @@ import itertools
 import keyword
 import re
 from collections.abc import Callable
-from types import FunctionType, NoneType
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._plugin.converter import Inline
@@ -70,11 +70,6 @@ class Plan:
         self.run: Any = run
         self.source = source
         self.with_fallback = False
-
-    def calling(self, miss: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return `run` with another function that it calls for a value that it does not handle."""
-        run = self.run
-        return FunctionType(run.__code__, run.__globals__, run.__name__, (miss,))
 
 
 def write_plan(
