@@ -92,14 +92,12 @@ class Pair:
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        elsewhere = device_kind(there) != "cpu" and device is not None
         return Direct(
             converter,
             self.source,
             self.target,
             self.options._replace(device=device),
-            there if elsewhere else None,
-            self._is_of_target,
+            self.kind_of,
             self._forget,
         )
 
