@@ -20,7 +20,7 @@ from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
-from .lazy import Computed, LazyPair
+from .lazy import LazyPair
 from .pair import Pair
 from .plans import Plans
 from .ways import Ways, ways_of
@@ -95,6 +95,7 @@ class CompiledConversion:
     def _convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
         arrays = list(tree.arrays)
+        groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             if kind.what in ("number", "scalar"):
                 try:
@@ -102,39 +103,20 @@ class CompiledConversion:
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-        groups: dict[Origin, list[int]] = {}
-        for index, kind in enumerate(tree.kinds):
-            if self._stays(kind):
-                continue
-            groups.setdefault(self._origin_of(kind), []).append(index)
+            if not self._stays(kind):
+                groups.setdefault(self._origin_of(kind), []).append(index)
+        pairs = {self.pair(origin): places for origin, places in groups.items()}
+        lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
+        for pair in lazy if len(lazy) > 1 else ():
+            places = pairs[pair]
+            pair.check([arrays[index] for index in places], self._paths(tree, places))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
-        order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
-        paths = {origin: self._paths(tree, places) for origin, places in order}
-        pairs = {origin: self.pair(origin) for origin in groups}
-        lazy = [(pair, origin) for origin, pair in pairs.items() if isinstance(pair, LazyPair)]
-        for pair, origin in lazy if len(lazy) > 1 else ():
-            pair.check([arrays[index] for index in groups[origin]], paths[origin])
-        for origin, places in order:
-            one, xs = pairs[origin], [arrays[index] for index in places]
-            if isinstance(one, LazyPair):
-                results = self._compute(one, xs, paths[origin])
-            else:
-                results = one.many(xs, paths[origin])
+        for one in sorted(pairs, key=lambda pair: pair in lazy):
+            places = pairs[one]
+            results = one.many([arrays[index] for index in places], self._paths(tree, places))
             for index, y in zip(places, results, strict=True):
                 arrays[index] = y
         return arrays
-
-    def _compute(self, pair: LazyPair, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
-        """Convert lazy arrays and deferred values, and what computing them returned."""
-        results = list(xs)
-        converted: dict[Computed, Any] = {}
-        for index, result in pair.results(xs, path_of):
-            if type(result) is Computed:
-                if result not in converted:
-                    converted[result] = self._convert_computed(result, path_of(index))
-                result = converted[result]
-            results[index] = result
-        return results
 
     def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
         return lambda index: tree.path_of(places[index])
@@ -143,10 +125,16 @@ class CompiledConversion:
         """Tell whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.what == "deferred" and kind.backend is self.target
 
-    def _convert_computed(self, computed: Computed, path: str) -> Any:
-        """Convert a computed value into memory that nobody else holds."""
+    def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
+        """Convert what computing a lazy array or a deferred value returned into memory that nobody else holds.
+
+        Args:
+            value: the result.
+            fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
+            path: its place in the tree.
+        """
         compiled = self
-        if not computed.fresh:
+        if not fresh:
             if self._computed is None:
                 options = self.options._replace(copy=True)
                 self._computed = CompiledConversion(
@@ -155,7 +143,7 @@ class CompiledConversion:
                 self._computed._computed = self._computed
             compiled = self._computed
         try:
-            tree = Tree(computed.value, self.kind_of, self.options, whole=not path)
+            tree = Tree(value, self.kind_of, self.options, whole=not path)
             return tree.build(compiled._convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
@@ -182,10 +170,19 @@ class CompiledConversion:
         pair = self._pairs.get(source)
         if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
-            kind = LazyPair if source.memory == "lazy" and not same else Pair
-            pair = self._pairs[source] = kind(
-                self.catalog, source, self.target, self.options, self.kind_of, self.plans.forget
+            sides = (
+                self.catalog,
+                source,
+                self.target,
+                self.options,
+                self.kind_of,
+                self.plans.forget,
             )
+            if source.memory == "lazy" and not same:
+                pair = LazyPair(*sides, convert_computed=self._convert_computed)
+            else:
+                pair = Pair(*sides)
+            self._pairs[source] = pair
         return pair
 
     def _ways(self, kind: Kind, cls: type, with_fallback: bool) -> Ways | None:

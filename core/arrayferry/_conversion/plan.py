@@ -117,11 +117,13 @@ class _Names:
     Attributes:
         things: the objects by name.
         leaves: how many leaves were written out.
+        ways: how arrays of a kind and type are converted, so that code for equal ones has the same names.
     """
 
     def __init__(self) -> None:
         self.things: dict[str, Any] = {}
         self.leaves = 0
+        self.ways: dict[tuple[Kind, type], Ways | None] = {}
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str) -> str:
@@ -261,7 +263,11 @@ class _Writer:
 
     def ways_of(self, node: Leaf) -> Ways:
         """Return how the array of a leaf is converted."""
-        ways = self.ways(self.tree.kinds[node.index], type(self.tree.arrays[node.index]))
+        kind, cls = self.tree.kinds[node.index], type(self.tree.arrays[node.index])
+        known = self.names.ways
+        if (kind, cls) not in known:
+            known[kind, cls] = self.ways(kind, cls)
+        ways = known[kind, cls]
         if ways is None:
             raise UnplannableError
         return ways
