@@ -117,24 +117,25 @@ class LazyPair(Pair):
             return []
         import numpy
 
-        first = {id(xs[index]): index for index in reversed(indices)}
-        once = [index for index in indices if first[id(xs[index])] == index]
-        computed: Sequence[Any]
-        if (
-            self.options.unsupported == "keep"
-            and not self._computes
-            and not overrides(self.source, Origin.to_numpy_many)
-        ):  # one that is refused must not stop the others
-            computed = [self._read([xs[index]], [index], path_of)[0] for index in once]
-        else:
-            computed = self._read([xs[index] for index in once], once, path_of)
-        values = dict(zip(once, computed, strict=True))
+        first: dict[int, int] = {}
         for index in indices:
-            if index not in values:
-                known = values[first[id(xs[index])]]
-                shared = isinstance(known, numpy.ndarray) and not self._is_deferred(xs[index])
-                values[index] = numpy.array(known, subok=True) if shared else known
-        return [values[index] for index in indices]
+            first.setdefault(id(xs[index]), index)
+        groups = [list(first.values())]
+        keeps = self.options.unsupported == "keep"
+        if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
+            groups = [
+                [index] for index in groups[0]
+            ]  # one that is refused must not stop the others
+        computed = [value for group in groups for value in self._read(xs, group, path_of)]
+        known = dict(zip(first, computed, strict=True))
+        values = []
+        for index in indices:
+            value = known[id(xs[index])]
+            again = index != first[id(xs[index])] and not self._is_deferred(xs[index])
+            if again and isinstance(value, numpy.ndarray):
+                value = numpy.array(value, subok=True)
+            values.append(value)
+        return values
 
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
@@ -142,15 +143,14 @@ class LazyPair(Pair):
         """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
-            values: Sequence[Any] = call_backend(self.source, method, xs)
+            values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
         except ConversionError as error:
             if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
                     return [_KEPT]
-                return [self._read([x], [i], path_of)[0] for x, i in zip(xs, indices, strict=True)]
+                return [self._read(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
-            error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
-            error.locate(source=self.source.name, target=self.target.name)
+            self.locate(error, paths + (" ..." if len(indices) > 4 else ""))
             raise
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
@@ -167,8 +167,7 @@ class LazyPair(Pair):
             )
         for value, index in zip(values, indices, strict=True):
             if isinstance(value, ConversionError):
-                value.locate(path=path_of(index), source=self.source.name, target=self.target.name)
-                raise value
+                raise self.locate(value, path_of(index))
         return values
 
 

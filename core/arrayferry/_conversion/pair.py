@@ -131,8 +131,12 @@ class Pair:
         try:
             return convert(x)
         except ConversionError as error:
-            error.locate(path=path_of(index), source=self.source.name, target=self.target.name)
+            self.locate(error, path_of(index))
             raise
+
+    def locate(self, error: ConversionError, path: str) -> ConversionError:
+        """Complete an error with a place in the tree, the source and the target."""
+        return error.locate(path=path, source=self.source.name, target=self.target.name)
 
     def fallback(self, x: Any, values: Any = None) -> Any:
         """Convert one array by its route, without the direct converter.
