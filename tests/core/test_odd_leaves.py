@@ -38,9 +38,9 @@ ODD = {
 def counted(conversion, monkeypatch):
     """Count how often a conversion takes a value apart."""
     times = []
-    learnt = conversion._compiled
-    original = learnt.fallback
-    monkeypatch.setattr(learnt, "fallback", lambda value: times.append(1) or original(value))
+    plans = conversion._compiled.plans
+    original = plans.slow
+    monkeypatch.setattr(plans, "slow", lambda value: times.append(1) or original(value))
     return times
 
 

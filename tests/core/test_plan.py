@@ -18,7 +18,8 @@ import torch
 
 import arrayferry as af
 from arrayferry._conversion import plan
-from arrayferry._conversion.compiled import MAX_PLANS, CompiledConversion
+from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._conversion.plans import MAX_PLANS
 from arrayferry_plugins.jax_.identity import Identity
 
 X = np.arange(3, dtype=np.float32)
@@ -499,7 +500,7 @@ def test_plans_in_use_stay_and_others_make_room(without_plans, monkeypatch):
         for value in many:
             conversion(value)
     assert MAX_PLANS <= len(written) < 2 * MAX_PLANS
-    assert len(conversion._compiled.plans) == MAX_PLANS
+    assert len(conversion._compiled.plans.all) == MAX_PLANS
     few = [[X, (None,) * number] for number in range(50)]
     for _ in range(400):
         without_plans.clear()
@@ -508,7 +509,7 @@ def test_plans_in_use_stay_and_others_make_room(without_plans, monkeypatch):
         if not without_plans:
             break
     assert not without_plans
-    assert len(conversion._compiled.plans) <= MAX_PLANS
+    assert len(conversion._compiled.plans.all) <= MAX_PLANS
 
 
 def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
@@ -535,7 +536,7 @@ def test_the_number_of_structures_that_are_counted_is_bounded():
     conversion = af.converter("torch")
     for size in range(1_500):
         conversion([X, *([None] * size)])
-    assert len(conversion._compiled._counts) <= 1_000
+    assert len(conversion._compiled.plans.counts) <= 1_000
 
 
 def test_eight_threads_share_one_conversion():

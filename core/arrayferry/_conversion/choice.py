@@ -1,18 +1,14 @@
-"""`Choice`: finds the plan for a value among many, by asking only what tells their structures apart.
+"""Finds the plan for a value among many, by asking only what tells their structures apart.
 
-Where all are dicts of different lengths, that is the length:
-
-    run = get(len(v0), rest)
-
-Only among those of one length, the type or length of something inside is asked next. Nothing is checked here: a plan
-checks all that it relies on.
+Where all are dicts of different lengths, that is the length. Only among those of one length, the type or length of
+something inside is asked next. Nothing is checked here: a plan checks all that it relies on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from arrayferry._plugin.container import Container
 from arrayferry._tree.nodes import Branch
@@ -22,104 +18,52 @@ from .structure import MANY
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Choice"]
-
-Run = Callable[[Any], Any]
-
-STREAK = 16
-"""After this many values in turn, the plan for them is called directly."""
+__all__ = ["Choice", "Fork", "leads_to", "with_plan", "without_plan"]
 
 
-class Choice:
-    """The plans of a conversion.
+def leads_to(choice: Choice | None, plan: Plan) -> bool:
+    """Tell whether a plan is found for values of its structure."""
+    while isinstance(choice, Fork):
+        choice = choice.parts.get(choice.question.answer(plan.structure))
+    return choice is plan
+
+
+def with_plan(choice: Choice | None, plan: Plan, root: Any) -> Choice:
+    """Return a choice with one more plan, or with another one for its structure.
 
     Args:
-        miss: called for a value that no plan is found for.
-        settle: called with the function of a plan that was chosen many times in turn.
-        used: called with the function of a plan that is chosen.
-
-    Attributes:
-        run: calls the plan for a value.
+        choice: the choice. A plan that cannot be told apart from its plans is not added.
+        plan: the plan.
+        root: the root of a tree of its structure.
     """
-
-    def __init__(
-        self, miss: Run, settle: Callable[[Run], None], used: Callable[[Run], None]
-    ) -> None:
-        self.run: Run = miss
-        self._miss = miss
-        self._settle = settle
-        self._used = used
-        self._root: _Node | Plan | None = None
-
-    def start(self, *, everywhere: bool = False) -> None:
-        """Count anew how often one plan is chosen in turn, and everywhere, tell again which are used."""
-        parts = [self._root]
-        for part in parts:
-            if isinstance(part, _Node):
-                part.names["last"] = None
-                if everywhere:
-                    parts += part.parts.values()
-
-    def add(self, plan: Plan, root: Any) -> bool:
-        """Add a plan, or replace that for its structure.
-
-        Args:
-            plan: the plan.
-            root: the root of a tree of its structure.
-
-        Returns:
-            Whether it can be told apart from all others.
-        """
-        self._become(self._with(self._root, plan, root))
-        return self._found(plan) is plan
-
-    def remove(self, plan: Plan) -> None:
-        """Remove a plan."""
-        self._become(self._without(self._root, plan))
-
-    def _become(self, root: _Node | Plan | None) -> None:
-        for node, settle in ((self._root, _stay), (root, self._settle)):
-            if isinstance(node, _Node):
-                node.names["settle"] = settle
-        self._root = root
-        self.run = self._miss if root is None else root.run
-
-    def _found(self, plan: Plan) -> Any:
-        part = self._root
-        while isinstance(part, _Node):
-            part = part.parts.get(part.question.answer(plan.structure))
-        return part
-
-    def _with(self, part: _Node | Plan | None, plan: Plan, root: Any) -> _Node | Plan:
-        """Return a part of the choice with one more plan."""
-        if part is None or (part.structure == plan.structure and not isinstance(part, _Node)):
-            return plan
-        if isinstance(part, _Node):
-            question = part.question.before(part.structure, plan.structure)
-            if question is None:
-                answer = part.question.answer(plan.structure)
-                part.put(answer, self._with(part.parts.get(answer), plan, root))
-                return part
-        else:
-            question = _difference(plan.structure, part.structure, root)
-            if question is None:
-                return part
-        node = _Node(question, plan.structure, self._miss, self._used)
-        node.put(question.answer(part.structure), part)
-        node.put(question.answer(plan.structure), plan)
-        return node
-
-    def _without(self, part: _Node | Plan | None, plan: Plan) -> _Node | Plan | None:
-        """Return a part of the choice without a plan."""
-        if not isinstance(part, _Node):
-            return None if part is plan else part
-        answer = part.question.answer(plan.structure)
-        part.put(answer, self._without(part.parts.get(answer), plan))
-        return part if len(part.parts) > 1 else next(iter(part.parts.values()), None)
+    if choice is None:
+        return plan
+    if isinstance(choice, Fork):
+        question = choice.question.first_difference(choice.structure, plan.structure)
+        if question is None:
+            answer = choice.question.answer(plan.structure)
+            choice.parts[answer] = with_plan(choice.parts.get(answer), plan, root)
+            return choice
+    elif choice.structure == plan.structure:
+        return plan
+    else:
+        question = _difference(plan.structure, choice.structure, root)
+        if question is None:
+            return choice
+    return Fork(question, choice, plan)
 
 
-def _stay(run: Run) -> None:
-    """Do not call a plan directly: it was chosen among a part of the plans only."""
+def without_plan(choice: Choice | None, plan: Plan) -> Choice | None:
+    """Return a choice without a plan."""
+    if not isinstance(choice, Fork):
+        return None if choice is plan else choice
+    answer = choice.question.answer(plan.structure)
+    left = without_plan(choice.parts.get(answer), plan)
+    if left is not None:
+        choice.parts[answer] = left
+    else:
+        choice.parts.pop(answer, None)
+    return choice if len(choice.parts) > 1 else next(iter(choice.parts.values()), None)
 
 
 class _Step(NamedTuple):
@@ -151,22 +95,19 @@ class _Question(NamedTuple):
             return _type_of(structure)
         return _types_in(structure) if self.types else _length_of(structure)
 
-    def before(self, one: Any, other: Any) -> _Question | None:
+    def first_difference(self, one: Any, other: Any) -> _Question | None:
         """Return what must be asked before, if that has different answers for two structures."""
-        for depth, step in enumerate((*self.path, self.of)):
-            if step is None:
-                return None
-            if _type_of(one) is not _type_of(other):
-                return _Question(self.path[:depth])
-            last = depth == len(self.path)
-            if last and not self.types:
-                return None
-            if _length_of(one) != _length_of(other):
-                return _Question(self.path[:depth], step)
-            if last:
-                return None
-            one, other = one[1 + step.place], other[1 + step.place]
-        return None
+        return next((q for q in self._before() if q.answer(one) != q.answer(other)), None)
+
+    def _before(self) -> Iterator[_Question]:
+        """Yield what must have the same answer for all, so that there is something at the path."""
+        for depth, step in enumerate(self.path):
+            yield _Question(self.path[:depth])
+            yield _Question(self.path[:depth], step)
+        if self.of is not None:
+            yield _Question(self.path)
+            if self.types:
+                yield _Question(self.path, self.of)
 
     def code(self, names: dict[str, Any]) -> str:
         """Write what is asked of the value `v0`, and add the objects that this refers to."""
@@ -176,7 +117,7 @@ class _Question(NamedTuple):
                 return text
             if step.cls is dict:
                 return f"{text}.values()"
-            name = f"container{len(names)}"
+            name = f"container_{len(names)}"
             names[name] = step.container
             return f"{name}.children({text})"
 
@@ -229,62 +170,28 @@ def _difference(one: Any, other: Any, root: Any) -> _Question | None:
     return None
 
 
-_CODE = """
-def choose(v0):
-    global last, left
-    try:
-        run = get({question}, rest)
-    except Exception:
-        run = rest
-    if run is not last:
-        last, left = run, {streak}
-        used(run)
-    else:
-        left -= 1
-        if not left:
-            settle(run)
-    return run(v0)
-"""
-
-
-class _Node:
-    """Calls what the answer to a question leads to: a plan, or another question.
-
-    Args:
-        question: the question.
-        structure: one of the structures that are told apart.
-        miss: called where no answer is known.
-        used: called with what is chosen.
+class Fork:
+    """A question, and what each answer leads to: a plan, or another question.
 
     Attributes:
-        question, structure: as given.
+        question: the question.
+        structure: one of the structures that are told apart.
+        parts: what the answers lead to.
         names: the objects that its code refers to.
-        parts: what each answer leads to.
-        run: the code.
+        code: an expression for the part that the answer for a value `v0` leads to.
+        find: the same as a function.
     """
 
-    def __init__(
-        self, question: _Question, structure: Any, miss: Run, used: Callable[[Run], None]
-    ) -> None:
+    def __init__(self, question: _Question, choice: Choice, plan: Plan) -> None:
         self.question = question
-        self.structure = structure
-        self.parts: dict[Any, _Node | Plan] = {}
-        self._runs: dict[Any, Run] = {}
-        self._miss = miss
-        self.names: dict[str, Any] = {
-            "get": self._runs.get, "rest": miss, "used": used, "settle": _stay, "last": None, "left": 0,
-        }  # fmt: skip
-        code = _CODE.format(question=question.code(self.names), streak=STREAK)
-        exec(compile(code, "<arrayferry: choice of the code for a structure>", "exec"), self.names)
-        self.run: Run = self.names["choose"]
+        self.structure = plan.structure
+        self.parts: dict[Any, Choice] = {
+            question.answer(each.structure): each for each in (choice, plan)
+        }
+        self.names: dict[str, Any] = {"get": self.parts.get, "many": MANY}
+        self.code = f"get({question.code(self.names)}) or get(many)"
+        self.find: Callable[[Any], Choice | None] = eval(f"lambda v0: {self.code}", self.names)
 
-    def put(self, answer: Any, part: _Node | Plan | None) -> None:
-        """Set what an answer leads to. A length that no other structure has is one of many."""
-        if part is None:
-            self.parts.pop(answer, None)
-            self._runs.pop(answer, None)
-        else:
-            self.parts[answer] = part
-            self._runs[answer] = part.run
-        if answer is MANY:
-            self.names["rest"] = self._miss if part is None else part.run
+
+Choice: TypeAlias = "Fork | Plan"
+"""A plan, or a question that leads to one."""

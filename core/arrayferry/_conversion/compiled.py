@@ -7,9 +7,8 @@ in it can outlive the change, even if other threads still use it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry._cache import Cache, CostlyCache
 from arrayferry._errors import ArrayFerryError, ConversionError, CopyRequiredError
 from arrayferry._observers import observers
 from arrayferry._options import Options
@@ -21,35 +20,14 @@ from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
-from .choice import Choice
-from .lazy import Computed, LazyPair
+from .lazy import LazyPair
 from .pair import Pair
-from .structure import structure_of
+from .plans import Plans
 from .ways import Ways, ways_of
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 __all__ = ["CompiledConversion"]
 
-MAX_PLANS = 128
-"""How many plans are kept."""
-MAX_STRUCTURES = 1_000
-"""How many structures are counted."""
-RARELY = 8
-"""When there are that many plans, one in so many values is looked at for another one."""
-NEVER = -(10**9)
-"""The count of a structure that there can be no plan for."""
-MAX_OTHERS = 8
-"""How many plans are tried one after the other, since they cannot be told apart."""
-
 Run = Callable[[Any], Any]
-
-_MISSED: Any = object()
-
-
-def _missed(value: Any) -> Any:
-    return _MISSED
 
 
 class CompiledConversion:
@@ -63,7 +41,8 @@ class CompiledConversion:
 
     Attributes:
         catalog, target, options, kind_of: as given.
-        run: converts a value: the plan that was used last, or `miss`. If there are observers, it notifies them.
+        plans: what it has learnt.
+        run: converts a value. If there are observers, it notifies them.
     """
 
     def __init__(
@@ -75,28 +54,9 @@ class CompiledConversion:
         self.kind_of = kind_of
         self.run: Run
         self._convert: Run
-        self._use(self.miss)
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._runs: CostlyCache[int, Run] = CostlyCache(MAX_PLANS)
-        self._plans: dict[Run, Plan] = {}
-        self._counts: Cache[int, int] = Cache(MAX_STRUCTURES)
-        self._others: list[Plan] = []
-        self._passed = 0
-        self._choice = Choice(self.miss, self._settle, self._runs.used.add)
-
-    @property
-    def plans(self) -> list[Plan]:
-        """All plans."""
-        return list(self._plans.values())
-
-    def forget_plans(self) -> None:
-        """Drop all plans, since a converter that their code calls is no longer used."""
-        self._forget()
-        self._use(self.miss)
+        self.plans = Plans(target.name, self._ways, self.fallback, self._use)
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
@@ -121,26 +81,6 @@ class CompiledConversion:
         self.notice_observers()  # the observers are in the process that this one was forked from
         return convert(value)
 
-    def miss(self, value: Any) -> Any:
-        """Convert a value that no plan was found for."""
-        for plan in self._others:
-            result = plan.run(value, _missed)
-            if result is not _MISSED:
-                return result
-        return self.fallback(value)
-
-    def _choose(self, value: Any) -> Any:
-        """Convert a value that the plan that is called directly does not handle."""
-        self._choice.start()
-        self._use(self._choice.run)
-        return self._choice.run(value)
-
-    def _settle(self, run: Run) -> None:
-        """Call a plan directly."""
-        plan = self._plans.get(run)
-        if plan is not None:
-            self._use(plan.calling(self._choose))
-
     def fallback(self, value: Any) -> Any:
         """Convert a value without a plan, and learn its structure."""
         try:
@@ -149,12 +89,13 @@ class CompiledConversion:
         except ArrayFerryError as error:
             # the frames of this package say nothing to the user, unlike those of the cause
             raise error.with_traceback(None) from error.__cause__
-        self._learn(tree, value)
+        self.plans.learn(tree)
         return result
 
     def _convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
         arrays = list(tree.arrays)
+        groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             if kind.what in ("number", "scalar"):
                 try:
@@ -162,39 +103,20 @@ class CompiledConversion:
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-        groups: dict[Origin, list[int]] = {}
-        for index, kind in enumerate(tree.kinds):
-            if self._stays(kind):
-                continue
-            groups.setdefault(self._origin_of(kind), []).append(index)
+            if not self._stays(kind):
+                groups.setdefault(self._origin_of(kind), []).append(index)
+        pairs = {self.pair(origin): places for origin, places in groups.items()}
+        lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
+        for pair in lazy if len(lazy) > 1 else ():
+            places = pairs[pair]
+            pair.check([arrays[index] for index in places], self._paths(tree, places))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
-        order = sorted(groups.items(), key=lambda group: group[0].memory == "lazy")
-        paths = {origin: self._paths(tree, places) for origin, places in order}
-        pairs = {origin: self.pair(origin) for origin in groups}
-        lazy = [(pair, origin) for origin, pair in pairs.items() if isinstance(pair, LazyPair)]
-        for pair, origin in lazy if len(lazy) > 1 else ():
-            pair.check([arrays[index] for index in groups[origin]], paths[origin])
-        for origin, places in order:
-            one, xs = pairs[origin], [arrays[index] for index in places]
-            if isinstance(one, LazyPair):
-                results = self._compute(one, xs, paths[origin])
-            else:
-                results = one.many(xs, paths[origin])
+        for one in sorted(pairs, key=lambda pair: pair in lazy):
+            places = pairs[one]
+            results = one.many([arrays[index] for index in places], self._paths(tree, places))
             for index, y in zip(places, results, strict=True):
                 arrays[index] = y
         return arrays
-
-    def _compute(self, pair: LazyPair, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
-        """Convert lazy arrays and deferred values, and what computing them returned."""
-        results = list(xs)
-        converted: dict[Computed, Any] = {}
-        for index, result in pair.results(xs, path_of):
-            if type(result) is Computed:
-                if result not in converted:
-                    converted[result] = self._convert_computed(result, path_of(index))
-                result = converted[result]
-            results[index] = result
-        return results
 
     def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
         return lambda index: tree.path_of(places[index])
@@ -203,10 +125,16 @@ class CompiledConversion:
         """Tell whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.what == "deferred" and kind.backend is self.target
 
-    def _convert_computed(self, computed: Computed, path: str) -> Any:
-        """Convert a computed value into memory that nobody else holds."""
+    def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
+        """Convert what computing a lazy array or a deferred value returned into memory that nobody else holds.
+
+        Args:
+            value: the result.
+            fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
+            path: its place in the tree.
+        """
         compiled = self
-        if not computed.fresh:
+        if not fresh:
             if self._computed is None:
                 options = self.options._replace(copy=True)
                 self._computed = CompiledConversion(
@@ -215,7 +143,7 @@ class CompiledConversion:
                 self._computed._computed = self._computed
             compiled = self._computed
         try:
-            tree = Tree(computed.value, self.kind_of, self.options, whole=not path)
+            tree = Tree(value, self.kind_of, self.options, whole=not path)
             return tree.build(compiled._convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
@@ -242,71 +170,29 @@ class CompiledConversion:
         pair = self._pairs.get(source)
         if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
-            kind = LazyPair if source.memory == "lazy" and not same else Pair
-            pair = self._pairs[source] = kind(
-                self.catalog, source, self.target, self.options, self.kind_of, self.forget_plans
+            sides = (
+                self.catalog,
+                source,
+                self.target,
+                self.options,
+                self.kind_of,
+                self.plans.forget,
             )
+            if source.memory == "lazy" and not same:
+                pair = LazyPair(*sides, convert_computed=self._convert_computed)
+            else:
+                pair = Pair(*sides)
+            self._pairs[source] = pair
         return pair
 
-    def _learn(self, tree: Tree, value: Any) -> None:
-        """Write a plan for a structure that has been converted before."""
-        if len(self._runs) >= MAX_PLANS:
-            self._passed = (self._passed + 1) % RARELY
-            if self._passed:
-                return
-        structure = structure_of(tree)
-        if structure is None:
-            return
-        key = hash(structure)  # so that counting keeps no type alive
-        known = self._plans.get(self._runs.get(key, self.miss))
-        if known is not None and known.structure == structure:
-            if known.with_fallback:
-                self._others = [known, *(each for each in self._others if each is not known)]
-                del self._others[MAX_OTHERS:]
-            else:  # it did not handle this value
-                self._write(tree, structure, key, with_fallback=True)
-            return
-        times = self._counts[key] = self._counts.get(key, 0) + 1
-        enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
-        if times < enough:
-            return
-        dropped = self._runs.make_room(key)
-        if not self._runs.used:
-            self._choice.start(everywhere=True)
-        if dropped is None:
-            return
-        for run in dropped:
-            self._drop(run)
-        self._write(tree, structure, key, with_fallback=False)
-
-    def _write(self, tree: Tree, structure: Any, key: int, *, with_fallback: bool) -> None:
-        def ways(kind: Kind, cls: type) -> Ways | None:
-            if kind.what in ("number", "scalar"):
-                return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-            if self._stays(kind):
-                return Ways(Inline("", "{x}", {}))
-            pair = self.pair(self._origin_of(kind))
-            return ways_of(pair, cls, with_fallback=with_fallback)
-
-        from .plan import write_plan  # the first conversion does not need it
-
-        plan = write_plan(tree, ways, structure, self.target.name, self.miss)
-        if plan is None:
-            self._counts[key] = NEVER
-            return
-        plan.with_fallback = with_fallback
-        self._plans.pop(self._runs.get(key, self.miss), None)
-        self._plans[plan.run] = plan
-        self._runs[key] = plan.run
-        if not self._choice.add(plan, tree.root):
-            self._others = [plan, *self._others][:MAX_OTHERS]
-        self._use(self._choice.run)
-
-    def _drop(self, run: Run) -> None:
-        plan = self._plans.pop(run, None)
-        if plan is not None:
-            self._others = [each for each in self._others if each is not plan]
-            self._choice.remove(plan)
+    def _ways(self, kind: Kind, cls: type, with_fallback: bool) -> Ways | None:
+        """Return how code converts arrays of a kind and type."""
+        if kind.what in ("number", "scalar"):
+            return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
+        if self._stays(kind):
+            return Ways(Inline("", "{x}", {}))
+        pair = self.pair(self._origin_of(kind))
+        return ways_of(pair, cls, with_fallback=with_fallback)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

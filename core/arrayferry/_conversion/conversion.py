@@ -120,21 +120,22 @@ class Conversion(Calls[A]):
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        plans = [] if self._compiled is None else self._compiled.plans
-        return "\n\n".join(plan.source for plan in plans) or (
+        return "\n\n".join(self._sources()) or (
             "no structure has been converted twice yet, so there is no plan"
         )
 
+    def _sources(self) -> list[str]:
+        compiled = self._compiled
+        return [] if compiled is None else [plan.source for plan in compiled.plans.all]
+
     def _portable(self) -> tuple[str | Backend, Options]:
         """Return what another process needs to make an equal conversion."""
-        options = self.options
-        if options.device is None or isinstance(options.device, str):
-            return self._to, options
-        if not self.target.is_named(options.device):
-            return self._to, options
+        device = self.options.device
+        if _is_text(device) or not self.target.is_named(device):
+            return self._to, self.options
         if self._device is None:
             self._prepare()
-        return self._to, options._replace(device=self._device)
+        return self._to, self.options._replace(device=self._device)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Conversion):
@@ -151,34 +152,31 @@ class Conversion(Calls[A]):
                 "where it is loaded. Make it where it is used"
             )
         to, options = self._portable()
-        if options.device is not None and not isinstance(options.device, str):
+        if not _is_text(options.device):
             raise TypeError(
                 f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
             )
-        return _restore, (to, options, self._namespace())
-
-    def _namespace(self) -> str:
-        """Return the module of a target that no plugin handles, which another process has to import; "" for others."""
-        try:
+        namespace = (
+            ""  # the module of a target that no plugin handles, which another process has to import
+        )
+        with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
-        except ArrayFerryError:
-            return ""
-        return target.package if isinstance(target, GenericBackend) else ""
+            namespace = target.package if isinstance(target, GenericBackend) else ""
+        return _restore, (to, options, namespace)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         to, options = self._portable()
         device = options.device
-        if device is not None and not isinstance(device, str):
+        if not _is_text(device):
             # it belongs to this process, as its hash does
             device = f"{device} {hash(device)}"
         own = () if self.registry is default_registry() else (id(self.registry),)
         return ("arrayferry.Conversion", to, *options._replace(device=device), *own)
 
-    def __copy__(self) -> Conversion[A]:
+    def __copy__(self, memo: Any = None) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)
 
-    def __deepcopy__(self, memo: Any) -> Conversion[A]:
-        return Conversion(self._to, self.options, self.registry)
+    __deepcopy__ = __copy__
 
     @property
     def _name(self) -> str:
@@ -197,11 +195,10 @@ class Conversion(Calls[A]):
     def _repr_html_(self) -> str:
         options, defaults = self.options._asdict(), self.options._field_defaults
         facts = {name: given({name: value}, defaults) for name, value in options.items()}
-        plans = [] if self._compiled is None else self._compiled.plans
         return html_facts(
             f"Conversion to {self._name}",
             {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
-            html_code("Code for structures that it has converted", [plan.source for plan in plans]),
+            html_code("Code for structures that it has converted", self._sources()),
         )
 
 
@@ -212,6 +209,11 @@ def _portable_target(target: Target, registry: Registry) -> str | Backend:
     backend = registry.backend(target)
     by_name = isinstance(target, ModuleType) or registry.backends().get(backend.name) is backend
     return backend.name if by_name else backend
+
+
+def _is_text(device: Any) -> bool:
+    """Tell whether a device means the same in another process: a name, or none."""
+    return device is None or isinstance(device, str)
 
 
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
@@ -230,12 +232,8 @@ def make_conversion(to: Target, options: Options, registry: Registry) -> Convers
 
 def notice_observers() -> None:
     """Start or stop showing existing conversions to observers. Later ones are shown from the start."""
-    for conversion in _conversions():
-        compiled = conversion._compiled
-        if compiled is not None:
-            compiled.notice_observers()
-
-
-def _conversions() -> list[Conversion]:
-    watchers = [watcher for registry in registries() for watcher in registry.watchers()]
-    return [watcher for watcher in watchers if isinstance(watcher, Conversion)]
+    for registry in registries():
+        for watcher in registry.watchers():
+            compiled = watcher._compiled if isinstance(watcher, Conversion) else None
+            if compiled is not None:
+                compiled.notice_observers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from arrayferry._cache import once
@@ -20,63 +20,53 @@ from arrayferry._route.memory import copy_required
 
 from .pair import Pair
 
-__all__ = ["Computed", "LazyPair"]
+__all__ = ["LazyPair"]
 
 _KEPT: Any = object()
 """Stands for the values of an array that is kept as it is."""
 
 
-class Computed:
-    """What computing a lazy array or a deferred value returned, if that must be converted in turn.
+class LazyPair(Pair):
+    """Converts what is computed or read on demand.
 
-    Attributes:
-        value: the result.
-        fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
+    Args:
+        arguments: those of `Pair`.
+        convert_computed: converts what computing an array or a deferred value returned, if that is no NumPy array. It
+            is called with the result, whether nobody else holds its memory, and the place in the tree.
     """
 
-    __slots__ = ("fresh", "value")
-
-    def __init__(self, value: Any, *, fresh: bool) -> None:
-        self.value = value
-        self.fresh = fresh
-
-
-class LazyPair(Pair):
-    """Converts what is computed or read on demand."""
+    def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
+        super().__init__(*arguments)
+        self._convert_computed = convert_computed
 
     @once
     def _computes(self) -> bool:
         return isinstance(self.source, Backend) and overrides(self.source, Backend.compute)
 
-    def results(self, xs: list[Any], path_of: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
-        """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call.
-
-        Args:
-            xs: the arrays and values.
-            path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
-
-        Yields:
-            The index and the result for each that does not stay as it is; a `Computed` if the result must be
-            converted in turn.
-        """
+    def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
+        """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call."""
+        results = list(xs)
         together, others = self.check(xs, path_of)
-        deferred: dict[int, Computed] = {}  # a deferred value in two places stays one value
+        deferred: dict[int, Any] = {}  # a deferred value in two places stays one value
         seen: set[int] = set()  # but an array gets its own memory in each place
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
+            x = xs[index]
             if value is _KEPT:
                 continue
-            x = xs[index]
             if self._is_deferred(x):
-                yield index, deferred.setdefault(id(x), Computed(value, fresh=False))
+                if id(x) not in deferred:
+                    deferred[id(x)] = self._convert_computed(value, False, path_of(index))
+                results[index] = deferred[id(x)]
             elif self._computes and _is_no_numpy_array(value) and self.kind_of(value).is_array:
                 fresh = id(value) not in seen and self._is_fresh(value)
                 seen.add(id(value))
-                yield index, Computed(value, fresh=fresh)
+                results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
                 convert = functools.partial(self.fallback, values=value)
-                yield index, self.located(convert, x, index, path_of)
+                results[index] = self.located(convert, x, index, path_of)
         for index in others:
-            yield index, self.located(self.one, xs[index], index, path_of)
+            results[index] = self.located(self.one, xs[index], index, path_of)
+        return results
 
     def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
         """Check lazy arrays and deferred values before any is computed.
@@ -127,24 +117,25 @@ class LazyPair(Pair):
             return []
         import numpy
 
-        first = {id(xs[index]): index for index in reversed(indices)}
-        once = [index for index in indices if first[id(xs[index])] == index]
-        computed: Sequence[Any]
-        if (
-            self.options.unsupported == "keep"
-            and not self._computes
-            and not overrides(self.source, Origin.to_numpy_many)
-        ):  # one that is refused must not stop the others
-            computed = [self._read([xs[index]], [index], path_of)[0] for index in once]
-        else:
-            computed = self._read([xs[index] for index in once], once, path_of)
-        values = dict(zip(once, computed, strict=True))
+        first: dict[int, int] = {}
         for index in indices:
-            if index not in values:
-                known = values[first[id(xs[index])]]
-                shared = isinstance(known, numpy.ndarray) and not self._is_deferred(xs[index])
-                values[index] = numpy.array(known, subok=True) if shared else known
-        return [values[index] for index in indices]
+            first.setdefault(id(xs[index]), index)
+        groups = [list(first.values())]
+        keeps = self.options.unsupported == "keep"
+        if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
+            groups = [
+                [index] for index in groups[0]
+            ]  # one that is refused must not stop the others
+        computed = [value for group in groups for value in self._read(xs, group, path_of)]
+        known = dict(zip(first, computed, strict=True))
+        values = []
+        for index in indices:
+            value = known[id(xs[index])]
+            again = index != first[id(xs[index])] and not self._is_deferred(xs[index])
+            if again and isinstance(value, numpy.ndarray):
+                value = numpy.array(value, subok=True)
+            values.append(value)
+        return values
 
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
@@ -152,15 +143,14 @@ class LazyPair(Pair):
         """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
-            values: Sequence[Any] = call_backend(self.source, method, xs)
+            values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
         except ConversionError as error:
             if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
                     return [_KEPT]
-                return [self._read([x], [i], path_of)[0] for x, i in zip(xs, indices, strict=True)]
+                return [self._read(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
-            error.locate(path=paths + (" ..." if len(indices) > 4 else ""))
-            error.locate(source=self.source.name, target=self.target.name)
+            self.locate(error, paths + (" ..." if len(indices) > 4 else ""))
             raise
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
@@ -177,8 +167,7 @@ class LazyPair(Pair):
             )
         for value, index in zip(values, indices, strict=True):
             if isinstance(value, ConversionError):
-                value.locate(path=path_of(index), source=self.source.name, target=self.target.name)
-                raise value
+                raise self.locate(value, path_of(index))
         return values
 
 

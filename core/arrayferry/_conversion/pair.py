@@ -13,6 +13,7 @@ from arrayferry._errors import (
     ArrayFerryError,
     ContractError,
     ConversionError,
+    CopyRequiredError,
     UnsupportedDtypeError,
     describe_error,
 )
@@ -24,8 +25,8 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.direct import Direct
+from arrayferry._route.memory import PASS_COPY
 from arrayferry._route.route import describe_route
-from arrayferry._route.sparse import check_sparse
 from arrayferry._tree.kind import Kind
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ class Pair:
         catalog, source, target, options, kind_of: as given.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
-        together: converts several arrays without their places in a tree.
     """
 
     def __init__(
@@ -70,8 +70,6 @@ class Pair:
         self.same: bool = source.name == target.name and isinstance(source, Backend)
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
-        # one object, so that code calls it once for all arrays
-        self.together: Callable[[list[Any]], list[Any]] = self._all
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
 
     @once
@@ -92,14 +90,12 @@ class Pair:
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        elsewhere = device_kind(there) != "cpu" and device is not None
         return Direct(
             converter,
             self.source,
             self.target,
             self.options._replace(device=device),
-            there if elsewhere else None,
-            self._is_of_target,
+            self.kind_of,
             self._forget,
         )
 
@@ -112,7 +108,7 @@ class Pair:
                 return y
         return self.fallback(x)
 
-    def many(self, xs: list[Any], path_of: Callable[[int], str]) -> list[Any]:
+    def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
         """Convert several arrays, in one call if possible.
 
         Args:
@@ -120,11 +116,12 @@ class Pair:
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
+        convert = self.fallback
         if results is None:
-            return [self.located(self.one, x, index, path_of) for index, x in enumerate(xs)]
+            results, convert = [NotImplemented] * len(xs), self.one
         for index, y in enumerate(results):
             if y is NotImplemented:
-                results[index] = self.located(self.fallback, xs[index], index, path_of)
+                results[index] = self.located(convert, xs[index], index, path_of)
         return results
 
     def located(
@@ -134,8 +131,12 @@ class Pair:
         try:
             return convert(x)
         except ConversionError as error:
-            error.locate(path=path_of(index), source=self.source.name, target=self.target.name)
+            self.locate(error, path_of(index))
             raise
+
+    def locate(self, error: ConversionError, path: str) -> ConversionError:
+        """Complete an error with a place in the tree, the source and the target."""
+        return error.locate(path=path, source=self.source.name, target=self.target.name)
 
     def fallback(self, x: Any, values: Any = None) -> Any:
         """Convert one array by its route, without the direct converter.
@@ -169,7 +170,15 @@ class Pair:
 
     def _from_dense(self, x: Any) -> Any:
         """Convert a sparse array through its dense values, if that is allowed."""
-        check_sparse(x, self.source, self.options)
+        if self.options.sparse != "dense":
+            method = next((m for m in ("to_dense", "todense", "toarray") if hasattr(x, m)), "")
+            call = f", or call x.{method}() first" if method else ""
+            raise ConversionError(
+                f"{describe_array(x)} is sparse",
+                remedy=f'Pass sparse="dense" to make it dense{call}.',
+            )
+        if self.options.copy is False:
+            raise CopyRequiredError("memory of a sparse array cannot be shared", remedy=PASS_COPY)
         dense = call_backend(self.source, "to_dense", x)
         import numpy
 
@@ -226,12 +235,3 @@ class Pair:
             note(self.source.name, self.target.name, direct.converter, "does not take", what)
         except Exception:  # it is only a note
             pass
-
-    def _all(self, xs: list[Any]) -> list[Any]:
-        """Convert several arrays without their places in a tree."""
-        results = None if self.direct is None else self.direct.convert_many(xs)
-        if results is None:
-            return list(map(self.one, xs))
-        return [
-            self.fallback(x) if y is NotImplemented else y for x, y in zip(xs, results, strict=True)
-        ]

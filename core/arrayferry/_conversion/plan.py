@@ -34,7 +34,6 @@ import itertools
 import keyword
 import re
 from collections.abc import Callable
-from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._plugin.converter import Inline
@@ -42,7 +41,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
 
-from .structure import UnplannableError, are_parts, is_run
+from .structure import UnplannableError, is_uniform
 
 if TYPE_CHECKING:
     from .ways import Ways
@@ -71,11 +70,6 @@ class Plan:
         self.source = source
         self.with_fallback = False
 
-    def calling(self, miss: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return `run` with another function that it calls for a value that it does not handle."""
-        run = self.run
-        return FunctionType(run.__code__, run.__globals__, run.__name__, (miss,))
-
 
 def write_plan(
     tree: Tree,
@@ -96,16 +90,16 @@ def write_plan(
     Returns:
         The plan, or None if there can be none. That is not an error, since the value itself has been converted.
     """
-    writer = _Writer(tree, ways, _Names())
+    scope = _Scope(tree, ways)
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        source = writer.function(name, tree.root)
-        scope = {**writer.names.things, "miss": miss}
-        exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), scope)
+        source = _Writer(scope).function(name, tree.root)
+        names = {**scope.things, "miss": miss}
+        exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
     except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
         return None
-    return Plan(structure, scope[name], source)
+    return Plan(structure, names[name], source)
 
 
 class _MissedPartError(Exception):
@@ -116,21 +110,30 @@ def _miss_part(value: Any) -> Any:
     raise _MissedPartError
 
 
-class _Names:
-    """The names of the objects that code refers to.
+class _Scope:
+    """What the functions of one plan have in common.
+
+    Args:
+        tree: a value that was taken apart.
+        ways: tells how arrays of a kind and type are converted.
 
     Attributes:
-        things: the objects by name.
+        tree: as given.
+        things: the objects that the code refers to, by name.
         leaves: how many leaves were written out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways | None]) -> None:
+        self.tree = tree
         self.things: dict[str, Any] = {}
         self.leaves = 0
+        self._ways = ways
+        self._known_ways: dict[tuple[Kind, type], Ways | None] = {}
         self._known: dict[int, str] = {}
 
-    def name(self, thing: Any, hint: str) -> str:
-        """Return a name for an object: the hint if possible."""
+    def name(self, thing: Any, hint: str = "") -> str:
+        """Return a name for an object: the hint if possible, which is its own name for a class."""
+        hint = hint or thing.__name__
         name = self._known.get(id(thing))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
@@ -142,62 +145,53 @@ class _Names:
             self.things[name] = thing
         return name
 
+    def cls(self, leaf: Leaf) -> type:
+        """Return the type of the array of a leaf."""
+        return type(self.tree.arrays[leaf.index])
+
+    def ways(self, leaf: Leaf) -> Ways:
+        """Return how the array of a leaf is converted, which is the same object for equal ones."""
+        known, key = self._known_ways, (self.tree.kinds[leaf.index], self.cls(leaf))
+        if key not in known:
+            known[key] = self._ways(*key)
+        ways = known[key]
+        if ways is None:
+            raise UnplannableError
+        return ways
+
 
 class _Writer:
     """Writes the code of one function, line by line.
 
     Args:
-        tree: a value that was taken apart.
-        ways: tells how arrays of a kind and type are converted.
-        names: the names that the code may use.
+        scope: what it shares with the other functions.
     """
 
-    def __init__(
-        self, tree: Tree, ways: Callable[[Kind, type], Ways | None], names: _Names
-    ) -> None:
-        self.tree = tree
-        self.ways = ways
-        self.names = names
+    def __init__(self, scope: _Scope) -> None:
+        self.scope = scope
+        self.name = scope.name
         self.parts: list[str] = []
         self.lines: list[str] = []
         self.typed: dict[type, list[str]] = {}
         self.tests: list[str] = []
         self.containers: dict[type, list[str]] = {}
         self.together: dict[str, list[str]] = {}
-        self.results: dict[str, list[str]] = {}
         self.count = 0
 
     def function(self, title: str, root: Any, miss: str = "miss") -> str:
         """Write the whole function, after the functions that it calls."""
         result = self.value(root, "v0")
-        body = self.lines
         for names in self.containers.values():
             if len(names) > 1 or names[0].startswith("*"):
-                body.append(self.miss_if(self.any_same(names)))
+                self.miss_if(_any_same(names))
         for cls, names in self.typed.items():
-            same = " is ".join(f"type({name})" for name in names)
-            kind = self.type_name(cls)
-            body.append(
-                self.miss_if(
-                    f"{same} is not {kind}" if len(names) == 1 else f"not ({same} is {kind})"
-                )
-            )
+            same, kind = " is ".join(f"type({name})" for name in names), self.name(cls)
+            self.miss_if(f"{same} is not {kind}" if len(names) == 1 else f"not ({same} is {kind})")
         if self.tests:
-            body.append(self.miss_if(f"not ({' and '.join(self.tests)})"))
+            self.miss_if(f"not ({' and '.join(self.tests)})")
         for many, inputs in self.together.items():
-            body.append(f"{many}_in = [{', '.join(inputs)}]")
-            starred = [name for name in inputs if name.startswith("*")]
-            if not starred:
-                body.append(f"[{', '.join(self.results[many])}] = {many}({many}_in)")
-            else:
-                body.append(f"{many}_out = iter({many}({many}_in))")
-                for name, output in zip(inputs, self.results[many], strict=True):
-                    if name.startswith("*"):
-                        body.append(f"{output} = list(islice({many}_out, len({name[1:]})))")
-                        self.constant(itertools.islice, "islice")
-                    else:
-                        body.append(f"{output} = next({many}_out)")
-        text = "\n            ".join([*body, f"return {result}"])
+            self.convert_together(many, inputs)
+        text = "\n            ".join([*self.lines, f"return {result}"])
         return "".join(self.parts) + (
             f"def {title}(v0, miss={miss}):\n"
             f"    try:\n        while True:\n            {text}\n"
@@ -206,29 +200,28 @@ class _Writer:
             "    return miss(v0)\n"
         )
 
-    def miss_if(self, condition: str) -> str:
-        return f"if {condition}: break"
+    def convert_together(self, many: str, inputs: list[str]) -> None:
+        """Write the call that converts several arrays; "*v1" stands for all that are in v1."""
+        self.lines.append(f"{many}_in = [{', '.join(inputs)}]")
+        if not any(name.startswith("*") for name in inputs):
+            outputs = ", ".join(f"y{name}" for name in inputs)
+            self.lines.append(f"[{outputs}] = {many}({many}_in)")
+            return
+        self.lines.append(f"{many}_out = iter({many}({many}_in))")
+        for name in inputs:
+            if name.startswith("*"):
+                slices = self.name(itertools.islice)
+                self.lines.append(f"y{name[1:]} = list({slices}({many}_out, len({name[1:]})))")
+            else:
+                self.lines.append(f"y{name} = next({many}_out)")
 
-    def any_same(self, names: list[str]) -> str:
-        """Write a condition that two of several containers are the same; "*v1" stands for all that are in v1."""
-        several = [name[1:] for name in names if name.startswith("*")]
-        single = [name for name in names if not name.startswith("*")]
-        if not several and len(single) <= 3:
-            return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(single, 2))
-        ids = [f"id({name})" for name in single] + [f"*map(id, {name})" for name in several]
-        count = " + ".join([str(len(single)), *(f"len({name})" for name in several)])
-        return f"len({{{', '.join(ids)}}}) != {count}"
+    def miss_if(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: break")
 
-    def fresh(self, letter: str) -> str:
+    def new(self, letter: str) -> str:
+        """Return a name that no other variable has."""
         self.count += 1
         return f"{letter}{self.count}"
-
-    def constant(self, thing: Any, hint: str) -> str:
-        """Return a name for an object that the code refers to."""
-        return self.names.name(thing, hint)
-
-    def type_name(self, cls: type) -> str:
-        return self.constant(cls, cls.__name__)
 
     def value(self, node: Any, name: str) -> str:
         """Write the checks of the value called `name`, and return the expression for its result."""
@@ -236,25 +229,19 @@ class _Writer:
             return self.leaf(node, name)
         if type(node) is Branch:
             return self.branch(node, name)
-        if node is None:
-            self.lines.append(self.miss_if(f"{name} is not None"))
-        else:
-            self.expect(name, type(node))
+        self.miss_if(
+            f"{name} is not None"
+            if node is None
+            else f"type({name}) is not {self.name(type(node))}"
+        )
         return name
 
-    def expect(self, name: str, cls: type) -> None:
-        if cls is NoneType:
-            self.lines.append(self.miss_if(f"{name} is not None"))
-        else:
-            self.lines.append(self.miss_if(f"type({name}) is not {self.type_name(cls)}"))
-
     def leaf(self, node: Leaf, name: str) -> str:
-        self.names.leaves += 1
-        if self.names.leaves > MAX_LEAVES:
+        self.scope.leaves += 1
+        if self.scope.leaves > MAX_LEAVES:
             raise UnplannableError
-        cls = type(self.tree.arrays[node.index])
-        self.typed.setdefault(cls, []).append(name)
-        ways = self.ways_of(node)
+        self.typed.setdefault(self.scope.cls(node), []).append(name)
+        ways = self.scope.ways(node)
         if ways.many is not None:
             if ways.test:
                 self.tests.append(ways.test.format(x=name))
@@ -264,127 +251,111 @@ class _Writer:
             self.tests.append(test)
         return result
 
-    def ways_of(self, node: Leaf) -> Ways:
-        """Return how the array of a leaf is converted."""
-        ways = self.ways(self.tree.kinds[node.index], type(self.tree.arrays[node.index]))
-        if ways is None:
-            raise UnplannableError
-        return ways
-
     def inline(self, inline: Inline, name: str) -> tuple[str, str]:
-        renamed = {own: self.constant(thing, own) for own, thing in inline.names.items()}
+        renamed = {own: self.name(thing, own) for own, thing in inline.names.items()}
         fields = {**renamed, "x": name, "y": f"y{name}"}
         return inline.test.format(**fields), inline.result.format(**fields)
 
     def joined(self, many: Callable[[list[Any]], list[Any]], name: str) -> str:
-        call = self.constant(many, "many")
-        result = f"y{name.lstrip('*')}"
-        self.together.setdefault(call, []).append(name)
-        self.results.setdefault(call, []).append(result)
-        return result
+        self.together.setdefault(self.name(many, "many"), []).append(name)
+        return f"y{name.lstrip('*')}"
 
     def branch(self, node: Branch, name: str) -> str:
         cls = type(node.value)
-        if is_run(self.tree, node):
-            return self.run(node, name, cls)
-        if are_parts(self.tree, node):
-            return self.run_of_parts(node, name, cls)
-        count = len(node.children)
-        self.lines.append(
-            # a container with items is unpacked by assignment, which fails for another length
-            self.miss_if(
-                f"type({name}) is not {self.type_name(cls)}" + (f" or {name}" if not count else "")
-            )
-        )
+        if is_uniform(self.scope.tree, node):
+            return self.loop(node, name, cls)
+        # a container with items is unpacked by assignment, which fails for another length
+        empty = "" if node.children else f" or {name}"
+        self.miss_if(f"type({name}) is not {self.name(cls)}{empty}")
         if node.rebuilt:
             self.containers.setdefault(cls, []).append(name)
-        inside = [self.fresh("v") for _ in node.children]
-        unpacked = _comma(inside)
-        keys: list[str] = []
-        container = ""
-        if cls is dict:
-            if inside:
-                keys = [self.fresh("k") for _ in inside]
-                self.lines.append(f"{_comma(keys)} = {name}")
-                self.lines.append(f"{unpacked} = {name}.values()")
-        elif cls in (list, tuple):
-            if inside:
-                self.lines.append(f"{unpacked} = {name}")
-        else:
-            container = self.constant(node.container, type(node.container).__name__.strip("_"))
-            held = self.fresh("c")
-            self.lines.append(f"{held} = {container}.children({name})")
-            self.lines.append(f"{unpacked} = {held}" if inside else self.miss_if(f"len({held})"))
+        inside = [self.new("v") for _ in node.children]
+        keys = [self.new("k") for _ in inside] if cls is dict else []
+        container, children = "", name
+        if keys:
+            self.lines.append(f"{_comma(keys)} = {name}")
+            children = f"{name}.values()"
+        elif cls not in (dict, list, tuple):
+            container = self.name(node.container, type(node.container).__name__.strip("_"))
+            children = self.new("c")
+            self.lines.append(f"{children} = {container}.children({name})")
+            if not inside:
+                self.miss_if(f"len({children})")
+        if inside:
+            self.lines.append(f"{_comma(inside)} = {children}")
         made = [self.value(child, var) for child, var in zip(node.children, inside, strict=True)]
         if not node.rebuilt:
             return name
         if cls is dict:
-            return (
-                f"{{{', '.join(f'{key}: {item}' for key, item in zip(keys, made, strict=True))}}}"
-            )
+            return "{" + ", ".join(map("{}: {}".format, keys, made)) + "}"
         if cls is tuple:
-            return f"({_comma(made)})" if made else "()"
-        if cls is list:
-            return f"[{', '.join(made)}]"
-        return f"{container}.rebuild({name}, [{', '.join(made)}])"
+            return f"({_comma(made)})"
+        items = f"[{', '.join(made)}]"
+        return items if cls is list else f"{container}.rebuild({name}, {items})"
 
-    def run(self, node: Branch, name: str, cls: type) -> str:
-        """Write a loop for a long container of arrays of one type, whatever its length."""
-        self.start_run(name, cls)
-        kind = type(self.tree.arrays[node.children[0].index])
-        ways = self.ways_of(node.children[0])
-        items = f"{name}.values()" if cls is dict else name
-        held = self.type_name(kind)
-        if ways.many is not None:
-            self.lines.append(self.miss_if(f"set(map(type, {items})) != {{{held}}}"))
-            if ways.test:
-                test = ways.test.format(x="item")
-                self.lines.append(self.miss_if(f"not all({test} for item in {items})"))
-            result = self.joined(ways.many, f"*{self.listed(items)}" if cls is dict else f"*{name}")
-        else:
-            result, item = self.fresh("r"), self.fresh("v")
-            test, expression = self.inline(ways.one, item)
-            condition = f"type({item}) is not {held}" + (f" or not ({test})" if test else "")
-            self.lines += [
-                f"{result} = []",
-                f"for {item} in {items}:",
-                f"    if {condition}:",
-                f"        {result} = None",
-                "        break",
-                f"    {result}.append({expression})",
-                self.miss_if(f"{result} is None"),
-            ]
-        if cls is dict:
-            return f"dict(zip({name}, {result}))"
-        return f"tuple({result})" if cls is tuple else result
-
-    def start_run(self, name: str, cls: type) -> None:
-        self.names.leaves += 1
-        self.lines.append(self.miss_if(f"type({name}) is not {cls.__name__} or not {name}"))
+    def loop(self, node: Branch, name: str, cls: type) -> str:
+        """Write a loop for a long container whose children have one structure, whatever its length."""
+        self.scope.leaves += 1
+        self.miss_if(f"type({name}) is not {cls.__name__} or not {name}")
         self.containers.setdefault(cls, []).append(name)
-
-    def run_of_parts(self, node: Branch, name: str, cls: type) -> str:
-        """Write a function for the parts of a long container, and a loop that calls it."""
-        self.start_run(name, cls)
-        part = node.children[0]
-        writer = _Writer(self.tree, self.ways, self.names)
-        function = f"part{len(self.parts) + 1}"
-        missed = self.constant(_miss_part, "miss_part")
-        self.parts.append(writer.function(function, part, missed))
-        items, result = self.fresh("l"), self.fresh("r")
-        self.lines += [
-            f"{items} = [*{name}.values()]" if cls is dict else f"{items} = {name}",
-            f"{result} = [{function}(part) for part in {items}]",
-        ]
-        self.containers.setdefault(type(part.value), []).append(f"*{items}")
+        items = f"{name}.values()" if cls is dict else name
+        child = node.children[0]
+        if type(child) is Leaf:
+            result = self.loop_over_arrays(child, items)
+        else:
+            result = self.loop_over_parts(child, items)
         if cls is dict:
             return f"dict(zip({name}, {result}))"
         return f"tuple({result})" if cls is tuple else result
+
+    def loop_over_arrays(self, leaf: Leaf, items: str) -> str:
+        ways, kind = self.scope.ways(leaf), self.name(self.scope.cls(leaf))
+        if ways.many is not None:
+            self.miss_if(f"set(map(type, {items})) != {{{kind}}}")
+            if ways.test:
+                self.miss_if(f"not all({ways.test.format(x='item')} for item in {items})")
+            return self.joined(ways.many, f"*{self.listed(items)}")
+        result, item = self.new("r"), self.new("v")
+        test, expression = self.inline(ways.one, item)
+        self.lines += [
+            f"{result} = []",
+            f"for {item} in {items}:",
+            f"    if type({item}) is not {kind}" + (f" or not ({test})" if test else "") + ":",
+            f"        {result} = None",
+            "        break",
+            f"    {result}.append({expression})",
+        ]
+        self.miss_if(f"{result} is None")
+        return result
+
+    def loop_over_parts(self, part: Branch, items: str) -> str:
+        """Write a function for the parts of a long container, and a loop that calls it."""
+        function = f"part{len(self.parts) + 1}"
+        missed = self.name(_miss_part, "miss_part")
+        self.parts.append(_Writer(self.scope).function(function, part, missed))
+        parts, result = self.listed(items), self.new("r")
+        self.lines.append(f"{result} = [{function}(part) for part in {parts}]")
+        self.containers.setdefault(type(part.value), []).append(f"*{parts}")
+        return result
 
     def listed(self, items: str) -> str:
-        name = self.fresh("l")
+        """Return the name of a list or tuple of the items, which are read more than once."""
+        if items.isidentifier():
+            return items
+        name = self.new("l")
         self.lines.append(f"{name} = [*{items}]")
         return name
+
+
+def _any_same(names: list[str]) -> str:
+    """Write a condition that two of several containers are the same; "*v1" stands for all that are in v1."""
+    several = [name[1:] for name in names if name.startswith("*")]
+    single = [name for name in names if not name.startswith("*")]
+    if not several and len(single) <= 3:
+        return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(single, 2))
+    ids = [f"id({name})" for name in single] + [f"*map(id, {name})" for name in several]
+    count = " + ".join([str(len(single)), *(f"len({name})" for name in several)])
+    return f"len({{{', '.join(ids)}}}) != {count}"
 
 
 def _comma(names: list[str]) -> str:

@@ -8,7 +8,7 @@ from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 
-__all__ = ["MANY", "UnplannableError", "are_parts", "is_run", "structure_of"]
+__all__ = ["MANY", "UnplannableError", "is_uniform", "structure_of"]
 
 MANY = "..."
 """Stands for any number of children that are like the first."""
@@ -46,26 +46,24 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
     if depth > MAX_LEVELS or id(node) in seen or node.container is OBJECT_ARRAY:
         raise UnplannableError
     seen.add(id(node))
-    if is_run(tree, node):
-        return (type(node.value), _key(tree, node.children[0], depth + 1, seen), MANY)
     keys = [_key(tree, child, depth + 1, seen) for child in node.children]
-    if _is_long(node) and all(map(_is_part, node.children)) and len(set(keys)) == 1:
+    if _may_be_loop(node) and len(set(keys)) == 1:
         return (type(node.value), keys[0], MANY)
     return (type(node.value), *keys)
 
 
-def _is_long(node: Branch) -> bool:
-    return len(node.children) >= RUN and type(node.value) in (dict, list, tuple)
+def is_uniform(tree: Tree, node: Branch) -> bool:
+    """Tell whether a container is long and its children have one structure, so that it is written as a loop."""
+    return _may_be_loop(node) and len({_key(tree, child, 0, set()) for child in node.children}) == 1
 
 
-def is_run(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is long and has only arrays of one type, so that it is written as a loop."""
+def _may_be_loop(node: Branch) -> bool:
+    """Tell whether a container is long, and its children are arrays or parts."""
     children = node.children
-    if not _is_long(node) or type(children[0]) is not Leaf:
-        return False
-    first = type(tree.arrays[children[0].index])
-    return all(
-        type(child) is Leaf and type(tree.arrays[child.index]) is first for child in children
+    return (
+        len(children) >= RUN
+        and type(node.value) in (dict, list, tuple)
+        and (type(children[0]) is Leaf or all(map(_is_part, children)))
     )
 
 
@@ -79,10 +77,3 @@ def _is_part(node: Any) -> bool:
         and node.leaves
         and not any(type(child) is Branch and child.rebuilt for child in node.children)
     )
-
-
-def are_parts(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is long and has only parts of one structure, so that it is written as a loop."""
-    if not _is_long(node) or not all(map(_is_part, node.children)):
-        return False
-    return len({_key(tree, child, 0, set()) for child in node.children}) == 1

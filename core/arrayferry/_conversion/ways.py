@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._plugin.converter import Inline
 from arrayferry._route.devices import DEFAULT, resolve_device
@@ -14,26 +14,18 @@ from .pair import Pair
 __all__ = ["Ways", "ways_of"]
 
 
-class Ways:
+class Ways(NamedTuple):
     """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each.
 
     Attributes:
-        one: as given.
-        many: as given.
+        one: expressions for one array.
+        many: converts several arrays.
         test: a condition over `{x}` for each array that `many` is called with, "" if there is none.
     """
 
-    __slots__ = ("many", "one", "test")
-
-    def __init__(
-        self,
-        one: Inline,
-        many: Callable[[list[Any]], list[Any]] | None = None,
-        test: str = "",
-    ) -> None:
-        self.one = one
-        self.many = many
-        self.test = test
+    one: Inline
+    many: Callable[[list[Any]], list[Any]] | None = None
+    test: str = ""
 
 
 def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
@@ -62,7 +54,7 @@ def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
     if direct is None or not direct.takes(cls):
         return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
     if with_fallback or direct.converter.target_device != "cpu":
-        many = pair.together if direct.many is not None else None
+        many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_fallback(pair)})
         return Ways(convert, many, no_objects)
     return Ways(direct.inline or _inline_call(direct.one), direct.many)

@@ -19,8 +19,9 @@ from arrayferry._plugin.call import describe_array
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
+from arrayferry._tree.kind import Kind
 
-from .devices import device_if_known
+from .devices import device_if_known, resolve_device
 from .memory import share_memory
 
 __all__ = ["Direct"]
@@ -41,13 +42,12 @@ class Direct:
         source: what it takes arrays of.
         target: the backend whose arrays it returns.
         options: the options.
-        there: the device on which results must be, None if that need not be checked.
-        is_result: tells whether an object is an array of the target.
+        kind_of: tells what a value is.
         forget: called when the converter is no longer used.
 
     Attributes:
         converter: as given.
-        there: as given.
+        there: the device on which results must be, None if that need not be checked.
         trusted: whether it is a built-in one, whose results are not checked.
         wrong: whether it is no longer used.
         one: converts one array, None if the converter does not support these options.
@@ -61,12 +61,12 @@ class Direct:
         source: Origin,
         target: Backend,
         options: Options,
-        there: str | None,
-        is_result: Callable[[Any], bool],
+        kind_of: Callable[[Any], Kind],
         forget: Callable[[], None] = lambda: None,
     ) -> None:
         self.converter = converter
-        self.there = there
+        elsewhere = options.device is not None and converter.target_device != "cpu"
+        self.there = resolve_device(target, options.device, "")[0] if elsewhere else None
         self.trusted: bool = is_built_in(converter)
         self.wrong: bool = False
         self.one: Any = _bound(converter, "bind", options)
@@ -75,7 +75,7 @@ class Direct:
         self._source = source
         self._target = target
         self._copies = bool(options.copy)
-        self._is_result = is_result
+        self._kind_of = kind_of
         self._forget = forget
         self._right: set[type] = set()
         self._taken: Cache[type, bool] = Cache(MAX_TYPES)
@@ -97,7 +97,7 @@ class Direct:
         cls = type(y)
         if cls in self._right or y is NotImplemented:
             return y
-        if not self._is_result(y):
+        if not self._kind_of(y).is_array_of(self._target):
             self._give_up(f"returned {describe_array(y)}, which is not an array of the target")
             raise _WrongResultError
         if len(self._right) < MAX_TYPES:

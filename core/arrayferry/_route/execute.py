@@ -16,7 +16,6 @@ from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend
-from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
@@ -48,32 +47,6 @@ class Executor:
         self.target = target
         self.options = options
         self._directs: dict[Any, Direct] = {}
-        self._wrong: frozenset[object] = frozenset()
-
-    def direct(
-        self, converter: Converter, before: Origin, after: Backend, device: Any, copy: bool | None
-    ) -> Direct:
-        """Return a direct converter as it is used in a step, the same for the same step."""
-        key = converter, device, copy
-        direct = self._directs.get(key)
-        if direct is None:
-            there = None
-            if device is not None and converter.target_device != "cpu":
-                there = resolve_device(after, device, "")[0]
-            direct = self._directs[key] = Direct(
-                converter,
-                before,
-                after,
-                self.options._replace(device=device, copy=copy),
-                there,
-                lambda y: self.catalog.kind(y).is_array_of(after),
-                lambda: self._drop(converter),
-            )
-        return direct
-
-    def _drop(self, converter: Converter) -> None:
-        """Leave a converter that is wrong out of all routes."""
-        self._wrong |= {converter}
 
     def run(self, x: Any, *, without: frozenset[object] = frozenset(), values: Any = None) -> Any:
         """Convert one array.
@@ -98,17 +71,85 @@ class Executor:
             release()
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
+        without |= {direct.converter for direct in self._directs.values() if direct.wrong}
         while True:
-            route = find_route(self.catalog, source, here, target, there, without | self._wrong)
-            run = _Run(self, route, x, here, there, device, values)
+            route = find_route(self.catalog, source, here, target, there, without)
+            if values is None:
+                _check_lazy(x, route, target, self.options)
+            if self.options.copy is False and route.transfers:
+                raise CopyRequiredError(
+                    f"memory on {here} cannot be shared with {there}", remedy=PASS_COPY
+                )
+            if values is None and source.memory == "lazy" and route.steps[0].via == "host":
+                values = call_backend(source, "to_numpy", x)  # once, whatever route is taken
             try:
-                return run.result()
+                y = self._follow(route, x, device, values)
             except NotHandledError as skipped:
-                by, cause = skipped.by, skipped.__cause__
-                by = "DLPack" if by == "dlpack" else by
-                note(source.name, target.name, by, "did not take it", error=cause)
+                by = "DLPack" if skipped.by == "dlpack" else skipped.by
+                note(source.name, target.name, by, "did not take it", error=skipped.__cause__)
                 without |= {skipped.by}
-                values = run.values
+                continue
+            if self.options.device is not None:
+                _check_device(y, target, there)
+            return y
+
+    def _follow(self, route: Route, x: Any, device: Any, values: Any) -> Any:
+        """Take the steps of a route.
+
+        Args:
+            route: the steps.
+            x: the array.
+            device: the device of the result, as the target's backend takes it.
+            values: the result of `source.to_numpy(x)`, if that was called already.
+        """
+        source, options = self.source, self.options
+        held, before, steps = Held(x), source, route.steps
+        for index, step in enumerate(steps):
+            last = index == len(steps) - 1
+            after = self.target if last else self.catalog.backends[step.target.backend]
+            place = device if last else None
+            if step.converter is not None:
+                held = self._by_converter(step, held, before, after, place)
+            elif step.via == "dlpack":
+                moves = any(later.via == "device" for later in steps[index + 1 :])
+                exchange = Exchange(source, before, after, place, options, step.source.device)
+                held = exchange.take(held, moves=moves)
+            elif step.via == "device":
+                moved = duplicate(
+                    before, held.value, step.target.device if place is None else place
+                )
+                held = Held(moved, COPIED)
+            else:
+                if index == 0 or step.target == HOST:
+                    on_host = step.source.device == "cpu"
+                    read = to_host(held.value, before, options, on_host, values)
+                    held = Held(read.value, held.copied or read.copied)
+                held = from_host(held, source, after, place, options)
+            before, values = after, None
+        return held.value
+
+    def _by_converter(
+        self, step: Step, held: Held, before: Origin, after: Backend, device: Any
+    ) -> Held:
+        converter: Any = step.converter
+        copy = self.options.copy
+        sharing = decide(self.source, after, copy, copied=held.copied)
+        if step.cost != "share" and copy is False:
+            raise copy_required(COPIED)
+        if held.copied:
+            copy = None
+        elif sharing == "copy" and converter.cost == "share":
+            copy = True
+        key = converter, device, copy
+        direct = self._directs.get(key)
+        if direct is None:  # the same for the same step
+            options = self.options._replace(device=device, copy=copy)
+            direct = Direct(converter, before, after, options, self.catalog.kind)
+            self._directs[key] = direct
+        value = direct.convert(held.value)
+        if value is NotImplemented:
+            raise NotHandledError(converter)
+        return Held(value, COPIED if step.cost != "share" else "")
 
     def check(self, x: Any) -> bool:
         """Check what is known about a lazy array before it is computed.
@@ -183,107 +224,3 @@ def _traced(source: Origin, target: Backend) -> TracedValueError:
         if source.name == "jax"
         else "Convert outside the transformed function.",
     )
-
-
-class _Run:
-    """One array on one route.
-
-    Args:
-        executor: the backends and options.
-        route: the steps.
-        x: the array.
-        here: the name of its device.
-        there: the name of the device of the result.
-        device: the same, as the target's backend takes it.
-        values: the result of `source.to_numpy(x)`, if that was called already.
-    """
-
-    def __init__(
-        self,
-        executor: Executor,
-        route: Route,
-        x: Any,
-        here: str,
-        there: str,
-        device: Any,
-        values: Any,
-    ) -> None:
-        self.executor = executor
-        self.source = executor.source
-        self.target = executor.target
-        self.options = executor.options
-        self.known = executor.catalog.backends
-        self.route = route
-        self.x = x
-        self.here = here
-        self.there = there
-        self.device = device
-        self.values = values
-
-    def result(self) -> Any:
-        """Take all steps."""
-        if self.values is None:
-            _check_lazy(self.x, self.route, self.target, self.options)
-        if self.options.copy is False and self.route.transfers:
-            raise CopyRequiredError(
-                f"memory on {self.here} cannot be shared with {self.there}", remedy=PASS_COPY
-            )
-        held = Held(self.x)
-        last = len(self.route.steps) - 1
-        before: Origin = self.source
-        for index, step in enumerate(self.route.steps):
-            after = self.target if index == last else self.known[step.target.backend]
-            device = self.device if index == last else None
-            if step.via == "dlpack":
-                moves = any(later.via == "device" for later in self.route.steps[index + 1 :])
-                exchange = Exchange(
-                    self.source, before, after, device, self.options, step.source.device
-                )
-                held = exchange.take(held, moves=moves)
-            else:
-                held = self._take(step, held, before, after, device)
-            before = after
-        if self.options.device is not None:
-            _check_device(held.value, self.target, self.there)
-        return held.value
-
-    def _take(self, step: Step, held: Held, before: Any, after: Backend, device: Any) -> Held:
-        if step.converter is not None:
-            return self._by_converter(step, held, before, after, device)
-        if step.via == "device":
-            moved = duplicate(before, held.value, step.target.device if device is None else device)
-            return Held(moved, COPIED)
-        if step.target == HOST or held.value is self.x:
-            held = self._to_host(step, held, before)
-        return from_host(held, self.source, after, device, self.options)
-
-    def _by_converter(
-        self, step: Step, held: Held, before: Any, after: Backend, device: Any
-    ) -> Held:
-        converter: Any = step.converter
-        copy = self.options.copy
-        sharing = decide(self.source, after, copy, copied=held.copied)
-        if step.cost != "share" and copy is False:
-            raise copy_required(COPIED)
-        if held.copied:
-            copy = None
-        elif sharing == "copy" and converter.cost == "share":
-            copy = True
-        direct = self.executor.direct(converter, before, after, device, copy)
-        value = direct.convert(held.value)
-        if value is NotImplemented:
-            raise NotHandledError(converter)
-        return Held(value, COPIED if step.cost != "share" else "")
-
-    def _to_host(self, step: Step, held: Held, before: Any) -> Held:
-        first = held.value is self.x
-        out = to_host(
-            held.value,
-            before,
-            self.options,
-            step.source.device == "cpu",
-            self.values if first else None,
-        )
-        if first and before.memory == "lazy":  # another route must not compute it again
-            self.values = out.value
-        return Held(out.value, held.copied or out.copied)
