@@ -116,7 +116,7 @@ class Pair:
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
-        convert = self.fallback
+        convert: Callable[[Any], Any] = self.fallback
         if results is None:
             results, convert = [NotImplemented] * len(xs), self.one
         for index, y in enumerate(results):
