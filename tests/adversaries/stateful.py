@@ -259,8 +259,10 @@ class Oracle:
         known = self.containers.get(id(value))
         if known is not None:
             # what holds no array stays the same within an object that is kept as it is
-            kept = found is value and not known[1]
-            assert found is known[0] or kept, f"{path}: one container became two"
+            kept = found is value or known[0] is value
+            assert found is known[0] or (kept and not known[1]), f"{path}: one container became two"
+            if known[0] is value:
+                self.containers[id(value)] = (found, known[1])
             return bool(known[1])
         assert type(found) is type(value), f"{path}: {type(found)}"
         if isinstance(value, (dict, MappingProxyType)):

@@ -56,7 +56,7 @@ class CompiledConversion:
         self._convert: Run
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self.plans = Plans(target.name, self._ways, self.fallback, self._use)
+        self.plans: Plans = Plans(target.name, self._ways, self.fallback, self._use)
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""

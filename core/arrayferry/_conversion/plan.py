@@ -65,10 +65,10 @@ class Plan:
     __slots__ = ("run", "source", "structure", "with_fallback")
 
     def __init__(self, structure: Any, run: Callable[..., Any], source: str) -> None:
-        self.structure = structure
+        self.structure: Any = structure
         self.run: Any = run
-        self.source = source
-        self.with_fallback = False
+        self.source: str = source
+        self.with_fallback: bool = False
 
 
 def write_plan(

@@ -66,7 +66,9 @@ class Direct:
     ) -> None:
         self.converter = converter
         elsewhere = options.device is not None and converter.target_device != "cpu"
-        self.there = resolve_device(target, options.device, "")[0] if elsewhere else None
+        self.there: str | None = (
+            resolve_device(target, options.device, "")[0] if elsewhere else None
+        )
         self.trusted: bool = is_built_in(converter)
         self.wrong: bool = False
         self.one: Any = _bound(converter, "bind", options)

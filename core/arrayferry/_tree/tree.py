@@ -76,7 +76,7 @@ class Tree(Nodes):
         super().__init__(None, [], keeps=options is not None and options.unsupported == "keep")
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
-        self.settled = True
+        self.settled: bool = True
         self._kind_of = kind_of
         self._options = options
         self._whole = whole
