@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._cache import CostlyCache
-from ._callables import LATER, Start, later_by_kind, take_receiver, with_receiver
+from ._callables import DEFERRED, DeferredCall, deferred_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
 from ._foreign_call import Expected, ForeignCall, entered, entry_by_numpy, name_of, not_expected
@@ -148,7 +148,7 @@ def agnostic(
                 f"agnostic was given a {type(function).__name__}, which cannot be called",
                 remedy="Decorate the function, below other decorators such as @property.",
             )
-        later = later_by_kind(function)
+        later = deferred_by_kind(function)
         if later is not None and differentiable:
             raise OptionError(
                 f"differentiable=True, but {name_of(function)} is {later[0]}",
@@ -166,7 +166,7 @@ def agnostic(
             wrapper = _differentiable(called, wrapper, inside, like, name, function)
         if keep_apart is not None:
             wrapper = keep_apart(wrapper)
-        wrapper = _uncompiled(wrapper) if later is None else LATER[later[1]](wrapper)
+        wrapper = _uncompiled(wrapper) if later is None else DEFERRED[later[1]](wrapper)
         return functools.wraps(function)(wrapper)
 
     return decorate
@@ -183,7 +183,7 @@ def _plain(function: Function, inside: Conversion, result_like: Any, name: str) 
             return _from_traced(function, inside, result_like, args, kwargs, name, error)
         result = function(*given, **named)
         outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
-        later = LATER.get(type(result))
+        later = DEFERRED.get(type(result))
         if later is not None:
             return later(lambda: (result, inside, outward))()
         return outward(result)
@@ -191,7 +191,7 @@ def _plain(function: Function, inside: Conversion, result_like: Any, name: str) 
     return wrapper
 
 
-def _starting(function: Function, inside: Conversion) -> Start:
+def _starting(function: Function, inside: Conversion) -> DeferredCall:
     """Convert the arguments of a function whose results come later, and call it."""
 
     def start(*args: Any, **kwargs: Any) -> tuple[Any, Function, Function]:
@@ -218,7 +218,7 @@ def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         array, backend = first_array(value)
         if backend is None:
             continue
-        if backend.name != "numpy" or kind_of(array).what != "scalar":
+        if backend.name != "numpy" or kind_of(array).category != "scalar":
             return array, backend
         number = number or (array, backend)
     return number or (None, None)
@@ -315,7 +315,7 @@ def _differentiable(
         own, layout = inside.target, None
         arrays: Sequence[Any]
         arrays, kinds = args, [registry.kind(value) for value in args]
-        if kwargs or any(kind.what != "array" for kind in kinds):
+        if kwargs or any(kind.category != "array" for kind in kinds):
             arrays, layout = flatten((args, kwargs))
             kinds = [registry.kind(array) for array in arrays]
         backends = [kind.backend for kind in kinds]

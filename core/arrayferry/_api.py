@@ -235,14 +235,14 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     """
     registry = registry or default_registry()
     kind = registry.kind(value)
-    if kind.what == "deferred":
+    if kind.category == "deferred":
         raise NotAnArrayError(
             f"a {type(value).__module__}.{type(value).__qualname__} is not an array before it is computed",
             remedy="Convert it first: arrayferry.convert computes it.",
         )
     if kind.backend is not None:
         return kind.backend
-    if kind.what == "scalar":
+    if kind.category == "scalar":
         return registry.backend("numpy")
     raise NotAnArrayError(
         f"a {type(value).__module__}.{type(value).__qualname__} is not an array of a known library",
@@ -301,12 +301,12 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
     """
     registry = registry or default_registry()
     kind = registry.kind(value)
-    if kind.what in ("array", "objects") and not kind.searches(value):
+    if kind.category in ("array", "objects") and not kind.searches(value):
         return value, backend_of(value, registry=registry)
     tree = Tree(value, registry.kind)
     if not tree.arrays:
         return None, None
-    index = next((i for i, kind in enumerate(tree.kinds) if kind.what != "scalar"), 0)
+    index = next((i for i, kind in enumerate(tree.kinds) if kind.category != "scalar"), 0)
     return tree.arrays[index], backend_of(tree.arrays[index], registry=registry)
 
 

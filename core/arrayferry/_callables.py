@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-__all__ = ["LATER", "Start", "later_by_kind", "take_receiver", "with_receiver"]
+__all__ = ["DEFERRED", "DeferredCall", "deferred_by_kind", "take_receiver", "with_receiver"]
 
 Function = Callable[..., Any]
-Start = Callable[..., tuple[Any, Function, Function]]
+DeferredCall = Callable[..., tuple[Any, Function, Function]]
 """Calls a function. Returns what it returned, what converts to its library, and what converts its results."""
 
 
@@ -69,7 +69,7 @@ def with_receiver(function: Function) -> Function:
     return inner
 
 
-def _coroutine(start: Start) -> Function:
+def _coroutine(start: DeferredCall) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         inner, _, outward = start(*args, **kwargs)
         return outward(await inner)
@@ -77,7 +77,7 @@ def _coroutine(start: Start) -> Function:
     return wrapper
 
 
-def _generator(start: Start) -> Function:
+def _generator(start: DeferredCall) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         inner, inward, outward = start(*args, **kwargs)
         try:
@@ -98,7 +98,7 @@ def _generator(start: Start) -> Function:
     return wrapper
 
 
-def _async_generator(start: Start) -> Function:
+def _async_generator(start: DeferredCall) -> Function:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         inner, inward, outward = start(*args, **kwargs)
         try:
@@ -119,7 +119,7 @@ def _async_generator(start: Start) -> Function:
     return wrapper
 
 
-LATER: dict[type, Callable[[Start], Function]] = {
+DEFERRED: dict[type, Callable[[DeferredCall], Function]] = {
     CoroutineType: _coroutine,
     GeneratorType: _generator,
     AsyncGeneratorType: _async_generator,
@@ -127,7 +127,7 @@ LATER: dict[type, Callable[[Start], Function]] = {
 """What makes a function of the same kind, by the type of what such functions return."""
 
 
-def later_by_kind(function: Function) -> tuple[str, type] | None:
+def deferred_by_kind(function: Function) -> tuple[str, type] | None:
     """Return the kind of a function whose results come later, and the type that it returns; None for others."""
     if inspect.iscoroutinefunction(function):
         return "a coroutine function", CoroutineType

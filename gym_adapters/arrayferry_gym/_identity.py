@@ -100,7 +100,7 @@ def is_array(value: Any) -> bool:
     """Tell whether a value is an array, of any library. Scalars of NumPy are numbers."""
     if isinstance(value, np.generic) or not hasattr(value, "shape"):
         return False
-    return af.registry.kind(value).what in ("array", "objects")
+    return af.registry.kind(value).category in ("array", "objects")
 
 
 def _is_traced(x: Any) -> bool:

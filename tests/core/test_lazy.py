@@ -572,7 +572,7 @@ class Promises(af.Backend):
 
 def test_a_plugin_may_have_deferred_values(register):
     part = register(Promises())
-    assert af.registry.kind(Promise(1)).what == "deferred"
+    assert af.registry.kind(Promise(1)).category == "deferred"
     lazy = Promise({"k": X})
     assert isinstance(af.convert([lazy], "torch")[0]["k"], torch.Tensor)
     assert af.convert([lazy], "promises") == [lazy]

@@ -1,4 +1,4 @@
-"""One array that a direct converter does not handle does not send its whole tree to the fallback."""
+"""One array that a direct converter does not handle does not send its whole tree to the slow path."""
 
 from __future__ import annotations
 

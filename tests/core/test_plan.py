@@ -424,13 +424,13 @@ T = torch.arange(3)
 def without_plans(monkeypatch):
     """Return a list of the values that no plan was there for."""
     values = []
-    fallback = CompiledConversion.fallback
+    slow_path = CompiledConversion.slow_path
 
     def noted(self, value):
         values.append(value)
-        return fallback(self, value)
+        return slow_path(self, value)
 
-    monkeypatch.setattr(CompiledConversion, "fallback", noted)
+    monkeypatch.setattr(CompiledConversion, "slow_path", noted)
     return values
 
 

@@ -544,7 +544,7 @@ def test_what_was_compiled_is_kept():
     assert conversion._compiled is compiled
     assert conversion.explain() == plans
     with af.trace() as t:
-        conversion.fallback({"a": X})
+        conversion.slow_path({"a": X})
     assert t.calls == 1
 
 

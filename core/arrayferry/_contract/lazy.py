@@ -66,8 +66,8 @@ class ComputeTests(BackendTests):
         for lazy in lazies:
             what, kind = f"a {describe_type(lazy)}", default_registry().kind(lazy)
             owner = "nobody" if kind.backend is None else kind.backend.name
-            assert kind.what == "deferred", (
-                f"{what} is not recognised as a deferred value: it is taken for {kind.what!r}. Set deferred_types, which is "
+            assert kind.category == "deferred", (
+                f"{what} is not recognised as a deferred value: it is taken for {kind.category!r}. Set deferred_types, which is "
                 f"{backend.deferred_types}, to the dotted paths of these types"
                 f"{such_as(describe_type(lazy), backend.deferred_types)}, and leave them out of array_types"
             )

@@ -23,7 +23,7 @@ from arrayferry._tree.tree import Tree
 from .lazy import LazyPair
 from .pair import Pair
 from .plans import Plans
-from .ways import Ways, ways_of
+from .snippets import CodeSnippet, snippet_for
 
 __all__ = ["CompiledConversion"]
 
@@ -56,7 +56,7 @@ class CompiledConversion:
         self._convert: Run
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self.plans: Plans = Plans(target.name, self._ways, self.fallback, self._use)
+        self.plans: Plans = Plans(target.name, self._snippet_for, self.slow_path, self._use)
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
@@ -81,7 +81,7 @@ class CompiledConversion:
         self.notice_observers()  # the observers are in the process that this one was forked from
         return convert(value)
 
-    def fallback(self, value: Any) -> Any:
+    def slow_path(self, value: Any) -> Any:
         """Convert a value without a plan, and learn its structure."""
         try:
             tree = Tree(value, self.kind_of, self.options)
@@ -97,7 +97,7 @@ class CompiledConversion:
         arrays = list(tree.arrays)
         groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
-            if kind.what in ("number", "scalar"):
+            if kind.category in ("number", "scalar"):
                 try:
                     arrays[index] = self._array_of(arrays[index])
                 except ConversionError as error:
@@ -123,7 +123,7 @@ class CompiledConversion:
 
     def _stays(self, kind: Kind) -> bool:
         """Tell whether a value is deferred and stays deferred, since the target is its own library."""
-        return kind.what == "deferred" and kind.backend is self.target
+        return kind.category == "deferred" and kind.backend is self.target
 
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
         """Convert what computing a lazy array or a deferred value returned into memory that nobody else holds.
@@ -185,14 +185,14 @@ class CompiledConversion:
             self._pairs[source] = pair
         return pair
 
-    def _ways(self, kind: Kind, cls: type, with_fallback: bool) -> Ways | None:
+    def _snippet_for(self, kind: Kind, cls: type, with_slow_path: bool) -> CodeSnippet | None:
         """Return how code converts arrays of a kind and type."""
-        if kind.what in ("number", "scalar"):
-            return Ways(Inline("", "{convert}({x})", {"convert": self._convert_number}))
+        if kind.category in ("number", "scalar"):
+            return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
         if self._stays(kind):
-            return Ways(Inline("", "{x}", {}))
+            return CodeSnippet(Inline("", "{x}", {}))
         pair = self.pair(self._origin_of(kind))
-        return ways_of(pair, cls, with_fallback=with_fallback)
+        return snippet_for(pair, cls, with_slow_path=with_slow_path)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

@@ -111,12 +111,12 @@ class Conversion(Calls[A]):
         """The backend of the results."""
         return (self._compiled or self._prepare()).target
 
-    def fallback(self, value: Any) -> Any:
+    def slow_path(self, value: Any) -> Any:
         """Convert a value without a plan, as for a new structure."""
         compiled = self._compiled or self._prepare()
         if observers:
-            return compiled.in_sight(compiled.fallback, value)
-        return compiled.fallback(value)
+            return compiled.in_sight(compiled.slow_path, value)
+        return compiled.slow_path(value)
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""

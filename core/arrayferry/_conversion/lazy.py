@@ -62,7 +62,7 @@ class LazyPair(Pair):
                 seen.add(id(value))
                 results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
-                convert = functools.partial(self.fallback, values=value)
+                convert = functools.partial(self.slow_path, values=value)
                 results[index] = self.located(convert, x, index, path_of)
         for index in others:
             results[index] = self.located(self.one, xs[index], index, path_of)
@@ -107,7 +107,7 @@ class LazyPair(Pair):
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 
     def _is_deferred(self, x: Any) -> bool:
-        return self.kind_of(x).what == "deferred"
+        return self.kind_of(x).category == "deferred"
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]

@@ -106,7 +106,7 @@ class Pair:
             y = direct.convert(x)
             if y is not NotImplemented:
                 return y
-        return self.fallback(x)
+        return self.slow_path(x)
 
     def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
         """Convert several arrays, in one call if possible.
@@ -116,7 +116,7 @@ class Pair:
             path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
-        convert: Callable[[Any], Any] = self.fallback
+        convert: Callable[[Any], Any] = self.slow_path
         if results is None:
             results, convert = [NotImplemented] * len(xs), self.one
         for index, y in enumerate(results):
@@ -138,7 +138,7 @@ class Pair:
         """Complete an error with a place in the tree, the source and the target."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
-    def fallback(self, x: Any, values: Any = None) -> Any:
+    def slow_path(self, x: Any, values: Any = None) -> Any:
         """Convert one array by its route, without the direct converter.
 
         Args:
@@ -183,7 +183,7 @@ class Pair:
         import numpy
 
         if isinstance(dense, numpy.ndarray):
-            return self.fallback(x, dense)
+            return self.slow_path(x, dense)
         if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
         raise ContractError(

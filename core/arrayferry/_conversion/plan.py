@@ -44,7 +44,7 @@ from arrayferry._tree.tree import Tree
 from .structure import UnplannableError, is_uniform
 
 if TYPE_CHECKING:
-    from .ways import Ways
+    from .snippets import CodeSnippet
 
 __all__ = ["Plan", "write_plan"]
 
@@ -59,21 +59,21 @@ class Plan:
         structure: the structure, see `structure_of`.
         run: takes the value, and optionally a function to call for a value that it does not handle.
         source: the text of the code.
-        with_fallback: whether it also converts arrays that a direct converter does not handle.
+        with_slow_path: whether it also converts arrays that a direct converter does not handle.
     """
 
-    __slots__ = ("run", "source", "structure", "with_fallback")
+    __slots__ = ("run", "source", "structure", "with_slow_path")
 
     def __init__(self, structure: Any, run: Callable[..., Any], source: str) -> None:
         self.structure: Any = structure
         self.run: Any = run
         self.source: str = source
-        self.with_fallback: bool = False
+        self.with_slow_path: bool = False
 
 
 def write_plan(
     tree: Tree,
-    ways: Callable[[Kind, type], Ways | None],
+    snippet_for: Callable[[Kind, type], CodeSnippet | None],
     structure: Any,
     target: str,
     miss: Callable[[Any], Any],
@@ -82,7 +82,7 @@ def write_plan(
 
     Args:
         tree: a value that was taken apart.
-        ways: tells how arrays of a kind and type are converted, or returns None if there should be no plan.
+        snippet_for: returns how arrays of a kind and type are converted, or None if there should be no plan.
         structure: what `structure_of` returned.
         target: the name of the target, for tracebacks.
         miss: what the code calls for a value that it does not handle.
@@ -90,7 +90,7 @@ def write_plan(
     Returns:
         The plan, or None if there can be none. That is not an error, since the value itself has been converted.
     """
-    scope = _Scope(tree, ways)
+    scope = _Scope(tree, snippet_for)
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
@@ -115,7 +115,7 @@ class _Scope:
 
     Args:
         tree: a value that was taken apart.
-        ways: tells how arrays of a kind and type are converted.
+        snippet_for: returns how arrays of a kind and type are converted.
 
     Attributes:
         tree: as given.
@@ -123,12 +123,12 @@ class _Scope:
         leaves: how many leaves were written out.
     """
 
-    def __init__(self, tree: Tree, ways: Callable[[Kind, type], Ways | None]) -> None:
+    def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
         self.tree = tree
         self.things: dict[str, Any] = {}
         self.leaves = 0
-        self._ways = ways
-        self._known_ways: dict[tuple[Kind, type], Ways | None] = {}
+        self._snippet_for = snippet_for
+        self._known_snippets: dict[tuple[Kind, type], CodeSnippet | None] = {}
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str = "") -> str:
@@ -149,15 +149,15 @@ class _Scope:
         """Return the type of the array of a leaf."""
         return type(self.tree.arrays[leaf.index])
 
-    def ways(self, leaf: Leaf) -> Ways:
+    def snippet(self, leaf: Leaf) -> CodeSnippet:
         """Return how the array of a leaf is converted, which is the same object for equal ones."""
-        known, key = self._known_ways, (self.tree.kinds[leaf.index], self.cls(leaf))
+        known, key = self._known_snippets, (self.tree.kinds[leaf.index], self.cls(leaf))
         if key not in known:
-            known[key] = self._ways(*key)
-        ways = known[key]
-        if ways is None:
+            known[key] = self._snippet_for(*key)
+        snippet = known[key]
+        if snippet is None:
             raise UnplannableError
-        return ways
+        return snippet
 
 
 class _Writer:
@@ -241,12 +241,12 @@ class _Writer:
         if self.scope.leaves > MAX_LEAVES:
             raise UnplannableError
         self.typed.setdefault(self.scope.cls(node), []).append(name)
-        ways = self.scope.ways(node)
-        if ways.many is not None:
-            if ways.test:
-                self.tests.append(ways.test.format(x=name))
-            return self.joined(ways.many, name)
-        test, result = self.inline(ways.one, name)
+        snippet = self.scope.snippet(node)
+        if snippet.many is not None:
+            if snippet.test:
+                self.tests.append(snippet.test.format(x=name))
+            return self.joined(snippet.many, name)
+        test, result = self.inline(snippet.one, name)
         if test:
             self.tests.append(test)
         return result
@@ -309,14 +309,14 @@ class _Writer:
         return f"tuple({result})" if cls is tuple else result
 
     def loop_over_arrays(self, leaf: Leaf, items: str) -> str:
-        ways, kind = self.scope.ways(leaf), self.name(self.scope.cls(leaf))
-        if ways.many is not None:
+        snippet, kind = self.scope.snippet(leaf), self.name(self.scope.cls(leaf))
+        if snippet.many is not None:
             self.miss_if(f"set(map(type, {items})) != {{{kind}}}")
-            if ways.test:
-                self.miss_if(f"not all({ways.test.format(x='item')} for item in {items})")
-            return self.joined(ways.many, f"*{self.listed(items)}")
+            if snippet.test:
+                self.miss_if(f"not all({snippet.test.format(x='item')} for item in {items})")
+            return self.joined(snippet.many, f"*{self.listed(items)}")
         result, item = self.new("r"), self.new("v")
-        test, expression = self.inline(ways.one, item)
+        test, expression = self.inline(snippet.one, item)
         self.lines += [
             f"{result} = []",
             f"for {item} in {items}:",

@@ -14,7 +14,7 @@ from .structure import structure_of
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .ways import Ways
+    from .snippets import CodeSnippet
 
 __all__ = ["MAX_PLANS", "Plans"]
 
@@ -67,7 +67,7 @@ class Plans:
 
     Args:
         target: the name of the target.
-        ways: returns how arrays of a kind and type are converted, and whether those that a direct converter does not
+        snippet_for: returns how arrays of a kind and type are converted, and whether those that a direct converter does not
             handle must be; None if there should be no plan.
         slow: converts a value without a plan.
         use: is called with the function that converts values from now on.
@@ -82,12 +82,12 @@ class Plans:
     def __init__(
         self,
         target: str,
-        ways: Callable[[Kind, type, bool], Ways | None],
+        snippet_for: Callable[[Kind, type, bool], CodeSnippet | None],
         slow: Run,
         use: Callable[[Run], None],
     ) -> None:
         self._target = target
-        self._ways = ways
+        self._snippet_for = snippet_for
         self.slow = slow
         self._use = use
         self.forget()
@@ -154,10 +154,10 @@ class Plans:
         key = hash(structure)
         known = self._plans.get(key)
         if known is not None and known.structure == structure:
-            if known.with_fallback:
+            if known.with_slow_path:
                 self._try_first(known)
             else:  # it did not handle this value
-                self._write(tree, structure, key, with_fallback=True)
+                self._write(tree, structure, key, with_slow_path=True)
             return
         times = self.counts[key] = self.counts.get(key, 0) + 1
         enough = 2 + len(tree.arrays) // 2_000  # writing a long plan takes tenths of a second
@@ -171,24 +171,24 @@ class Plans:
         for plan in dropped:
             self._choose_by(without_plan(self._choice, plan))
             self._others = [each for each in self._others if each is not plan]
-        self._write(tree, structure, key, with_fallback=False)
+        self._write(tree, structure, key, with_slow_path=False)
 
     def _try_first(self, plan: Plan) -> None:
         """Try a plan for values that no plan is found for."""
         self._others = [plan, *(each for each in self._others if each.structure != plan.structure)]
         del self._others[MAX_OTHERS:]
 
-    def _write(self, tree: Tree, structure: Any, key: int, *, with_fallback: bool) -> None:
+    def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it
 
-        def ways(kind: Kind, cls: type) -> Ways | None:
-            return self._ways(kind, cls, with_fallback)
+        def snippet_for(kind: Kind, cls: type) -> CodeSnippet | None:
+            return self._snippet_for(kind, cls, with_slow_path)
 
-        plan = write_plan(tree, ways, structure, self._target, self.miss)
+        plan = write_plan(tree, snippet_for, structure, self._target, self.miss)
         if plan is None:
             self.counts[key] = NEVER
             return
-        plan.with_fallback = with_fallback
+        plan.with_slow_path = with_slow_path
         self._plans[key] = plan
         choice = with_plan(self._choice, plan, tree.root)
         if not leads_to(choice, plan):

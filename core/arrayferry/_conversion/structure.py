@@ -28,7 +28,7 @@ def structure_of(tree: Tree) -> Any:
     That is the type of a leaf; for a container its type and what its children are, or what each of them is and
     `MANY` if it is written as a loop; and the type alone, in a tuple, of anything else.
     """
-    if not tree.settled:
+    if not tree.cacheable:
         return None
     try:
         structure = _key(tree, tree.root, 0, set())

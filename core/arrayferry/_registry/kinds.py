@@ -26,7 +26,7 @@ MAX_TYPES = 1_000
 """How many types have their kind cached at most, so that short-lived types are not kept alive."""
 
 OTHER = Kind("other")
-_OTHER_SO_FAR = Kind("other", settled=False)
+_OTHER_SO_FAR = Kind("other", cacheable=False)
 _NUMBER = Kind("number")
 _SCALAR = Kind("scalar")
 

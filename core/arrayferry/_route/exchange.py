@@ -16,7 +16,7 @@ from arrayferry._plugin.origin import Origin
 from .memory import COPIED, addresses, copy_required, decide
 from .narrowing import narrow_on_device
 from .queued import keep_source
-from .via_numpy import Held
+from .via_numpy import RoutedArray
 
 __all__ = ["Exchange", "NotHandledError"]
 
@@ -57,11 +57,11 @@ class Exchange:
         self._options = options
         self._here = here
 
-    def take(self, held: Held, *, moves: bool) -> Held:
+    def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
         """Share an array by DLPack, or let one of the two libraries copy it on the device.
 
         Args:
-            held: the array.
+            array: the array.
             moves: whether the result is moved to another device after this.
 
         Raises:
@@ -72,19 +72,19 @@ class Exchange:
         sharing = decide(self._source, after, self._options.copy)
         on_host = self._here == "cpu"
         try:
-            x = self._fitting(held.value)
-            copied = held.copied or (COPIED if x is not held.value else "")
+            x = self._fitting(array.value)
+            copied = array.copied or (COPIED if x is not array.value else "")
             passed_on = copied if on_host else before.memory == "immutable" and moves
             if sharing == "share" or passed_on:
-                return Held(self._handed_over(x), copied)
+                return RoutedArray(self._handed_over(x), copied)
             y = self._copied_by_target(x)
             if y is not None:
-                return Held(y, COPIED)
+                return RoutedArray(y, COPIED)
             if copied:
-                return Held(self._handed_over(x), COPIED)
+                return RoutedArray(self._handed_over(x), COPIED)
             copy = before.copy(x)
             keep_source(before, x, copy)
-            return Held(after.from_dlpack(before.to_dlpack(copy), self._device), COPIED)
+            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self._device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:

@@ -26,7 +26,7 @@ from .exchange import Exchange, NotHandledError
 from .memory import COPIED, PASS_COPY, copy_required, decide
 from .queued import duplicate, release
 from .route import HOST, Route, Step, find_route
-from .via_numpy import Held, from_host, to_host
+from .via_numpy import RoutedArray, from_host, to_host
 
 __all__ = ["Executor"]
 
@@ -103,40 +103,40 @@ class Executor:
             values: the result of `source.to_numpy(x)`, if that was called already.
         """
         source, options = self.source, self.options
-        held, before, steps = Held(x), source, route.steps
+        array, before, steps = RoutedArray(x), source, route.steps
         for index, step in enumerate(steps):
             last = index == len(steps) - 1
             after = self.target if last else self.catalog.backends[step.target.backend]
             place = device if last else None
             if step.converter is not None:
-                held = self._by_converter(step, held, before, after, place)
+                array = self._by_converter(step, array, before, after, place)
             elif step.via == "dlpack":
                 moves = any(later.via == "device" for later in steps[index + 1 :])
                 exchange = Exchange(source, before, after, place, options, step.source.device)
-                held = exchange.take(held, moves=moves)
+                array = exchange.take(array, moves=moves)
             elif step.via == "device":
                 moved = duplicate(
-                    before, held.value, step.target.device if place is None else place
+                    before, array.value, step.target.device if place is None else place
                 )
-                held = Held(moved, COPIED)
+                array = RoutedArray(moved, COPIED)
             else:
                 if index == 0 or step.target == HOST:
                     on_host = step.source.device == "cpu"
-                    read = to_host(held.value, before, options, on_host, values)
-                    held = Held(read.value, held.copied or read.copied)
-                held = from_host(held, source, after, place, options)
+                    read = to_host(array.value, before, options, on_host, values)
+                    array = RoutedArray(read.value, array.copied or read.copied)
+                array = from_host(array, source, after, place, options)
             before, values = after, None
-        return held.value
+        return array.value
 
     def _by_converter(
-        self, step: Step, held: Held, before: Origin, after: Backend, device: Any
-    ) -> Held:
+        self, step: Step, array: RoutedArray, before: Origin, after: Backend, device: Any
+    ) -> RoutedArray:
         converter: Any = step.converter
         copy = self.options.copy
-        sharing = decide(self.source, after, copy, copied=held.copied)
+        sharing = decide(self.source, after, copy, copied=array.copied)
         if step.cost != "share" and copy is False:
             raise copy_required(COPIED)
-        if held.copied:
+        if array.copied:
             copy = None
         elif sharing == "copy" and converter.cost == "share":
             copy = True
@@ -146,10 +146,10 @@ class Executor:
             options = self.options._replace(device=device, copy=copy)
             direct = Direct(converter, before, after, options, self.catalog.kind)
             self._directs[key] = direct
-        value = direct.convert(held.value)
+        value = direct.convert(array.value)
         if value is NotImplemented:
             raise NotHandledError(converter)
-        return Held(value, COPIED if step.cost != "share" else "")
+        return RoutedArray(value, COPIED if step.cost != "share" else "")
 
     def check(self, x: Any) -> bool:
         """Check what is known about a lazy array before it is computed.

@@ -21,10 +21,10 @@ from .narrowing import fit_dtype
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Held", "from_host", "to_host"]
+__all__ = ["RoutedArray", "from_host", "to_host"]
 
 
-class Held(NamedTuple):
+class RoutedArray(NamedTuple):
     """An array between two steps.
 
     Attributes:
@@ -36,7 +36,9 @@ class Held(NamedTuple):
     copied: str = ""
 
 
-def to_host(x: Any, source: Origin, options: Options, on_host: bool, values: Any = None) -> Held:
+def to_host(
+    x: Any, source: Origin, options: Options, on_host: bool, values: Any = None
+) -> RoutedArray:
     """Read the values of an array into NumPy.
 
     Args:
@@ -63,14 +65,16 @@ def to_host(x: Any, source: Origin, options: Options, on_host: bool, values: Any
     reason = f"{source.name} returns its values as a copy"
     if options.copy is False and (copied or not overlap(call_backend(source, "to_numpy", x), n)):
         raise copy_required(reason)
-    return Held(n, reason if copied else "")
+    return RoutedArray(n, reason if copied else "")
 
 
-def from_host(held: Held, source: Origin, target: Backend, device: Any, options: Options) -> Held:
+def from_host(
+    array: RoutedArray, source: Origin, target: Backend, device: Any, options: Options
+) -> RoutedArray:
     """Make an array of a library from a NumPy array, under the copy rule and the narrowing rule.
 
     Args:
-        held: the NumPy array. It is not changed.
+        array: the NumPy array. It is not changed.
         source: the backend of the array that its values were read from.
         target: the backend of the result.
         device: as `Backend.from_numpy` takes it.
@@ -78,13 +82,13 @@ def from_host(held: Held, source: Origin, target: Backend, device: Any, options:
     """
     import numpy as np
 
-    n: np.ndarray[Any, Any] = fit_dtype(held.value, target, options.narrowing)
-    changed = n is not held.value
+    n: np.ndarray[Any, Any] = fit_dtype(array.value, target, options.narrowing)
+    changed = n is not array.value
     readonly = not n.flags.writeable
     if target.name != "numpy":
         n, plain = _plain(n)
         changed = changed or plain
-    copied = held.copied
+    copied = array.copied
     if changed:
         copied = "its strides, alignment or byte order had to be changed"
     sharing = decide(source, target, options.copy, readonly=readonly, copied=copied)
@@ -99,7 +103,7 @@ def from_host(held: Held, source: Origin, target: Backend, device: Any, options:
     y = call_backend(target, "from_numpy", n, device)
     if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
         raise copy_required(f"{target.name} copied the values")
-    return Held(y, copied or (COPIED if copies else ""))
+    return RoutedArray(y, copied or (COPIED if copies else ""))
 
 
 def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

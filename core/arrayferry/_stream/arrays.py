@@ -89,7 +89,7 @@ def _flattened(value: Any) -> tuple[list[Any], Layout]:
 def _kind_of(x: Any) -> Kind:
     """Return what a value is to a stream: an array of texts, for example, is one array, and is cut as such."""
     kind = _searched_kind(x)
-    if kind.what != "objects" or not x.ndim or not kind.searches(x):
+    if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
     inside, _ = flatten_tree(x, _searched_kind)
     has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inside)
@@ -99,11 +99,11 @@ def _kind_of(x: Any) -> Kind:
 def _searched_kind(x: Any) -> Kind:
     """Return what a value is where arrays of objects are searched for arrays."""
     kind = default_registry().kind(x)
-    return _ARRAY if kind.what == "source" or _streamed(x, kind) is not x else kind
+    return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
 
 def _streamed(x: Any, kind: Kind) -> Any:
-    return kind.container.streamed(x) if kind.what == "container" and kind.container else x
+    return kind.container.streamed(x) if kind.category == "container" and kind.container else x
 
 
 def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:

@@ -93,10 +93,10 @@ class ArrayCrossing(Crossing):
         self.before, self.after = x, None if several else y
         target: Backend = result_kind.backend or compiled.target
         self._origin = origin = kind.origin or compiled.catalog.backend("numpy")
-        deferred = kind.what == "deferred"
-        on_host = deferred or kind.what in ("number", "scalar")
+        deferred = kind.category == "deferred"
+        on_host = deferred or kind.category in ("number", "scalar")
         super().__init__(
-            "python" if kind.what == "number" else origin.name,
+            "python" if kind.category == "number" else origin.name,
             target.name,
             "cpu" if on_host else device_if_known(origin, x),
             device_if_known(target, arrays[0]) if arrays else "",
@@ -202,7 +202,7 @@ def failed_crossing(value: Any, compiled: CompiledConversion) -> Crossing:
     origin = None
     with suppress(Exception):  # an odd value
         kind = compiled.kind_of(value)
-        if kind.what in ("container", "objects"):
+        if kind.category in ("container", "objects"):
             kinds = Tree(value, compiled.kind_of).kinds
             kind = next((k for k in kinds if k.backend is not compiled.target), kind)
         origin = kind.origin
@@ -224,14 +224,14 @@ def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[
         return []
     kind_of = compiled.kind_of
     kind = kind_of(value)
-    if kind.what in ("array", "objects") and not kind.searches(value):
+    if kind.category in ("array", "objects") and not kind.searches(value):
         return [ArrayCrossing(value, result, kind, compiled)]
     tree = Tree(value, kind_of, compiled.options)
     pairs = _pairs(tree.root, result, kind_of)
     crossings: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in pairs:
         x = tree.arrays[index]
-        own = tree.kinds[index].what == "scalar" and compiled.target.name == "numpy"
+        own = tree.kinds[index].category == "scalar" and compiled.target.name == "numpy"
         if y is not x and not own and (id(x), id(y)) not in crossings:
             crossings[id(x), id(y)] = ArrayCrossing(x, y, tree.kinds[index], compiled)
     return list(crossings.values())

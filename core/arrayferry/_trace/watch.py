@@ -84,7 +84,7 @@ def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
     number = read(x)
     seconds = time.perf_counter() - start
     kind = default_registry().kind(x)
-    if kind.what == "array" and kind.backend is not None and kind.backend.name != "numpy":
+    if kind.category == "array" and kind.backend is not None and kind.backend.name != "numpy":
         site, crossing = call_site(sys._getframe()), number_crossing(x, kind.backend)
         for observer in tuple(observers):
             observer.record(site, [crossing], (), seconds)

@@ -15,34 +15,34 @@ class Kind:
     """What a type of value is to a conversion, and which backend or container handles it.
 
     Attributes:
-        what: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
+        category: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
             numbers; "number" for Python's; "deferred" for a value that is yet to be computed;
             "container"; "source" for an object that an array is read from; or "other".
         backend: the backend of an array, or of what computes a deferred value.
         source: what such an object is read by.
         container: the container of a structure, or of an array of objects.
-        settled: whether the answer stays the same. It does not for "other" while a library of a
+        cacheable: whether the answer stays the same. It does not for "other" while a library of a
             backend is being imported.
     """
 
-    __slots__ = ("backend", "container", "settled", "source", "what")
+    __slots__ = ("backend", "cacheable", "category", "container", "source")
 
     def __init__(
         self,
-        what: Literal[
+        category: Literal[
             "array", "objects", "scalar", "number", "deferred", "container", "source", "other"
         ],
         backend: Backend | None = None,
         container: Container | None = None,
         *,
         source: Source | None = None,
-        settled: bool = True,
+        cacheable: bool = True,
     ) -> None:
-        self.what = what
+        self.category = category
         self.backend: Backend | None = backend
         self.container: Container | None = container
         self.source: Source | None = source
-        self.settled: bool = settled
+        self.cacheable: bool = cacheable
 
     @property
     def origin(self) -> Origin | None:
@@ -51,12 +51,12 @@ class Kind:
 
     def searches(self, value: Any) -> bool:
         """Whether a value of this kind is searched for arrays: a container, or an array that holds objects."""
-        return self.what == "container" or (self.what == "objects" and holds_objects(value))
+        return self.category == "container" or (self.category == "objects" and holds_objects(value))
 
     @property
     def is_array(self) -> bool:
         """Whether it is an array, or a number of NumPy's."""
-        return self.what in ("array", "objects", "scalar")
+        return self.category in ("array", "objects", "scalar")
 
     def is_array_of(self, backend: Backend) -> bool:
         """Whether it is an array of a backend, or a number of NumPy's where that is NumPy."""

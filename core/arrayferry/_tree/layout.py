@@ -122,7 +122,7 @@ def flatten(
     Raises:
         StructureError: the tree contains itself, or is too deep.
     """
-    if kind_of(value).what in ("array", "scalar"):
+    if kind_of(value).category in ("array", "scalar"):
         return [value], Layout(_LEAF, [prefix])
     try:
         tree = _Places(value, kind_of, everything)
@@ -150,7 +150,7 @@ class _Places(Tree):
         super().__init__(value, kind_of)
 
     def read_as(self, value: Any, kind: Kind) -> Kind | None:
-        return kind if self._everything or kind.what == "deferred" else None
+        return kind if self._everything or kind.category == "deferred" else None
 
 
 def _paths(root: Any, prefix: str) -> list[str]:

@@ -53,14 +53,14 @@ class Tree(Nodes):
     Attributes:
         arrays: the arrays in order.
         kinds: the kind of each array.
-        settled: whether every kind stays the same, so that what follows from it may be cached.
+        cacheable: whether every kind stays the same, so that what follows from it may be cached.
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
         NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
 
-    __slots__ = ("_kind_of", "_open", "_options", "_seen", "_whole", "arrays", "kinds", "settled")
+    __slots__ = ("_kind_of", "_open", "_options", "_seen", "_whole", "arrays", "cacheable", "kinds")
 
     lists_places = False
     """Whether what is in a container that is in several places is listed once per place."""
@@ -76,7 +76,7 @@ class Tree(Nodes):
         super().__init__(None, [], keeps=options is not None and options.unsupported == "keep")
         self.arrays: list[Any] = []
         self.kinds: list[Kind] = []
-        self.settled: bool = True
+        self.cacheable: bool = True
         self._kind_of = kind_of
         self._options = options
         self._whole = whole
@@ -119,7 +119,7 @@ class Tree(Nodes):
 
     def _node(self, value: Any) -> Any:
         kind = self._kind_of(value)
-        if kind.what != "array":
+        if kind.category != "array":
             if kind.searches(value):
                 return self._start(value, kind.container)
             read_as = kind if kind.is_array else self.read_as(value, kind)
@@ -135,17 +135,17 @@ class Tree(Nodes):
         options = self._options
         if options is None:
             return None
-        if kind.what == "number":
+        if kind.category == "number":
             return kind if options.scalars == "convert" else None
-        if kind.what == "deferred":
+        if kind.category == "deferred":
             return kind
-        self.settled = self.settled and kind.settled
+        self.cacheable = self.cacheable and kind.cacheable
         whole = self._whole and not self._open
         if kind.source is not None:
             if whole or options.unknown == "convert":
                 return kind
             if overrides(kind.source, Source.is_sparse):
-                self.settled = False  # the next one of its class may be sparse, or not
+                self.cacheable = False  # the next one of its class may be sparse, or not
                 if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":
@@ -154,7 +154,7 @@ class Tree(Nodes):
             return None
         elif not may_become_array(value):
             if has_own_attributes(value):  # the next one of its class may become an array
-                self.settled = False
+                self.cacheable = False
             if whole and options.unknown == "raise" and not is_plain(value):
                 raise refuse_object(value)
             return None
@@ -200,7 +200,7 @@ class Tree(Nodes):
         for node in branch.children:
             if type(node) is Leaf:
                 branch.leaves = True
-                branch.arrays = branch.arrays or self.kinds[node.index].what != "number"
+                branch.arrays = branch.arrays or self.kinds[node.index].category != "number"
             elif type(node) is Branch:  # maybe seen before
                 branch.leaves = branch.leaves or node.leaves
                 branch.arrays = branch.arrays or node.arrays

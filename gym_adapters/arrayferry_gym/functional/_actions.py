@@ -112,7 +112,7 @@ class Actions:
 
     def _remember(self, action: Any, fitted: Any) -> None:
         """Remember that actions like this one need at most a conversion, so that the next is quick."""
-        if af.registry.kind(action).what not in ("array", "objects"):
+        if af.registry.kind(action).category not in ("array", "objects"):
             return
         try:
             converted = self._convert(action)

@@ -119,7 +119,7 @@ class Params:
 
 
 def _is_array(value: Any) -> bool:
-    return af.registry.kind(value).what in ("array", "objects", "scalar")
+    return af.registry.kind(value).category in ("array", "objects", "scalar")
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -214,7 +214,7 @@ def _static(path: str, default: Any, value: Any) -> Any:
     """Return a parameter that is static."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
-    if af.registry.kind(value).what in ("array", "objects") or (
+    if af.registry.kind(value).category in ("array", "objects") or (
         isinstance(default, int) and isinstance(value, (float, np.floating))
     ):
         raise af.OptionError(

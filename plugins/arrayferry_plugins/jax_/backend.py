@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from arrayferry import Autodiff
     from arrayferry.typing import Memory
 from .dtypes import WIDE, dtype_names
-from .identity import private
+from .identity import owned
 from .placement import (
     Spread,
     device_name,
@@ -80,7 +80,7 @@ class JaxBackend(Backend):
 
         place = None if device is None else self._own_device(device)
         with jax.ensure_compile_time_eval():
-            return put(private(x), place)
+            return put(owned(x), place)
 
     def is_sparse(self, x: Any) -> bool:
         return isinstance(x, getattr(sys.modules.get("jax.experimental.sparse"), "JAXSparse", ()))
@@ -101,7 +101,7 @@ class JaxBackend(Backend):
             except ValueError:  # it has left a mesh, and its type still names the mesh
                 import numpy as np
 
-                y = jax.device_put(private(np.asarray(x)), x.sharding)
+                y = jax.device_put(owned(np.asarray(x)), x.sharding)
         if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
             y = jax.device_put(y, x.sharding)  # an array that is empty or in host memory
         return y

@@ -12,14 +12,14 @@ from .placement import mesh_is_set, without_mesh
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Identity", "array_type", "identity", "private"]
+__all__ = ["Identity", "array_type", "identity", "owned"]
 
 
 SMALL = 64 * 1024
 """Size in bytes up to which a compiled identity is the fastest way into JAX."""
 
 
-def private(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Copy an array into memory that nobody else holds, aligned so that JAX need not copy it again."""
     import numpy as np
 
@@ -65,7 +65,7 @@ class Identity:
             return self._in_chunks(xs)
         converted = self._at_once(xs)
         if converted is None:  # unlike jnp.array, this does not compile for each new shape
-            converted = [jax.device_put(private(x), self._device) for x in xs]
+            converted = [jax.device_put(owned(x), self._device) for x in xs]
         return converted
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
@@ -84,7 +84,7 @@ class Identity:
             else:
                 results[places.start : places.stop] = converted
         if others:
-            put = jax.device_put([private(xs[index]) for index in others], self._device)
+            put = jax.device_put([owned(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
                 results[index] = y
         return results

@@ -118,7 +118,7 @@ def test_the_device_of_a_tensordict_is_true(full, td):
 def _rebuilt(value: Any, change: Any) -> Any:
     """Rebuild a container around changed tensors, as a conversion to a device that is not here does."""
     kind = af.registry.kind(value)
-    if kind.what != "container":
+    if kind.category != "container":
         return change(value) if isinstance(value, torch.Tensor) else value
     children = [_rebuilt(child, change) for child in kind.container.children(value)]
     return kind.container.rebuild(value, children)

@@ -11,10 +11,10 @@ from arrayferry._route.devices import DEFAULT, resolve_device
 from .lazy import LazyPair
 from .pair import Pair
 
-__all__ = ["Ways", "ways_of"]
+__all__ = ["CodeSnippet", "snippet_for"]
 
 
-class Ways(NamedTuple):
+class CodeSnippet(NamedTuple):
     """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each.
 
     Attributes:
@@ -28,13 +28,13 @@ class Ways(NamedTuple):
     test: str = ""
 
 
-def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
+def snippet_for(pair: Pair, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
     """Return how code converts arrays of exactly this type, None if it should not.
 
     Args:
         pair: converts them one by one.
         cls: the type.
-        with_fallback: whether the code must also convert arrays that a direct converter does not handle, at the
+        with_slow_path: whether the code must also convert arrays that a direct converter does not handle, at the
             cost of a call for each array.
     """
     import numpy
@@ -42,39 +42,39 @@ def ways_of(pair: Pair, cls: type, *, with_fallback: bool) -> Ways | None:
     no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
-            return Ways(Inline(no_objects, "{x}", {}))
+            return CodeSnippet(Inline(no_objects, "{x}", {}))
         if pair.options.device == DEFAULT:  # the default may change
-            return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
-        return Ways(_already_there(pair, no_objects))
+            return CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+        return CodeSnippet(_already_there(pair, no_objects))
     if isinstance(pair, LazyPair):  # computing takes longer than anything that code could save
         return None
     direct = pair.direct
     if direct is not None and direct.is_checked:
-        with_fallback = True
+        with_slow_path = True
     if direct is None or not direct.takes(cls):
-        return Ways(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
-    if with_fallback or direct.converter.target_device != "cpu":
+        return CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+    if with_slow_path or direct.converter.target_device != "cpu":
         many = pair.many if direct.many is not None else None
-        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_fallback(pair)})
-        return Ways(convert, many, no_objects)
-    return Ways(direct.inline or _inline_call(direct.one), direct.many)
+        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_slow_path(pair)})
+        return CodeSnippet(convert, many, no_objects)
+    return CodeSnippet(direct.inline or _inline_call(direct.one), direct.many)
 
 
-def _one_with_fallback(pair: Pair) -> Callable[[Any], Any]:
+def _one_with_slow_path(pair: Pair) -> Callable[[Any], Any]:
     """Return `one` for arrays of a type that the direct converter takes."""
     direct: Any = pair.direct
     if direct.is_checked:
         return pair.one
-    convert, fallback = direct.one, pair.fallback
+    convert, slow_path = direct.one, pair.slow_path
 
-    def convert_or_fall_back(x: Any) -> Any:
+    def convert_or_take_slow_path(x: Any) -> Any:
         try:
             y = convert(x)
         except Exception as error:
             y = direct.set_aside(error)
-        return fallback(x) if y is NotImplemented else y
+        return slow_path(x) if y is NotImplemented else y
 
-    return convert_or_fall_back
+    return convert_or_take_slow_path
 
 
 def _already_there(pair: Pair, test: str) -> Inline:
