@@ -293,18 +293,18 @@ def _differentiable(
         except Exception as error:
             raise_named(own, "autodiff.compiles", error)
 
-    def ready(own: Backend, layout: Layout | int, callers: tuple[int, ...]) -> Differentiable:
-        """Return the function of the arrays alone: those of the caller, then all others."""
+    def ready(own: Backend, layout: Layout | int, order: tuple[int, ...]) -> Differentiable:
+        """Return the function of the arrays alone, which are given in some order."""
         key = None  # what is in the arguments besides arrays may be another one in each call
         if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
-            key = own, layout, callers
+            key = own, layout, order
             cached = kept.get(key)
             if cached is not None:
                 kept.used.add(cached)
                 return cached
             if kept.make_room(key) is None:
                 key = None
-        flat, autodiff = _flat(function, own, inside, layout, callers), own.autodiff
+        flat, autodiff = _flat(function, own, inside, layout, order), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))
         if key is not None:
@@ -312,9 +312,10 @@ def _differentiable(
         return made
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        own, layout = inside.target, None
-        arrays: Sequence[Any]
-        arrays, kinds = args, [registry.kind(value) for value in args]
+        own = inside.target
+        layout: Layout | int = len(args)
+        arrays: Sequence[Any] = args
+        kinds = [registry.kind(value) for value in args]
         if kwargs or any(kind.category != "array" for kind in kinds):
             arrays, layout = flatten((args, kwargs))
             kinds = [registry.kind(array) for array in arrays]
@@ -331,7 +332,7 @@ def _differentiable(
         expected = None
         if result_like is not None and _any_traced(caller, given):
             expected = Expected(_example(result_like, args, kwargs), name, caller)
-        made = ready(own, len(args) if layout is None else layout, callers)
+        made = ready(own, layout, fixed + callers)
         device = device_like(given[0], caller)
 
         def placed(places: Sequence[int]) -> Callable[[int], str]:
@@ -348,7 +349,6 @@ def _differentiable(
             fixed=entered(inside, [arrays[index] for index in fixed], placed(fixed))
             if fixed
             else (),
-            place=len(callers),
         )
         return crossing.build(caller.autodiff.call(crossing, given))
 
@@ -383,9 +383,9 @@ def _uncompiled(function: Function) -> Function:
     return function
 
 
-def _path(layout: Layout | None, index: int) -> str:
+def _path(layout: Layout | int, index: int) -> str:
     """Return the place of an argument: `[0]['x']` is in the first one, `[1]['x']` is the keyword argument x, if any."""
-    return f"[{index}]" if layout is None else layout.paths[index].removeprefix("[0]")
+    return f"[{index}]" if isinstance(layout, int) else layout.paths[index].removeprefix("[0]")
 
 
 def _flat(
@@ -393,24 +393,22 @@ def _flat(
     own: Backend,
     inside: Conversion,
     layout: Layout | int,
-    callers: tuple[int, ...],
+    order: tuple[int, ...],
 ) -> FlatFunction:
-    """Make a function of arrays alone: first those of the caller, then all others.
+    """Make a function of arrays alone.
 
     Args:
         function: the function.
         own: its library.
-        inside: converts to that.
-        layout: of its arguments, or how many arrays it takes.
-        callers: the places of the arrays of the caller.
+        inside: converts to that library.
+        layout: the layout of its arguments, or the number of arrays that it takes.
+        order: the place of each array among the arguments.
     """
-    count = layout if isinstance(layout, int) else len(layout.paths)
     kind_of = default_registry().kind
-    places = (*callers, *(index for index in range(count) if index not in callers))
 
     def flat(arrays: list[Any]) -> Flat:
-        ordered: list[Any] = [None] * count
-        for place, array in zip(places, arrays, strict=True):
+        ordered: list[Any] = [None] * len(order)
+        for place, array in zip(order, arrays, strict=True):
             ordered[place] = array
         if isinstance(layout, int):
             result = function(*ordered)

@@ -208,7 +208,7 @@ class ForeignCall:
     """One call of a function of another library. All arrays are those of the caller's library.
 
     Args:
-        function: the function, of the caller's arrays and the fixed ones.
+        function: the function, of the fixed arguments and then of the caller's arrays.
         caller: the library of the caller.
         inward: converts a list of arrays for the function.
         outward: converts to the library of the caller.
@@ -216,7 +216,6 @@ class ForeignCall:
         expected: what the function returns, None if that is not known.
         path_of: returns the place of an argument, for errors.
         fixed: arguments that have no gradient, in the library of the function.
-        place: how many of the caller's arrays come before them.
     """
 
     def __init__(
@@ -230,7 +229,6 @@ class ForeignCall:
         expected: Expected | None = None,
         path_of: Callable[[int], str] | None = None,
         fixed: Sequence[Any] = (),
-        place: int = 0,
     ) -> None:
         self.name = name
         self._function = function
@@ -240,7 +238,6 @@ class ForeignCall:
         self._expected = expected
         self._path_of = path_of
         self._fixed = list(fixed)
-        self._place = place
         self._seen: dict[str, Any] = {}  # how to put the results in their places
         self._pullback: Pullback | None = None
         self._given = 0
@@ -263,8 +260,7 @@ class ForeignCall:
 
     def vjp(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[list[Any], Pullback]:
         """Call the function, and prepare the product of cotangents with its Jacobian."""
-        numbers = tuple(map(self._number, wanted))
-        flat, pullback = self._function.vjp(self._entered(arrays), numbers)
+        flat, pullback = self._function.vjp(self._entered(arrays), self._numbers(wanted))
         return self._returned(flat), Pullback(pullback, self._inward, self._outward)
 
     def transposed(
@@ -274,7 +270,7 @@ class ForeignCall:
         pullback: Pullback | None = None,
     ) -> ForeignCall:
         """Return the call from `count` arguments and cotangents to cotangents."""
-        function = self._function.transposed(*self._numbers(count, wanted))
+        function = self._function.transposed(len(self._fixed) + count, self._numbers(wanted))
         call = self._derived(function, f"the gradient of {self.name}")
         call._like = wanted
         call._pullback, call._given = pullback, count
@@ -282,13 +278,13 @@ class ForeignCall:
 
     def pushed(self, count: int, wanted: tuple[int, ...]) -> ForeignCall:
         """Return the call from `count` arguments and tangents to tangents."""
-        function = self._function.pushed(*self._numbers(count, wanted))
+        function = self._function.pushed(len(self._fixed) + count, self._numbers(wanted))
         return self._derived(function, f"the tangent of {self.name}")
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
-        every = (*axes[: self._place], *[None] * len(self._fixed), *axes[self._place :])
-        call = self._derived(self._function.mapped(every, size), self.name)
+        function = self._function.mapped((*[None] * len(self._fixed), *axes), size)
+        call = self._derived(function, self.name)
         call._seen = self._seen
         return call
 
@@ -313,21 +309,16 @@ class ForeignCall:
 
     def _derived(self, function: Differentiable, name: str) -> ForeignCall:
         return ForeignCall(
-            function, self._caller, self._inward, self._outward, name,
-            fixed=self._fixed, place=self._place,
-        )  # fmt: skip
+            function, self._caller, self._inward, self._outward, name, fixed=self._fixed
+        )
 
-    def _numbers(self, count: int, wanted: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        return count + len(self._fixed), tuple(map(self._number, wanted))
-
-    def _number(self, index: int) -> int:
-        """Return the number that the function knows an array of the caller by."""
-        return index if index < self._place else index + len(self._fixed)
+    def _numbers(self, indices: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of the caller's arrays among the arguments of the function."""
+        return tuple(len(self._fixed) + index for index in indices)
 
     def _entered(self, arrays: Sequence[Any]) -> list[Any]:
         """Convert arguments to the library of the function."""
-        converted = entered(self._inward, arrays, self._path_of)
-        return [*converted[: self._place], *self._fixed, *converted[self._place :]]
+        return [*self._fixed, *entered(self._inward, arrays, self._path_of)]
 
     def _returned(self, flat: Flat) -> list[Any]:
         """Convert results to the library of the caller."""
