@@ -285,6 +285,5 @@ def _dtype_name(x: Any) -> str:
 
 
 def _names(route: Route) -> str:
-    ways = {"dlpack": " by DLPack"}
-    places = [str(route.source), *(f"{s.target}{ways.get(s.via, '')}" for s in route.steps)]
-    return " -> ".join(places)
+    steps = [f"{s.target} by DLPack" if s.via == "dlpack" else str(s.target) for s in route.steps]
+    return " -> ".join([str(route.source), *steps])

@@ -88,9 +88,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         """Start counting."""
-        if (
-            self._pid != os.getpid()
-        ):  # the locks may be held by threads that are not in this process
+        if self._pid != os.getpid():  # a thread of the other process may hold the lock
             self._lock = threading.RLock()
             self._pid, self._depth = os.getpid(), 0
         with _switching:
@@ -239,36 +237,36 @@ class Trace:
             if not self._depth:  # it has ended since the conversion began
                 return
             self.calls += 1
-            touched: dict[int, TraceRow] = {}
-            spent: dict[int, float] = {}
-            avoidable = set()
+            by_row: dict[int, tuple[TraceRow, list[Crossing]]] = {}
             for crossing in crossings:
                 row = self._row(site, crossing)
-                touched[id(row)] = row
-                part = seconds * (crossing.nbytes + 4096) / weight
-                spent[id(row)] = spent.get(id(row), 0.0) + part
-                row.arrays += crossing.how != "failed"
-                row.bytes += crossing.nbytes
-                setattr(row, crossing.how, getattr(row, crossing.how) + 1)
-                if crossing.avoidable is not None:
-                    reason, remedy = crossing.avoidable
-                    count_reason(row.avoidable, reason)
-                    avoidable.add(id(row))
-                    if len(self._remedies) < MAX_ROWS:
-                        self._remedies[reason] = remedy
+                by_row.setdefault(id(row), (row, []))[1].append(crossing)
                 if crossing.nbytes and crossing.after is not None:
                     self._trips.follow(site, crossing)
-            for number, row in touched.items():
-                row.calls += 1
-                row.seconds += spent[number]
-                row.slowest = max(row.slowest, spent[number])
-                row.avoidable_calls += number in avoidable
-            rows = list(touched.values())
+            for row, crossed in by_row.values():
+                share = sum(crossing.nbytes + 4096 for crossing in crossed) / weight
+                self._count(row, crossed, seconds * share)
+            rows = [row for row, _ in by_row.values()]
             for note in notes:
-                about = [
-                    row for row in rows if (row.source, row.target) == (note.source, note.target)
-                ]
+                pair = note.source, note.target
+                about = [row for row in rows if (row.source, row.target) == pair]
                 count_reason((about or rows)[0].fallbacks, note.reason)
+
+    def _count(self, row: TraceRow, crossings: Sequence[Crossing], seconds: float) -> None:
+        """Count the part of a conversion that belongs to a row."""
+        row.calls += 1
+        row.seconds += seconds
+        row.slowest = max(row.slowest, seconds)
+        row.avoidable_calls += any(crossing.avoidable for crossing in crossings)
+        for crossing in crossings:
+            row.arrays += crossing.how != "failed"
+            row.bytes += crossing.nbytes
+            setattr(row, crossing.how, getattr(row, crossing.how) + 1)
+            if crossing.avoidable is not None:
+                reason, remedy = crossing.avoidable
+                count_reason(row.avoidable, reason)
+                if len(self._remedies) < MAX_ROWS:
+                    self._remedies[reason] = remedy
 
     def record_unread(self) -> None:
         """Count a conversion whose value could not be examined. Conversions call it."""
@@ -277,9 +275,9 @@ class Trace:
                 self.unread += 1
 
     def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
-        libraries = crossing.source, crossing.target
-        devices = crossing.source_device, crossing.target_device
-        key: tuple[Any, ...] = (*site, *libraries, *devices)
+        key: tuple[Any, ...] = (
+            *site, crossing.source, crossing.target, crossing.source_device, crossing.target_device,
+        )  # fmt: skip
         row = self._rows.get(key)
         if row is None:
             route = crossing.route
@@ -305,10 +303,8 @@ class Trace:
                 f"{row.source} to {row.target}, which can share memory: {why}"
             )
             remedy = self._remedies.get(why, "")
-            site = CallSite(row.file, row.line, row.function)
-            findings.append(
-                (("hot loop", *key), TraceFinding("hot loop", *site, times, reason, remedy))
-            )
+            place = row.file, row.line, row.function
+            findings.append((key, TraceFinding("hot loop", *place, times, reason, remedy)))
         return findings
 
     def _warn_of_findings(self) -> None:

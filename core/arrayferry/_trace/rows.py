@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import os
+import sys
+from typing import Any, Literal, get_args
 
 from arrayferry._repr import printable
 
 from .crossings import How
-from .view import short_file
 
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
 
@@ -75,11 +76,10 @@ class TraceRow:
     @property
     def how(self) -> How | Literal["mixed", "failed"]:
         """What happened to the arrays: "shared", "copied", "transferred", "computed", "mixed" or "failed"."""
-        ways: tuple[How, ...] = ("shared", "copied", "transferred", "computed")
-        used: list[How] = [way for way in ways if getattr(self, way)]
-        if len(used) == 1:
-            return used[0]
-        return "mixed" if used else "failed"
+        used: list[How] = [how for how in get_args(How) if getattr(self, how)]
+        if not used:
+            return "failed"
+        return used[0] if len(used) == 1 else "mixed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +113,21 @@ def place_text(file: str, line: int, function: str) -> str:
     function = printable(function)
     if not file:
         return function or "(unknown)"
-    name = f"{printable(short_file(file))}:{line}"
+    name = f"{printable(_short_file(file))}:{line}"
     return name if function in ("", "<module>") else f"{name} in {function}"
+
+
+def _short_file(file: str) -> str:
+    """Return the name of a file without its folders; for a cell of a notebook, its number."""
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is not None:
+        try:
+            words = ipython.get_ipython().compile.format_code_name(file)
+            if words is not None:
+                return " ".join(words)
+        except Exception:  # not in a notebook, or another version of IPython
+            pass
+    return os.path.basename(file)
 
 
 def count_reason(reasons: dict[str, int], reason: str) -> None:

@@ -71,7 +71,7 @@ class RoundTrips:
         key = _key(crossing.after, after, crossing.target_device)
         if goal in been[: len(past)]:
             out = past[been.index(goal)][2]
-            trip = (*site, *out, goal, tuple(been[been.index(goal) + 1 :]), start)
+            trip = (site, out, goal, tuple(been[been.index(goal) + 1 :]), start)
             if trip in self._trips or len(self._trips) < MAX_TRIPS:
                 self._trips[trip] = self._trips.get(trip, 0) + 1
             self._followed.pop(key, None)
@@ -85,18 +85,14 @@ class RoundTrips:
             self._followed.popitem(last=False)
 
     def findings(self) -> Iterator[tuple[tuple[Any, ...], TraceFinding]]:
-        """Yield each kind of round trip: a key of its own, and the finding."""
+        """Yield each kind of round trip: a key, and the finding."""
         for trip, times in list(self._trips.items()):
-            site, out = CallSite(*trip[:3]), CallSite(*trip[3:6])
-            goal, between, start = trip[6:]
+            site, out, goal, between, start = trip
             way = " -> ".join(_where(*stop) for stop in (goal, *between, start, goal))
             left = "" if out == site else f"; it left at {place_text(*out)}"
             reason = f"an array came back to where it was, {way}, {often(times)}{left}"
             remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {goal[0]}."
-            yield (
-                ("round trip", *trip),
-                TraceFinding("round trip", *site, times, reason, remedy),
-            )
+            yield trip, TraceFinding("round trip", *site, times, reason, remedy)
 
 
 def _key(x: Any, address: int, device: str) -> Any:

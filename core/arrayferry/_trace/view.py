@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import html
-import os
 import shutil
-import sys
 import textwrap
-from typing import Any
+from typing import Any, get_args
 
 from arrayferry._errors import BackendUnavailableError
 from arrayferry._repr import html_table, html_view, often
 
-__all__ = ["Table", "draw", "short_file"]
+from .crossings import How
+
+__all__ = ["Table", "draw"]
 
 LEAST_PLACE = 10
 """The fewest characters that are left for a line of code and its mark."""
@@ -183,24 +183,10 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
     return ax
 
 
-def short_file(file: str) -> str:
-    """Return the name of a file without its folders; for a cell of a notebook, its number."""
-    ipython: Any = sys.modules.get("IPython")
-    if ipython is not None:
-        try:
-            words = ipython.get_ipython().compile.format_code_name(file)
-            if words is not None:
-                return " ".join(words)
-        except Exception:  # not in a notebook, or another version of IPython
-            pass
-    return os.path.basename(file)
-
-
 def _remarks(row: dict[str, Any]) -> list[str]:
     remarks = []
     if row["how"] == "mixed":
-        ways = ("shared", "copied", "transferred", "computed")
-        remarks.append(", ".join(f"{row[way]} {way}" for way in ways if row[way]))
+        remarks.append(", ".join(f"{row[how]} {how}" for how in get_args(How) if row[how]))
     if row["calls"] > 2 and row["slowest"] > 0.5 * row["seconds"]:
         remarks.append(f"one call took {_time(row['slowest'])}")
     if row["failed"] and row["how"] != "failed":
