@@ -44,6 +44,7 @@ from ._plugin.backend import Backend
 from ._plugin.origin import Source
 from ._registry.discovery import is_built_in
 from ._registry.registry import default_registry
+from ._route.memory import never_changes
 
 __all__ = ["BackendContract", "SourceContract", "contract_for"]
 
@@ -190,13 +191,13 @@ class SourceContract(BlockTests):
         values = sample(np.dtype("float32"), self.shapes[-1])
         made = self.make(values)
         out = self._backend.to_numpy(made)
-        shares, memory = self._backend.to_numpy_shares, self._backend.memory
-        if out.flags.writeable and (shares is False or memory in ("immutable", "lazy")):
+        shares = self._backend.to_numpy_shares
+        if out.flags.writeable and (shares is False or never_changes(self._backend)):
             out[...] = 0
             same(
                 self._backend.to_numpy(made),
                 values,
-                f"memory is {memory!r} and to_numpy_shares is {shares}, but what to_numpy() returned was written to",
+                f"memory is {self._backend.memory!r} and to_numpy_shares is {shares}, but what to_numpy() returned was written to",
                 "Set to_numpy_shares to None or True, and return a read-only view from to_numpy() unless memory is "
                 "'writable'.",
             )

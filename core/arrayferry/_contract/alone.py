@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,8 +44,7 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     parts = (tested, *map(find_backend, others))
     wanted = {_top(type(part).__module__) for part in parts}
     homes = {_home(p) for p in points if _top(p.module) in wanted}
-    ours = is_ours()
-    before, chosen = os.environ.get(CHOICE), chosen_plugins()
+    ours, chosen = is_ours(), chosen_plugins()
     if chosen is not None:
         points = [point for point in points if point.name in chosen]
     kept = [p for p in points if ours(p) or _top(p.module) in wanted or _home(p) in homes]
@@ -54,15 +52,12 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
         yield
         return
     registry = default_registry()
-    os.environ[CHOICE] = ",".join(point.name for point in kept)
     try:
-        registry.refresh()
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(CHOICE, ",".join(point.name for point in kept))
+            registry.refresh()
+            yield
     finally:
-        if before is None:
-            del os.environ[CHOICE]
-        else:
-            os.environ[CHOICE] = before
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PluginWarning)  # issued again on use
             registry.refresh()

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
+from arrayferry._dtypes import STANDARD_DTYPES
 
 from .base import BackendTests, Given, library_of
 from .checks import Values, difference, stated_difference
 from .samples import (
     BACKWARDS,
-    BEYOND,
     CUBE,
     EVERY_SECOND,
     HYPER,
     SHAPES,
     SIZES,
+    array_of,
     axes_of,
+    dtypes_of,
     laid_out,
     numbers,
     sample,
@@ -57,10 +58,10 @@ class ArrayTests(BackendTests):
             made: whether to leave out dtypes beyond the standard that the author's `make` does not support.
         """
         supported = self._backend.dtypes() if self.dtypes is None else self.dtypes
-        names = sorted(STANDARD_DTYPES if supported is None else supported)
-        dtypes = [dtype for dtype in map(dtype_named, names) if dtype is not None]
-        beyond = [np.dtype(name) for name in BEYOND] if supported is None else []
-        return dtypes + [dtype for dtype in beyond if not made or self._makes(dtype)]
+        dtypes = dtypes_of(supported)
+        if supported is None and made:
+            dtypes = [d for d in dtypes if d.name in STANDARD_DTYPES or self._makes(d)]
+        return dtypes
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
         values = sample(dtype, (5,))
@@ -129,10 +130,9 @@ class ArrayTests(BackendTests):
             more: whether to yield more than two or three.
         """
         for make, name, by_plugin in self._layout_makers(values, more):
-            case = f"for an array of dtype {values.dtype.name} and shape {values.shape} {name}"
             x = _try(make)
             if self._holds(x, values):
-                yield Given(x, values, case, by_plugin=by_plugin)
+                yield Given(x, values, array_of(values, name), by_plugin=by_plugin)
 
     def _layout_makers(self, values: Values, more: bool) -> Iterator[tuple[Any, str, bool]]:
         """Yield functions that make arrays, names for their layouts, and whether the plugin makes them."""

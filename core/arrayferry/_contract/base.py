@@ -230,10 +230,6 @@ class BackendTests(Tested):
         return [b for b in others if b.name != self._backend.name and b.usable]
 
     @property
-    def _writable(self) -> bool:
-        return self._backend.memory == "writable"
-
-    @property
     def _reads(self) -> bool:
         """Whether values are read without the plugin."""
         return type(self).read is not BackendTests.read

@@ -62,10 +62,8 @@ class DeviceTests(ArrayTests):
         self._check_at(moved, first, values, f"to_device(x, {first!r}), {case}", FIX_DEVICE)
         back = convert(moved, mine, device=device)
         self._check_at(back, device, values, f"to_device(x, {device!r})", FIX_DEVICE)
-        copied, fix = (
-            convert(array, mine, copy=True),
-            f"{self._fix('copy')} It is on the device of x.",
-        )
+        copied = convert(array, mine, copy=True)
+        fix = f"{self._fix('copy')} It is on the device of x."
         self._check_at(copied, device, values, f"copy(), {case}", fix)
 
     def _check_at(self, array: Any, device: str, values: Values, what: str, fix: str) -> None:

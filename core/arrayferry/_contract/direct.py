@@ -10,20 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arrayferry._dtypes import STANDARD_DTYPES, dtype_named
 from arrayferry._errors import ConversionError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._registry.registry import default_registry
+from arrayferry._route.memory import never_changes
 from arrayferry._route.narrowing import fit_dtype
 
 from .base import Given, library_of
 from .checks import Values, lacking, same
 from .classes import describe_value
 from .memory import Way, WayTests
-from .samples import BEYOND, CUBE, LARGE, SHAPES, laid_out, layouts, numbers, sample, special
+from .samples import (
+    CUBE,
+    LARGE,
+    SHAPES,
+    array_of,
+    dtypes_of,
+    laid_out,
+    layouts,
+    numbers,
+    sample,
+    special,
+)
 
 __all__ = ["DirectTests"]
 
@@ -179,7 +190,7 @@ class _Check:
             for given in () if many else self._samples:
                 if all_cases or given.values.dtype == self.usual:
                     yield [given], False
-        if copy or {self.source.memory, self.target.memory} & {"immutable", "lazy"}:
+        if copy or never_changes(self.source) or never_changes(self.target):
             for given in (*self._in_layouts(), *(self._large() if all_cases else ())):
                 yield [given], True
 
@@ -192,16 +203,11 @@ class _Check:
     def _numbers(self, size: int) -> Given:
         return self._given(numbers(self.usual, (size,)), f"and shape ({size},)")
 
-    def _dtypes(self) -> list[np.dtype[Any]]:
-        held = self.source.dtypes()
-        names = [*sorted(STANDARD_DTYPES), *BEYOND] if held is None else sorted(held)
-        return [dtype for dtype in map(dtype_named, names) if dtype is not None]
-
     @functools.cached_property
     def _samples(self) -> list[Given]:
         """Arrays of all dtypes and shapes, and for NumPy of all layouts."""
         samples = []
-        for dtype in self._dtypes():
+        for dtype in dtypes_of(self.source.dtypes()):
             for shape in (*SHAPES, CUBE) if dtype == self.usual else ((), (2, 3), CUBE):
                 samples.append(self._given(sample(dtype, shape), f"and shape {shape}"))
             samples.append(self._given(special(dtype), "with special values"))
@@ -212,7 +218,8 @@ class _Check:
 
     def _many(self, shift: int) -> list[Given]:
         """Return many arrays of different dtypes, shapes and sizes; the same ones again have other values."""
-        dtypes = [self.usual, *(d for d in self._dtypes() if d.kind in "biuf")][:4]
+        known = dtypes_of(self.source.dtypes())
+        dtypes = [self.usual, *(d for d in known if d.kind in "biuf")][:4]
         cases = [(d, s) for d in dtypes for s in ((), (5,), (2, 3), CUBE, (0,))]
         return [self._given(sample(d, s, shift), f"and shape {s}") for d, s in cases]
 
@@ -223,8 +230,7 @@ class _Check:
             yield from self.test._lying(values, more=True)
         elif self.source.name == "numpy" or self.source.from_numpy_shares:
             for name, laid in laid_out(values, more=True):
-                case = f"for an array of dtype {self.usual.name} and shape {CUBE} {name}"
-                yield Given(self.source.from_numpy(laid), values, case)
+                yield Given(self.source.from_numpy(laid), values, array_of(values, name))
 
     def _large(self) -> Iterator[Given]:
         """Yield one large array, which may be shared where small ones are copied."""

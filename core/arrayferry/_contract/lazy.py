@@ -78,9 +78,8 @@ class ComputeTests(BackendTests):
             arrays = [self.make(before), lazy, self.make(after)]
             self._gives_all("compute", arrays, [before, values, after])
             value, call = {"x": [lazy, "text"]}, f"converting {what} to numpy"
-            tree = ask(
-                _api.convert, value, "numpy", sparse="dense", call=call, duty=Duty(fix, dict)
-            )
+            duty = Duty(fix, dict)
+            tree = ask(_api.convert, value, "numpy", sparse="dense", call=call, duty=duty)
             same(tree["x"][0], values, f"{what}, converted to numpy", fix)
 
 
@@ -117,8 +116,7 @@ class BlockTests(Tested):
             if self._ask("blocks", [array], 0, block=block) is None:
                 continue
             what = f'arrayferry.stream(array, "numpy", block={block})'
-            options: dict[str, Any] = {"block": block, "sparse": "dense"}
-            parts = ask(_streamed, {"x": array}, options, call=what, duty=DUTIES["read"])
+            parts = ask(_streamed, {"x": array}, block, call=what, duty=DUTIES["read"])
             same(np.concatenate([part["x"] for part in parts]), values, what, fix)
 
     def _check_blocks(self, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
@@ -157,8 +155,8 @@ class BlockTests(Tested):
             reader.close()
 
 
-def _streamed(value: Any, options: dict[str, Any]) -> list[Any]:
-    return list(stream(value, "numpy", **options))
+def _streamed(value: Any, block: int | None) -> list[Any]:
+    return list(stream(value, "numpy", block=block, sparse="dense"))
 
 
 def _lengths(blocks: Blocks) -> list[list[int]]:

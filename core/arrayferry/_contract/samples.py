@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from arrayferry._dtypes import dtype_info
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_info, dtype_named
 
 from .checks import Values
 
@@ -22,7 +22,9 @@ __all__ = [
     "LARGE",
     "SHAPES",
     "SIZES",
+    "array_of",
     "axes_of",
+    "dtypes_of",
     "laid_out",
     "layouts",
     "numbers",
@@ -72,6 +74,17 @@ class Part(NamedTuple):
 EVERY_SECOND = Part(slice(1, None, 2), 2, 1, "1::2")
 BACKWARDS = Part(slice(None, None, -1), 1, 0, "::-1")
 INSIDE = Part(slice(1, -1), 1, 2, "1:-1")
+
+
+def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
+    """Return dtypes by their names; for None, those of the standard and a few more of NumPy's."""
+    known = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
+    return [dtype for dtype in map(dtype_named, known) if dtype is not None]
+
+
+def array_of(values: Values, layout: str) -> str:
+    """Describe an array with these values in messages."""
+    return f"for an array of dtype {values.dtype.name} and shape {values.shape} {layout}"
 
 
 def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> Values:

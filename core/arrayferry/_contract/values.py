@@ -15,7 +15,7 @@ from .arrays import VALUE_METHODS, ArrayTests
 from .base import Given, convert, refused
 from .checks import STRIDES, Values, kept, same
 from .classes import any_exists, array_classes, describe_type
-from .samples import laid_out, layouts, special
+from .samples import array_of, laid_out, layouts, special
 
 __all__ = ["ConversionTests", "ValueTests"]
 
@@ -116,20 +116,10 @@ class ValueTests(ArrayTests):
         for dtype in self._dtypes(made=method != "from_numpy"):
             for given in self._samples(method, dtype):
                 self._gives(method, given)
+            lying = _laid if method == "from_numpy" else self._lying
             for values, more in self._layouts(dtype):
-                laid = (
-                    self._laid(values, more)
-                    if method == "from_numpy"
-                    else self._lying(values, more=more)
-                )
-                for given in laid:
+                for given in lying(values, more=more):
                     self._gives(method, given)
-
-    def _laid(self, values: Values, more: bool) -> Iterator[Given]:
-        """Yield NumPy arrays of the same values, in different memory layouts."""
-        for name, laid in laid_out(values, more=more):
-            case = f"for an array of dtype {values.dtype.name} and shape {values.shape} {name}"
-            yield Given(laid, values, case, STRIDES)
 
     def test_special_values_are_kept(self) -> None:
         """Signed zeros, infinities, NaN, and the lowest and highest numbers are kept both ways, and by `copy`."""
@@ -137,6 +127,12 @@ class ValueTests(ArrayTests):
             case = f"for special values of dtype {dtype.name}"
             for method in VALUE_METHODS:
                 self._gives(method, self._given(method, special(dtype), case, _SPECIAL))
+
+
+def _laid(values: Values, *, more: bool) -> Iterator[Given]:
+    """Yield NumPy arrays of the same values, in different memory layouts."""
+    for name, laid in laid_out(values, more=more):
+        yield Given(laid, values, array_of(values, name), STRIDES)
 
 
 class ConversionTests(ArrayTests):
@@ -175,18 +171,15 @@ class ConversionTests(ArrayTests):
             what = f"a {describe_type(array)} with more than values ({word})"
             fix = "Raise arrayferry.ConversionError(reason, remedy=...) from to_numpy(), since something was lost"
             error = refused({"x": array}, other, what, fix, sparse="raise")
-            for is_right, problem in (
-                (
-                    word in str(error),
-                    "does not mention it. Change the reason of the ConversionError that to_numpy() raises",
-                ),
-                (
-                    error.remedy,
-                    "has no remedy. Pass remedy= to the ConversionError that to_numpy() raises: what to call first",
-                ),
-                ("['x']" in str(error), "does not name the place"),
-            ):
-                assert is_right, f"the error for {what} {problem}: {error}"
+            assert word in str(error), (
+                f"the error for {what} does not mention it. Change the reason of the ConversionError that to_numpy() raises: "
+                f"{error}"
+            )
+            assert error.remedy, (
+                f"the error for {what} has no remedy. Pass remedy= to the ConversionError that to_numpy() raises: what to call "
+                f"first: {error}"
+            )
+            assert "['x']" in str(error), f"the error for {what} does not name the place: {error}"
 
     def test_sparse_arrays(self) -> None:
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
@@ -211,12 +204,8 @@ class ConversionTests(ArrayTests):
             values, what = np.array([number], dtype=name), f"{number:g} of dtype {name}"
             if name in supported:
                 fix = f"Leave {name!r} out of dtypes(), or keep it in from_numpy()."
-                same(
-                    self.read(convert(values, self._backend)),
-                    values,
-                    f"from_numpy(), for {what}",
-                    fix,
-                )
+                held = self.read(convert(values, self._backend))
+                same(held, values, f"from_numpy(), for {what}", fix)
                 continue
             refused(values, self._backend, what, _NAME_DTYPES)
             with contextlib.suppress(UnsupportedDtypeError):
