@@ -12,7 +12,14 @@ from ._cache import CostlyCache
 from ._callables import DEFERRED, DeferredCall, deferred_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
-from ._foreign_call import Expected, ForeignCall, entered, entry_by_numpy, name_of, not_expected
+from ._foreign_call import (
+    Expected,
+    ForeignCall,
+    convert_arguments,
+    inward_by_numpy,
+    name_of,
+    not_expected,
+)
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
@@ -132,7 +139,7 @@ def agnostic(
         raise OptionError(
             f"agnostic has no such option ({error})", remedy=f"The options are {names}."
         ) from None
-    inside = Conversion(to, chosen, registry)
+    inward = Conversion(to, chosen, registry)
     if differentiable and own.autodiff is None:
         having = [name for name, backend in registry.backends().items() if backend.autodiff]
         raise OptionError(
@@ -159,11 +166,11 @@ def agnostic(
             called = with_receiver(function)
             like = with_receiver(result_like) if callable(result_like) else result_like
         name = name_of(function)
-        wrapper: Function = _plain(called, inside, like, name)
+        wrapper: Function = _plain(called, inward, like, name)
         if later is not None:
-            wrapper = _starting(called, inside)
+            wrapper = _deferred(called, inward)
         elif differentiable:
-            wrapper = _differentiable(called, wrapper, inside, like, name, function)
+            wrapper = _differentiable(called, wrapper, inward, like, name, function)
         if keep_apart is not None:
             wrapper = keep_apart(wrapper)
         wrapper = _uncompiled(wrapper) if later is None else DEFERRED[later[1]](wrapper)
@@ -172,33 +179,33 @@ def agnostic(
     return decorate
 
 
-def _plain(function: Function, inside: Conversion, result_like: Any, name: str) -> Function:
+def _plain(function: Function, inward: Conversion, result_like: Any, name: str) -> Function:
     """Convert the arguments, call the function, and convert its result."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         array, backend = _first_argument(args, kwargs)
         try:
-            given, named = inside((args, kwargs)) if kwargs else (inside(args), kwargs)
+            given, named = inward((args, kwargs)) if kwargs else (inward(args), kwargs)
         except TracedValueError as error:
-            return _from_traced(function, inside, result_like, args, kwargs, name, error)
+            return _from_traced(function, inward, result_like, args, kwargs, name, error)
         result = function(*given, **named)
         outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
         later = DEFERRED.get(type(result))
         if later is not None:
-            return later(lambda: (result, inside, outward))()
+            return later(lambda: (result, inward, outward))()
         return outward(result)
 
     return wrapper
 
 
-def _starting(function: Function, inside: Conversion) -> DeferredCall:
+def _deferred(function: Function, inward: Conversion) -> DeferredCall:
     """Convert the arguments of a function whose results come later, and call it."""
 
     def start(*args: Any, **kwargs: Any) -> tuple[Any, Function, Function]:
         array, backend = _first_argument(args, kwargs)
-        given, named = inside((args, kwargs))
+        given, named = inward((args, kwargs))
         outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
-        return function(*given, **named), inside, outward
+        return function(*given, **named), inward, outward
 
     return start
 
@@ -226,7 +233,7 @@ def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 def _from_traced(
     function: Function,
-    inside: Conversion,
+    inward: Conversion,
     result_like: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -253,7 +260,7 @@ def _from_traced(
         every = list(arrays)  # those of other libraries do not take the way through traced code
         for index, value in zip(callers, values, strict=True):
             every[index] = value
-        given, named = inside(layout.unflatten(every))
+        given, named = inward(layout.unflatten(every))
         return expected.take(function(*given, **named))
 
     given = [arrays[index] for index in callers]
@@ -267,7 +274,7 @@ def _example(result_like: Any, args: Any, kwargs: Any) -> Any:
 def _differentiable(
     function: Function,
     plain: Function,
-    inside: Conversion,
+    inward: Conversion,
     result_like: Any,
     name: str,
     original: Function,
@@ -277,13 +284,13 @@ def _differentiable(
     Args:
         function: the function.
         plain: what converts its arguments and results without gradients.
-        inside: converts to its library.
+        inward: converts to its library.
         result_like: what it returns.
         name: what errors call it.
         original: the function as the user wrote it, which may be compiled.
     """
     registry = default_registry()
-    by_numpy = entry_by_numpy(inside)
+    by_numpy = inward_by_numpy(inward)
     kept: CostlyCache[Any, Differentiable] = CostlyCache(MAX_KEPT)
 
     @functools.lru_cache(4)
@@ -304,7 +311,7 @@ def _differentiable(
                 return cached
             if kept.make_room(key) is None:
                 key = None
-        flat, autodiff = _flat(function, own, inside, layout, order), own.autodiff
+        flat, autodiff = _flat(function, own, inward, layout, order), own.autodiff
         assert autodiff is not None
         made = autodiff.function(flat, compiled=key is not None and compiles(own))
         if key is not None:
@@ -312,7 +319,7 @@ def _differentiable(
         return made
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        own = inside.target
+        own = inward.target
         layout: Layout | int = len(args)
         arrays: Sequence[Any] = args
         kinds = [registry.kind(value) for value in args]
@@ -341,12 +348,12 @@ def _differentiable(
         crossing = ForeignCall(
             made,
             caller,
-            by_numpy if made.takes_numpy and device == "cpu" else inside,
+            by_numpy if made.takes_numpy and device == "cpu" else inward,
             kept_conversion(caller, device),
             name,
             expected=expected,
             path_of=placed(callers),
-            fixed=entered(inside, [arrays[index] for index in fixed], placed(fixed))
+            fixed=convert_arguments(inward, [arrays[index] for index in fixed], placed(fixed))
             if fixed
             else (),
         )
@@ -391,7 +398,7 @@ def _path(layout: Layout | int, index: int) -> str:
 def _flat(
     function: Function,
     own: Backend,
-    inside: Conversion,
+    inward: Conversion,
     layout: Layout | int,
     order: tuple[int, ...],
 ) -> FlatFunction:
@@ -400,7 +407,7 @@ def _flat(
     Args:
         function: the function.
         own: its library.
-        inside: converts to that library.
+        inward: converts to that library.
         layout: the layout of its arguments, or the number of arrays that it takes.
         order: the place of each array among the arguments.
     """
@@ -414,12 +421,12 @@ def _flat(
             result = function(*ordered)
         else:
             args, kwargs = layout.unflatten(ordered)
-            if inside.options.scalars == "convert":
-                args, kwargs = inside((args, kwargs))
+            if inward.options.scalars == "convert":
+                args, kwargs = inward((args, kwargs))
             result = function(*args, **kwargs)
         returned, structure = flatten(result)
         if any(kind_of(y).backend is not own for y in returned):  # it returned another library's
-            returned = inside(returned)
+            returned = inward(returned)
         return Flat(returned, structure)
 
     return flat

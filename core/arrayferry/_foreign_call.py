@@ -18,7 +18,14 @@ from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
-__all__ = ["Expected", "ForeignCall", "entered", "entry_by_numpy", "name_of", "not_expected"]
+__all__ = [
+    "Expected",
+    "ForeignCall",
+    "convert_arguments",
+    "inward_by_numpy",
+    "name_of",
+    "not_expected",
+]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -139,19 +146,19 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
 
 
-def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
+def inward_by_numpy(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
     """Return what converts a list of arrays for a function that takes NumPy arrays.
 
     Args:
-        inside: converts to the library of the function.
+        inward: converts to the library of the function.
     """
-    narrowing = inside.options.narrowing
-    if inside.options != Options(narrowing=narrowing):
-        return inside
+    narrowing = inward.options.narrowing
+    if inward.options != Options(narrowing=narrowing):
+        return inward
     to_numpy = kept_conversion("numpy", copy=True)
 
     def enter(arrays: list[Any]) -> list[Any]:
-        own, values = inside.target, to_numpy(arrays)
+        own, values = inward.target, to_numpy(arrays)
         for index, x in enumerate(values):
             try:
                 values[index] = fit_dtype(x, own, narrowing)
@@ -162,7 +169,7 @@ def entry_by_numpy(inside: Conversion) -> Callable[[list[Any]], list[Any]]:
     return enter
 
 
-def entered(
+def convert_arguments(
     inward: Callable[[list[Any]], list[Any]],
     arrays: Sequence[Any],
     path_of: Callable[[int], str] | None,
@@ -240,7 +247,7 @@ class ForeignCall:
         self._fixed = list(fixed)
         self._seen: dict[str, Any] = {}  # how to put the results in their places
         self._pullback: Pullback | None = None
-        self._given = 0
+        self._count = 0
         self._like: tuple[int, ...] | None = None
 
     def build(self, results: Sequence[Any]) -> Any:
@@ -255,7 +262,7 @@ class ForeignCall:
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Call the function with values. What it returns has no gradient."""
         if self._pullback is not None:
-            return self._pullback(arrays[self._given :])
+            return self._pullback(arrays[self._count :])
         return self._returned(self._function(self._entered(arrays)))
 
     def vjp(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[list[Any], Pullback]:
@@ -273,7 +280,7 @@ class ForeignCall:
         function = self._function.transposed(len(self._fixed) + count, self._numbers(wanted))
         call = self._derived(function, f"the gradient of {self.name}")
         call._like = wanted
-        call._pullback, call._given = pullback, count
+        call._pullback, call._count = pullback, count
         return call
 
     def pushed(self, count: int, wanted: tuple[int, ...]) -> ForeignCall:
@@ -302,7 +309,7 @@ class ForeignCall:
         """Call the function with NumPy arrays, and return NumPy arrays of the expected `shapes`."""
         assert self._expected is not None
         if self._pullback is not None:
-            return self._expected.take(self._pullback.raw(arrays[self._given :]))
+            return self._expected.take(self._pullback.raw(arrays[self._count :]))
         flat = self._function(self._entered(arrays))
         result = flat.arrays if flat.layout is None else flat.layout.unflatten(flat.arrays)
         return self._expected.take(result)
@@ -318,7 +325,7 @@ class ForeignCall:
 
     def _entered(self, arrays: Sequence[Any]) -> list[Any]:
         """Convert arguments to the library of the function."""
-        return [*self._fixed, *entered(self._inward, arrays, self._path_of)]
+        return [*self._fixed, *convert_arguments(self._inward, arrays, self._path_of)]
 
     def _returned(self, flat: Flat) -> list[Any]:
         """Convert results to the library of the caller."""

@@ -37,7 +37,7 @@ from ._contract.direct import DirectTests
 from ._contract.lazy import BlockTests, ComputeTests
 from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
-from ._contract.samples import CUBE, SHAPES, laid_out, sample
+from ._contract.samples import CUBE, SHAPES, in_layouts, sample
 from ._contract.unattended import Unattended
 from ._contract.values import ConversionTests, ValueTests
 from ._plugin.backend import Backend
@@ -179,7 +179,7 @@ class SourceContract(BlockTests):
         for dtype in map(np.dtype, self.dtypes):
             cases = [(f"shape {shape}", sample(dtype, shape)) for shape in self.shapes]
             cases += [("another shape (2, 3)", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
-            cases += [(f"shape {CUBE} {n}", laid) for n, laid in laid_out(sample(dtype, CUBE))]
+            cases += [(f"shape {CUBE} {n}", laid) for n, laid in in_layouts(sample(dtype, CUBE))]
             for name, values in cases:
                 made, case = self.make(values), f"for dtype {dtype.name} and {name}"
                 for _ in range(2):

@@ -25,7 +25,7 @@ from .samples import (
     array_of,
     axes_of,
     dtypes_of,
-    laid_out,
+    in_layouts,
     numbers,
     sample,
     spread,
@@ -110,7 +110,7 @@ class ArrayTests(BackendTests):
 
     def _memory_cases(self, *, more: bool = True) -> Iterator[Given]:
         """Yield writable NumPy memory of many sizes and layouts."""
-        laid = laid_out(numbers(self._usual(), CUBE), more=more)
+        laid = in_layouts(numbers(self._usual(), CUBE), more=more)
         layouts = ((x, f"an array of shape {CUBE} {name}") for name, x in laid)
         for memory, case in (*self._sizes(more=more), *layouts):
             yield Given(memory, memory.copy(), case)
@@ -120,9 +120,9 @@ class ArrayTests(BackendTests):
         for values, case in self._sizes():
             yield Given(self.make(values), values.copy(), case)
         values = numbers(self._usual(), CUBE)
-        yield from self._lying(values, more=self._backend.memory != "lazy")
+        yield from self._in_layouts(values, more=self._backend.memory != "lazy")
 
-    def _lying(self, values: Values, *, more: bool = False) -> Iterator[Given]:
+    def _in_layouts(self, values: Values, *, more: bool = False) -> Iterator[Given]:
         """Yield arrays of the library that have the same values, in different memory layouts.
 
         Args:
@@ -137,7 +137,7 @@ class ArrayTests(BackendTests):
     def _layout_makers(self, values: Values, more: bool) -> Iterator[tuple[Any, str, bool]]:
         """Yield functions that make arrays, names for their layouts, and whether the plugin makes them."""
         few = 2 if self._backend.memory == "lazy" else None
-        for name, laid in islice(laid_out(values, more=more), few):
+        for name, laid in islice(in_layouts(values, more=more), few):
             if more and self._reads:
                 yield partial(self.make, laid), name, False
             made = partial(self._backend.from_numpy, laid)

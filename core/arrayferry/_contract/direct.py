@@ -22,14 +22,14 @@ from arrayferry._route.narrowing import fit_dtype
 from .base import Given, library_of
 from .checks import Values, lacking, same
 from .classes import describe_value
-from .memory import Way, WayTests
+from .memory import Promise, PromiseTests
 from .samples import (
     CUBE,
     LARGE,
     SHAPES,
     array_of,
     dtypes_of,
-    laid_out,
+    in_layouts,
     layouts,
     numbers,
     sample,
@@ -48,7 +48,7 @@ _FIX_MEMORY = {
 _Convert = Callable[[list[Any]], Iterable[Any]]
 
 
-class DirectTests(WayTests):
+class DirectTests(PromiseTests):
     """The tests of direct converters."""
 
     def test_direct_converters_match_the_general_path(self) -> None:
@@ -100,18 +100,18 @@ class _Check:
             for name, convert in methods.items():
                 what = f"{name}() of {self.direct!r}, copy={copy}"
                 shares = False if copy else None
-                way = Way(what, self.source, self.target, _FIX_MEMORY[copy], shares)
+                promise = Promise(what, self.source, self.target, _FIX_MEMORY[copy], shares)
                 # convert() is then called for few arrays only
                 all_cases = name != "convert" or "bind" not in methods
                 for given, writes in self._cases(copy, all_cases, many=name == "bind_many"):
-                    self._try(way, convert, given, writes)
+                    self._try(promise, convert, given, writes)
         assert not self.problem or self.lacks, (
             f"{self.direct!r} {self.problem} for every ordinary array, so it is never used. Handle arrays of dtype "
             f"{self.usual.name} on the CPU in its convert()"
         )
         return self.problem and self.lacks
 
-    def _try(self, way: Way, convert: _Convert, given: list[Given], writes: bool) -> None:
+    def _try(self, promise: Promise, convert: _Convert, given: list[Given], writes: bool) -> None:
         """Convert arrays and check the results. If the converter raises, the general path takes over."""
         given = [each for each in given if self.direct.takes(type(each.x))]
         try:
@@ -121,14 +121,14 @@ class _Check:
             self.lacks = self.lacks or lacking(error)
             return
         assert len(results) == len(given), (
-            f"{way.what}, returned {len(results)} for {len(given)} arrays. Return one for each"
+            f"{promise.what}, returned {len(results)} for {len(given)} arrays. Return one for each"
         )
         for each, y in zip(given, results, strict=True):
             if y is not NotImplemented:
                 self.problem = ""
-                self._check(f"{way.what}, {each.case}", each, y)
+                self._check(f"{promise.what}, {each.case}", each, y)
                 if writes:
-                    self.test._check_writes(way, each, y)
+                    self.test._check_writes(promise, each, y)
 
     def _check(self, what: str, given: Given, y: Any) -> None:
         """Check the library and the values of a result."""
@@ -227,9 +227,9 @@ class _Check:
         """Yield arrays of the source in different memory layouts."""
         values = numbers(self.usual, CUBE)
         if self.source.name == self.test._backend.name:
-            yield from self.test._lying(values, more=True)
+            yield from self.test._in_layouts(values, more=True)
         elif self.source.name == "numpy" or self.source.from_numpy_shares:
-            for name, laid in laid_out(values, more=True):
+            for name, laid in in_layouts(values, more=True):
                 yield Given(self.source.from_numpy(laid), values, array_of(values, name))
 
     def _large(self) -> Iterator[Given]:

@@ -1,4 +1,4 @@
-"""Tests of what is shared, what is copied, and how long memory lives."""
+"""Tests of memory: whether it is shared or copied, and how long it lives."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from .base import BackendTests, Given, convert
 from .checks import Values, same
 from .samples import CUBE, LARGE, numbers, sample
 
-__all__ = ["MemoryTests", "Way", "WayTests"]
+__all__ = ["MemoryTests", "Promise", "PromiseTests"]
 
 STATED = "stated"
-"""In place of the option `copy`: the methods of the plugin, and what it states of them."""
+"""In place of the option `copy`: call the methods of the plugin, and check what it states of them."""
 _OWN_MEMORY = {
     "from_numpy": "Set from_numpy_shares to None or True, or copy in from_numpy().",
     "to_numpy": "Set to_numpy_shares to None or True, and return a read-only view if arrays never change, or copy in "
     "to_numpy().",
     "copy": "Return from copy(x) an array in memory of its own.",
 }
-"""What the author can change if a method shares memory that it should not."""
+"""The remedy if a method shares memory that it should not."""
 _WRITING = {
     "writable": "define write(self, array, value) in the test, or set memory to 'immutable' if arrays never change",
     "immutable": "set it to 'writable'",
 }
-"""What the author can change if arrays cannot be written to, or can."""
+"""The remedy if arrays cannot be written to although `memory` says so, or the reverse."""
 _Side = tuple[Backend, Any]
 
 
-class Way(NamedTuple):
-    """A way to convert arrays.
+class Promise(NamedTuple):
+    """A call that converts arrays, and its promise about their memory.
 
     Attributes:
         what: the call, for messages.
-        source: the backend whose arrays it takes.
-        target: the backend whose arrays it returns.
-        fix: what the author can change if memory is shared where it must not be, or the other way round.
+        source: the backend of its argument.
+        target: the backend of its result.
+        fix: the remedy if the promise is broken.
         shares: whether the result shares memory, None if it may, but never memory that must not change.
     """
 
@@ -55,17 +55,17 @@ class Way(NamedTuple):
     shares: bool | None
 
     def shares_with(self, backend: Backend, array: Any) -> bool | None:
-        """Return whether a write to the other side must be seen in an array, or must not, None if it may."""
+        """Return whether a write to the other side must be seen in an array, None if it may be."""
         given = backend is self.source and isinstance(array, np.ndarray)
         is_constant = never_changes(backend) or (given and not array.flags.writeable)
         return False if self.shares is None and is_constant else self.shares
 
 
-class WayTests(ArrayTests):
-    """Checks ways to convert arrays from and to the backend under test."""
+class PromiseTests(ArrayTests):
+    """Checks promises about memory, of conversions from and to the backend under test."""
 
-    def _way(self, copy: bool | str | None, method: str) -> Way | None:
-        """Return the conversion by a method, with an option `copy`, or `STATED`: None if nothing is promised."""
+    def _promise(self, copy: bool | str | None, method: str) -> Promise | None:
+        """Return the promise of a method, with an option `copy` or `STATED`, None if there is none."""
         mine, numpy = self._backend, default_registry().backend("numpy")
         ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
         source, target = ends[method]
@@ -73,29 +73,33 @@ class WayTests(ArrayTests):
             shares = getattr(mine, f"{method}_shares", None)
             found = "copies" if shares else "shares"
             fix = f"{method}_shares is {shares}, but it {found}: set it to None or {not shares}"
-            return None if shares is None else Way(f"{method}()", source, target, fix, shares)
+            return None if shares is None else Promise(f"{method}()", source, target, fix, shares)
         if method == "copy" and copy is not True:
             return None
         what = f"copy={copy} from {source.name} to {target.name}"
         fix = _OWN_MEMORY[method] if copy is not False else f"Set {method}_shares to None or False."
-        return Way(what, source, target, fix, None if copy is None else not copy)
+        return Promise(what, source, target, fix, None if copy is None else not copy)
 
-    def _check_writes(self, way: Way, given: Given, y: Any) -> Given:
-        """Write to each side and look at the other. Return the array with its new values."""
-        copies = way.shares is False and isinstance(y, np.ndarray)
+    def _check_writes(self, promise: Promise, given: Given, y: Any) -> Given:
+        """Write to each side and compare the other. Return the array with its new values."""
+        copies = promise.shares is False and isinstance(y, np.ndarray)
         assert not copies or y.flags.writeable, (
-            f"{way.what}, {given.case}, returned a read-only array instead of a writable copy. {way.fix}"
+            f"{promise.what}, {given.case}, returned a read-only array instead of a writable copy. {promise.fix}"
         )
-        source, result = (way.source, given.x), (way.target, y)
-        what = f"{way.what}, {given.case}: the {{}} was written to, and the {{}}"
-        written = self._write(way, source, result, given.values, what.format("source", "result"))
-        if not way.shares:
-            self._write(way, result, source, written, what.format("result", "source"))
+        source, result = (promise.source, given.x), (promise.target, y)
+        what = f"{promise.what}, {given.case}: the {{}} was written to, and the {{}}"
+        written = self._write(
+            promise, source, result, given.values, what.format("source", "result")
+        )
+        if not promise.shares:
+            self._write(promise, result, source, written, what.format("result", "source"))
         return given._replace(values=written)
 
-    def _write(self, way: Way, to: _Side, other: _Side, values: Values, what: str) -> Values:
-        """Write to one side and look at the other, where something is promised. Return the new values of the former."""
-        shares, number = way.shares_with(*other), float(np.real(values.flat[0])) - 2
+    def _write(
+        self, promise: Promise, to: _Side, other: _Side, values: Values, what: str
+    ) -> Values:
+        """Write to one side and compare the other with the promise. Return the new values of the former."""
+        shares, number = promise.shares_with(*other), float(np.real(values.flat[0])) - 2
         in_use = shares and _share_memory(to, other)
         if shares is None or not self._fill(*to, number):
             return values
@@ -109,7 +113,7 @@ class WayTests(ArrayTests):
         actual = self._values_of(*other)
         if values.size > 2**16:  # some elements are enough, and take less time
             actual, expected = actual.flat[::1009], expected.flat[::1009]
-        same(actual, expected, f"{what} {told}", way.fix)
+        same(actual, expected, f"{what} {told}", promise.fix)
         return filled
 
     def _values_of(self, backend: Backend, array: Any) -> Values:
@@ -118,7 +122,7 @@ class WayTests(ArrayTests):
         return np.array(backend.to_numpy(array))
 
     def _fill(self, backend: Backend, array: Any, value: float) -> bool:
-        """Write a value into every element of an array of any backend. Tell whether it can be done."""
+        """Write a value into every element of an array of any backend. Return whether that is possible."""
         if backend.memory != "writable":
             return False
         if isinstance(array, np.ndarray):
@@ -136,14 +140,14 @@ def _share_memory(*sides: _Side) -> bool:
     return np.shares_memory(*(backend.to_numpy(array) for backend, array in sides))
 
 
-class MemoryTests(WayTests):
+class MemoryTests(PromiseTests):
     """The tests of memory."""
 
     # Memory.
 
     def test_copy_true_copies(self) -> None:
         """With `copy=True`, a write to one array is never seen in the other."""
-        self._check_ways(True)
+        self._check_promises(True)
 
     def test_results_are_independent(self) -> None:
         """A result stays as it is when the method is called again."""
@@ -168,7 +172,7 @@ class MemoryTests(WayTests):
     def test_immutable_arrays_never_change(self) -> None:
         """No write to NumPy memory reaches an array that must never change."""
         if never_changes(self._backend):
-            self._check_ways(None)
+            self._check_promises(None)
 
     def test_read_only_memory_is_never_written(self) -> None:
         """No write to an array of the library reaches a read-only NumPy array."""
@@ -196,41 +200,41 @@ class MemoryTests(WayTests):
 
     def test_sharing_is_as_stated(self) -> None:
         """`to_numpy_shares` and `from_numpy_shares` are correct, checked by writing."""
-        self._check_ways(STATED)
+        self._check_promises(STATED)
 
     def test_copy_false_shares_or_raises(self) -> None:
         """With `copy=False`, memory is shared, or the conversion raises."""
-        self._check_ways(False)
+        self._check_promises(False)
 
-    def _check_ways(self, copy: bool | str | None) -> None:
-        """Check the way from NumPy with memory of NumPy, and others with arrays of the library."""
+    def _check_promises(self, copy: bool | str | None) -> None:
+        """Check conversions from NumPy with memory of NumPy, and others with arrays of the library."""
         for given in self._memory_cases():
             self._check_case(copy, given, "from_numpy")
         for given in self._array_cases():
             self._check_case(copy, given, "to_numpy", "copy")
 
     def _check_case(self, copy: bool | str | None, given: Given, *methods: str) -> Given:
-        """Check ways for one array. Return it with its new values."""
+        """Check promises for one array. Return it with its new values."""
         for method in methods:
-            way = self._way(copy, method)
-            if way is None:
+            promise = self._promise(copy, method)
+            if promise is None:
                 continue
             try:
                 if copy == STATED:
                     y = self._ask(method, given.x, case=given.case)
                 else:
-                    y = convert(given.x, way.target, copy=copy)
+                    y = convert(given.x, promise.target, copy=copy)
             except CopyRequiredError:
                 continue
-            if way.target is self._backend:
-                self._recognised(y, way.what)
-            given = self._check_writes(way, given, y)
+            if promise.target is self._backend:
+                self._recognised(y, promise.what)
+            given = self._check_writes(promise, given, y)
         if copy == STATED and "to_numpy" in methods:
             self._check_view(given.x, given.case)
         return given
 
     def _check_view(self, array: Any, case: str) -> None:
-        """Check what `to_numpy` returns where it cannot be written to, or must not be."""
+        """Check whether the result of `to_numpy` is read-only where it must be, and shared where it is read-only."""
         mine = self._backend
         out = self._ask("to_numpy", array, case=case)
         writable, shares = out.flags.writeable, mine.to_numpy_shares
@@ -263,7 +267,7 @@ class MemoryTests(WayTests):
             pytest.skip("not tested: there is too little memory for an array of 16 MiB")
 
     def test_results_outlive_their_sources(self) -> None:
-        """A result is still correct after its source is deleted and the memory may be reused."""
+        """A result stays correct after its source was deleted and the memory may be in use again."""
         if gc.get_freeze_count():  # unfreeze() would undo what the caller did
             self._check_lifetimes()
             return

@@ -40,7 +40,7 @@ class PairTests(ArrayTests):
         if "cpu" not in self._backend.dlpack_devices:
             return
         values = sample(self._usual(), CUBE)
-        for given in self._lying(values, more=True):
+        for given in self._in_layouts(values, more=True):
             exported = self._ask("to_dlpack", given.x, case=given.case)
             strides = getattr(given.x, "strides", ())
             if not isinstance(strides, tuple) or min(strides, default=0) >= 0:
@@ -49,7 +49,7 @@ class PairTests(ArrayTests):
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        for array, _, case, *_ in self._lying(numbers(self._usual(), CUBE), more=True):
+        for array, _, case, *_ in self._in_layouts(numbers(self._usual(), CUBE), more=True):
             address = self._ask("address", array, case=case)
             if address is not None and self._backend.to_numpy_shares:
                 expected = self._backend.to_numpy(array).ctypes.data

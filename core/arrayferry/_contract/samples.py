@@ -25,7 +25,7 @@ __all__ = [
     "array_of",
     "axes_of",
     "dtypes_of",
-    "laid_out",
+    "in_layouts",
     "layouts",
     "numbers",
     "sample",
@@ -55,14 +55,14 @@ BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
 """Dtypes beyond those of the standard, for a library that has all of NumPy's."""
 
 
-class Part(NamedTuple):
+class AxisPart(NamedTuple):
     """Part of an axis.
 
     Attributes:
         cut: the part.
-        factor: how many times as long the axis is.
-        more: how much longer it is besides.
-        text: the part, as Python would write it.
+        factor: the length of the axis as a multiple of that of the part.
+        more: what is added to that length.
+        text: the part in Python's syntax.
     """
 
     cut: slice
@@ -71,9 +71,9 @@ class Part(NamedTuple):
     text: str
 
 
-EVERY_SECOND = Part(slice(1, None, 2), 2, 1, "1::2")
-BACKWARDS = Part(slice(None, None, -1), 1, 0, "::-1")
-INSIDE = Part(slice(1, -1), 1, 2, "1:-1")
+EVERY_SECOND = AxisPart(slice(1, None, 2), 2, 1, "1::2")
+BACKWARDS = AxisPart(slice(None, None, -1), 1, 0, "::-1")
+INSIDE = AxisPart(slice(1, -1), 1, 2, "1:-1")
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
@@ -146,7 +146,7 @@ def special(dtype: np.dtype[Any]) -> Values:
         return np.array(values).astype(dtype)
 
 
-def laid_out(values: Values, *, more: bool = False) -> Iterator[tuple[str, Values]]:
+def in_layouts(values: Values, *, more: bool = False) -> Iterator[tuple[str, Values]]:
     """Yield arrays of equal values in other layouts, each in its own memory, with a name for the layout.
 
     They are writable and have no negative strides.
@@ -184,7 +184,9 @@ def axes_of(values: Values) -> list[tuple[int, ...]]:
     return [*((n,) for n in range(values.ndim)), tuple(range(values.ndim))]
 
 
-def spread(values: Values, axes: tuple[int, ...], part: Part) -> tuple[Values, tuple[slice, ...]]:
+def spread(
+    values: Values, axes: tuple[int, ...], part: AxisPart
+) -> tuple[Values, tuple[slice, ...]]:
     """Return an array, and an index that gives these values, by a part of the array along some axes."""
     around = np.zeros(
         [part.factor * n + part.more if i in axes else n for i, n in enumerate(values.shape)],
@@ -220,7 +222,7 @@ def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
     yield "of rank 12", base.reshape((1,) * 10 + (4, 6))
     for shape in (CUBE, HYPER):
         values = sample(dtype, shape)
-        for name, laid in (*laid_out(values, more=True), *reversed_axes(values)):
+        for name, laid in (*in_layouts(values, more=True), *reversed_axes(values)):
             yield f"of shape {shape}, {name},", laid
-    for name, laid in laid_out(np.zeros((2, 0, 3), dtype)):
+    for name, laid in in_layouts(np.zeros((2, 0, 3), dtype)):
         yield f"of shape (2, 0, 3), {name},", laid

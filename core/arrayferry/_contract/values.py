@@ -14,7 +14,7 @@ from .arrays import VALUE_METHODS, ArrayTests
 from .base import Given, convert, refused
 from .checks import STRIDES, Values, kept, same
 from .classes import any_exists, array_classes, describe_type
-from .samples import array_of, laid_out, layouts, special
+from .samples import array_of, in_layouts, layouts, special
 
 __all__ = ["ConversionTests", "ValueTests"]
 
@@ -113,9 +113,9 @@ class ValueTests(ArrayTests):
         for dtype in self._dtypes(made=method != "from_numpy"):
             for given in self._samples(method, dtype):
                 self._gives(method, given)
-            lying = _laid if method == "from_numpy" else self._lying
+            cases = _numpy_in_layouts if method == "from_numpy" else self._in_layouts
             for values, more in self._layouts(dtype):
-                for given in lying(values, more=more):
+                for given in cases(values, more=more):
                     self._gives(method, given)
 
     def test_special_values_are_kept(self) -> None:
@@ -126,9 +126,9 @@ class ValueTests(ArrayTests):
                 self._gives(method, self._given(method, special(dtype), case, _SPECIAL))
 
 
-def _laid(values: Values, *, more: bool) -> Iterator[Given]:
+def _numpy_in_layouts(values: Values, *, more: bool) -> Iterator[Given]:
     """Yield NumPy arrays of the same values, in different memory layouts."""
-    for name, laid in laid_out(values, more=more):
+    for name, laid in in_layouts(values, more=more):
         yield Given(laid, values, array_of(values, name), STRIDES)
 
 
