@@ -12,14 +12,7 @@ from ._cache import CostlyCache
 from ._callables import DEFERRED, DeferredCall, deferred_by_kind, take_receiver, with_receiver
 from ._conversion.conversion import Conversion
 from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
-from ._foreign_call import (
-    Expected,
-    ForeignCall,
-    convert_arguments,
-    inward_by_numpy,
-    name_of,
-    not_expected,
-)
+from ._foreign_call import Expected, ForeignCall, convert_arguments, not_expected, numpy_inward
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
@@ -158,14 +151,14 @@ def agnostic(
         later = deferred_by_kind(function)
         if later is not None and differentiable:
             raise OptionError(
-                f"differentiable=True, but {name_of(function)} is {later[0]}",
+                f"differentiable=True, but {_name_of(function)} is {later[0]}",
                 remedy="Decorate a function that returns arrays, and call it from there.",
             )
         called, like, keep_apart = function, result_like, take_receiver(function)
         if keep_apart is not None:
             called = with_receiver(function)
             like = with_receiver(result_like) if callable(result_like) else result_like
-        name = name_of(function)
+        name = _name_of(function)
         wrapper: Function = _plain(called, inward, like, name)
         if later is not None:
             wrapper = _deferred(called, inward)
@@ -177,6 +170,12 @@ def agnostic(
         return functools.wraps(function)(wrapper)
 
     return decorate
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function in errors."""
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rpartition("<locals>.")[2]
 
 
 def _plain(function: Function, inward: Conversion, result_like: Any, name: str) -> Function:
@@ -290,7 +289,7 @@ def _differentiable(
         original: the function as the user wrote it, which may be compiled.
     """
     registry = default_registry()
-    by_numpy = inward_by_numpy(inward)
+    by_numpy = numpy_inward(inward)
     kept: CostlyCache[Any, Differentiable] = CostlyCache(MAX_KEPT)
 
     @functools.lru_cache(4)

@@ -18,20 +18,7 @@ from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
-__all__ = [
-    "Expected",
-    "ForeignCall",
-    "convert_arguments",
-    "inward_by_numpy",
-    "name_of",
-    "not_expected",
-]
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function in errors."""
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name).rpartition("<locals>.")[2]
+__all__ = ["Expected", "ForeignCall", "convert_arguments", "not_expected", "numpy_inward"]
 
 
 def not_expected(name: str) -> TracedValueError:
@@ -146,7 +133,7 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
 
 
-def inward_by_numpy(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
+def numpy_inward(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
     """Return what converts a list of arrays for a function that takes NumPy arrays.
 
     Args:
