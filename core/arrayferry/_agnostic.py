@@ -57,7 +57,7 @@ class Agnostic(Protocol[P, R]):
 
 
 class _Decorator(Protocol):
-    """What `agnostic` returns."""
+    """The type of the decorator that `agnostic` returns."""
 
     def __call__(self, function: Callable[P, R], /) -> Agnostic[P, R]: ...
 
@@ -214,9 +214,9 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Find the first array among arguments, and its backend; (None, None) if there is none.
+    """Find the first array among arguments, and its backend; (None, None) if there is no array.
 
-    A number of NumPy's counts only where there is no array: it says nothing about the caller's library.
+    A NumPy number counts only where there is no array, since callers of any library may use one.
     """
     number = None
     kind_of = default_registry().kind
@@ -239,7 +239,7 @@ def _from_traced(
     name: str,
     error: TracedValueError,
 ) -> Any:
-    """Call a function from traced code, at the time when that runs."""
+    """Call a function from traced code whenever that code runs."""
     registry = default_registry()
     arrays, layout = flatten((args, kwargs))
     kinds = [registry.kind(array).backend for array in arrays]
@@ -282,10 +282,10 @@ def _differentiable(
 
     Args:
         function: the function.
-        plain: what converts its arguments and results without gradients.
+        plain: the wrapper without gradients.
         inward: converts to its library.
-        result_like: what it returns.
-        name: what errors call it.
+        result_like: the form of its result.
+        name: its name in errors.
         original: the function as the user wrote it, which may be compiled.
     """
     registry = default_registry()
@@ -301,7 +301,7 @@ def _differentiable(
 
     def ready(own: Backend, layout: Layout | int, order: tuple[int, ...]) -> Differentiable:
         """Return the function of the arrays alone, which are given in some order."""
-        key = None  # what is in the arguments besides arrays may be another one in each call
+        key = None  # for arguments with other values than arrays, which may differ in each call
         if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
             key = own, layout, order
             cached = kept.get(key)

@@ -11,7 +11,7 @@ __all__ = ["DEFERRED", "DeferredCall", "deferred_by_kind", "take_receiver", "wit
 
 Function = Callable[..., Any]
 DeferredCall = Callable[..., tuple[Any, Function, Function]]
-"""Calls a function. Returns what it returned, what converts to its library, and what converts its results."""
+"""Calls a function, and returns its result, the conversion to its library, and the one of its results."""
 
 
 class _Receiver:
@@ -24,7 +24,7 @@ class _Receiver:
 
 
 def take_receiver(function: Function) -> Callable[[Function], Function] | None:
-    """Return a decorator that sets aside the object that a method belongs to; None if the function is no method.
+    """Return a decorator that sets aside the object that a method belongs to, None for other functions.
 
     A dataclass, say, is a structure of arrays too. But a method changes the object itself, not a converted copy.
     """
@@ -124,7 +124,7 @@ DEFERRED: dict[type, Callable[[DeferredCall], Function]] = {
     GeneratorType: _generator,
     AsyncGeneratorType: _async_generator,
 }
-"""What makes a function of the same kind, by the type of what such functions return."""
+"""Makers of functions of the same kind, by the type of the objects that these return."""
 
 
 def deferred_by_kind(function: Function) -> tuple[str, type] | None:

@@ -31,13 +31,13 @@ def not_expected(name: str) -> TracedValueError:
 
 
 class Expected:
-    """What a function returns when it is called from traced code.
+    """The expected result of a function that is called from traced code.
 
     Args:
         example: a tree of arrays, or of anything with `shape` and `dtype`; Python numbers stand for 0-d
-            arrays. Everything else is returned as it is.
-        name: what errors call the function.
-        caller: the library of the results, for the dtypes that it has.
+            arrays. Everything else is returned unchanged.
+        name: the name of the function in errors.
+        caller: the library of the results, which may lack dtypes.
 
     Attributes:
         shapes: the shape and the dtype of each array.
@@ -73,10 +73,10 @@ class Expected:
         )
 
     def take(self, result: Any) -> list[Any]:
-        """Return the arrays of a result as NumPy arrays of the shapes and dtypes expected.
+        """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
 
         Raises:
-            ConversionError: it is of another structure, shape or kind.
+            ConversionError: the result has another structure, shape or kind.
             NarrowingError: a number does not fit the dtype.
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
@@ -116,7 +116,7 @@ class Expected:
 
 
 _PLAIN = (str, bytes, type(None), Enum)
-"""Types of what is compared with the example besides arrays."""
+"""Types of values that are compared with the example."""
 
 
 def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
@@ -134,7 +134,7 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
 
 
 def numpy_inward(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
-    """Return what converts a list of arrays for a function that takes NumPy arrays.
+    """Return a function that converts a list of arrays for a function that takes NumPy arrays.
 
     Args:
         inward: converts to the library of the function.
@@ -206,8 +206,8 @@ class ForeignCall:
         caller: the library of the caller.
         inward: converts a list of arrays for the function.
         outward: converts to the library of the caller.
-        name: what errors call the function.
-        expected: what the function returns, None if that is not known.
+        name: the name of the function in errors.
+        expected: the expected result, None if it is not known.
         path_of: returns the place of an argument, for errors.
         fixed: arguments that have no gradient, in the library of the function.
     """
@@ -243,11 +243,11 @@ class ForeignCall:
 
     @property
     def prepared(self) -> bool:
-        """Whether `run` uses what was computed before."""
+        """Whether `run` uses the results of an earlier `vjp`."""
         return self._pullback is not None
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with values. What it returns has no gradient."""
+        """Call the function with values. Its result has no gradient."""
         if self._pullback is not None:
             return self._pullback(arrays[self._count :])
         return self._returned(self._function(self._entered(arrays)))

@@ -1,4 +1,4 @@
-"""What IPython shows of an error: one frame of arrayferry, the one that the user called, and all of other code.
+"""Tracebacks in IPython: one frame of arrayferry, the one that the user called, and all frames of other code.
 
 The tracebacks themselves stay complete, for Python, debuggers and logs.
 """
@@ -18,7 +18,7 @@ GENERATED = "<arrayferry:"
 
 
 def render_traceback(error: BaseException) -> list[str]:
-    """Return the lines that IPython shows of an error and of its causes."""
+    """Return the lines that IPython shows for an error and its causes."""
     chain = list(_chain(error))
     complete = [each.__traceback__ for each in chain]
     try:
@@ -45,7 +45,7 @@ def _rendered(error: BaseException) -> list[str]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it came from."""
+    """Yield an error and its causes."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -60,7 +60,7 @@ def _entries(whole: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _without_inner(whole: TracebackType | None) -> list[TracebackType]:
-    """Leave out the frames of ours that another frame of ours called."""
+    """Leave out frames of arrayferry that were called from arrayferry."""
     kept = []
     inside = False
     for entry in _entries(whole):

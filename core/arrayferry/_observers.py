@@ -1,7 +1,7 @@
 """The observers of conversions. While `observers` is empty, nothing is noted.
 
-Notes are made where a conversion takes a way other than the planned one. They belong to the call that
-is open in this thread.
+Notes say why a conversion did not take the planned route. They belong to the call that is open in this
+thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CallSite(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Why arrays of a pair took a way other than the planned one."""
+    """Why arrays of a pair of libraries did not take the planned route."""
 
     source: str
     target: str
@@ -45,7 +45,7 @@ class Note(NamedTuple):
 
 
 class Observer(Protocol):
-    """What watches conversions."""
+    """An observer of conversions."""
 
     def watch(self, compiled: Any, convert: Callable[[Any], Any], value: Any) -> Any:
         """Convert a value, and report it to all observers. Only the first of them is asked to."""
@@ -67,7 +67,7 @@ class OpenConversion:
     """A conversion that runs in this thread, and is watched.
 
     Attributes:
-        notes: what was noted.
+        notes: the notes.
         within: the seconds of calls inside this one, which are counted separately.
         raised: the direct converter whose error was noted last.
     """
@@ -89,12 +89,12 @@ open_conversion = _Open()
 
 
 def note(source: str, target: str, *words: object, error: BaseException | None = None) -> None:
-    """Note why an array takes a way other than the planned one. Call it in rare cases only.
+    """Note why an array does not take the planned route. Call it in rare cases only.
 
     Args:
-        source: the name of what the array is of.
+        source: the name of the backend or source of the array.
         target: the name of the backend that it is converted to.
-        words: the reason: text, and objects that are described by their `repr`.
+        words: the reason: text, and objects to describe by their `repr`.
         error: the error that is the cause.
     """
     call = open_conversion.call
@@ -108,7 +108,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
 
 
 MAX_NOTES = 10_000
-"""The most notes of one call."""
+"""The maximum number of notes of one call."""
 
 
 def _described(thing: object) -> str:
@@ -126,7 +126,7 @@ BETWEEN = frozenset(
         "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
-"""Packages that stand between the user's code and a conversion. They count if there is no other."""
+"""Packages that call back. They count as the user's code only if no other package is found."""
 
 CALLED = (
     "arrayferry._api",
@@ -135,7 +135,7 @@ CALLED = (
     "arrayferry._trace.recorder",
     "arrayferry._trace.watch",
 )
-"""The modules of the functions that users call, and of those between them and a conversion."""
+"""The modules of the functions that users call, and of those that these call for a conversion."""
 
 _YOURS, _BETWEEN, _OURS = range(3)
 _known: Cache[str, int] = Cache(10_000)
@@ -145,7 +145,7 @@ def call_site(frame: FrameType | None) -> CallSite:
     """Return the line of the user's code that a frame was called from.
 
     That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
-    Dask. If there is none, as in a thread of a library, it is the first outside of arrayferry.
+    Dask. If no such frame exists, as in a thread of a library, it is the first outside of arrayferry.
     """
     second: FrameType | None = None
     while frame is not None:

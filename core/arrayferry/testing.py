@@ -187,7 +187,7 @@ class SourceContract(BlockTests):
                     same(out, values, f"to_numpy(), {case}", fix)
 
     def test_memory_is_as_stated(self) -> None:
-        """Memory of what never changes, or is read on demand, cannot be written to through NumPy."""
+        """Memory of objects that never change, or are read on demand, cannot be written to through NumPy."""
         values = sample(np.dtype("float32"), self.shapes[-1])
         made = self.make(values)
         out = self._backend.to_numpy(made)

@@ -23,7 +23,7 @@ def find_backend(name: str) -> Backend:
     """Find a backend by name. No warning is issued for plugins that are left out because of a fault.
 
     Raises:
-        UnknownBackendError: there is none.
+        UnknownBackendError: no backend has this name.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
@@ -34,7 +34,7 @@ def find_backend(name: str) -> Backend:
 def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     """Load only the built-in plugins, those of the distribution of a part, and those of some others.
 
-    What was registered at run time stays. Nothing is loaded again if no other plugin is installed.
+    Parts that were registered at run time stay. Nothing is reloaded if no other plugin is installed.
 
     Args:
         tested: the backend or source under test.
@@ -83,5 +83,5 @@ def _top(module: str) -> str:
 
 
 def _home(point: EntryPoint) -> str:
-    """Return the distribution of a plugin, or its module if there is none."""
+    """Return the distribution of a plugin, or its module if it has no distribution."""
     return point.dist.name if point.dist is not None else point.module

@@ -96,7 +96,7 @@ class ArrayTests(BackendTests):
     def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[Values, bool]]:
         """Return values of a dtype to try layouts with, and whether to try all layouts."""
         if dtype != self._usual():
-            # lazy arrays take long, and only what they are computed to has a layout
+            # lazy arrays take long, and have a layout only after they are computed
             lazy = self._backend.memory == "lazy"
             return [] if lazy else [(sample(dtype, CUBE), False)]
         return [(sample(dtype, CUBE), True), (sample(dtype, HYPER), False)]
@@ -160,7 +160,7 @@ class ArrayTests(BackendTests):
         yield partial(getitem, self.make(np.stack([values, values])), 1), "array[1]"
 
     def _holds(self, array: Any, values: Values) -> bool:
-        """Tell whether an array is one of the library with these values, as far as that is seen without the plugin."""
+        """Return whether an array is of the library and has these values, as seen without the plugin."""
         if array is None or library_of(array) != self._backend.name:
             return False
         if stated_difference(array, values):

@@ -1,4 +1,4 @@
-"""What the author of a plugin fills in, and what the tests of the contract kit share."""
+"""Base classes of the tests of the contract kit, with the methods that the author of a plugin fills in."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refused(value: Any, to: Any, what: str, fix: str, sparse: Any = "dense") -> 
 
 
 def such_as(path: str, wrong: Sequence[str] = ()) -> str:
-    """Return the end of a message: an example of a dotted path, or what is wrong if that path is there already."""
+    """Return the end of a message: an example of a dotted path, or the problem if that path is there already."""
     if path not in wrong:
         return f", such as ({path!r},)"
     return f". {path!r} is there already, but nothing of that name can be imported, or another plugin has it"
@@ -108,7 +108,7 @@ def same_anywhere(x: Any, values: Values, what: str, fix: str) -> None:
 
 
 class Tested:
-    """What is under test."""
+    """The base of all tests: the backend or source under test, and calls of its methods."""
 
     @property
     def _backend(self) -> Any:
@@ -119,7 +119,7 @@ class Tested:
         raise NotImplementedError
 
     def _ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
-        """Call a method of the part under test and return its result, which is of the right kind."""
+        """Call a method of the backend or source under test. Assert that the result is of the right kind."""
         named = any(isinstance(x, str) for x in args)
         shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
         call = f"{method}({', '.join(shown)})"
@@ -128,7 +128,7 @@ class Tested:
         return ask(function, *args, call=call, case=case, duty=duty, **options)
 
     def _fix(self, method: str) -> str:
-        """Return what the author can change if a method returns something wrong."""
+        """Return the remedy if a method returns something wrong."""
         return DUTIES[method].fix
 
     def _gives_all(self, method: str, xs: Sequence[Any], expected: Sequence[Values]) -> Any:
@@ -140,14 +140,14 @@ class Tested:
 
 
 class Given(NamedTuple):
-    """An array that a method is given.
+    """An array to pass to a method.
 
     Attributes:
         x: the array.
         values: its values.
         case: a description for messages.
-        hint: what else the author should know if the result is wrong.
-        by_plugin: whether `from_numpy` made it.
+        hint: more advice for the author if the result is wrong.
+        by_plugin: whether `from_numpy` of the plugin made the array.
     """
 
     x: Any
@@ -158,7 +158,7 @@ class Given(NamedTuple):
 
 
 class BackendTests(Tested):
-    """What tests of a backend are built on."""
+    """The base of the tests of a backend."""
 
     backend: str | Backend = ""
     others: tuple[str, ...] | None = None
@@ -239,7 +239,7 @@ class BackendTests(Tested):
         return f"{fix} {_DTYPES}" if method in ("to_numpy", "from_numpy") else fix
 
     def _fix_for(self, method: str, given: Given) -> str:
-        """Return what the author can change if a method returns something wrong for an array."""
+        """Return the remedy if a method returns something wrong for an array."""
         fix = self._fix(method)
         if given.by_plugin and not self._reads and method in ("to_numpy", "from_numpy"):
             both = f"{super()._fix('to_numpy')} {super()._fix('from_numpy')} {_DTYPES}"

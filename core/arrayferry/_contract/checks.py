@@ -1,4 +1,4 @@
-"""What is checked: the results of methods and the values of arrays, and what the author of a plugin is told."""
+"""Checks of the results of methods and of the values of arrays, with messages for the author of a plugin."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ __all__ = [
 
 
 class Duty(NamedTuple):
-    """What a method has to return.
+    """What a method must return.
 
     Attributes:
-        fix: the sentence that tells the author.
-        kind: a type, several, or a test of what is returned. Its values are compared elsewhere.
+        fix: the sentence that says so to the author.
+        kind: the type of the result, several types, or a function that accepts it. Values are compared elsewhere.
     """
 
     fix: str
     kind: Any = object
 
     def is_done(self, result: Any) -> bool:
-        """Tell whether a result is of the right kind."""
+        """Return whether a result is of the right kind."""
         if isinstance(self.kind, (type, tuple)):
             return isinstance(result, self.kind)
         return bool(self.kind(result))
@@ -139,7 +139,7 @@ DUTIES = {
         Reader,
     ),
 }
-"""What each method has to return."""
+"""What each method must return."""
 FIX_DEVICE = (
     "Put the array on the device in from_numpy(x, device), return from to_device(x, device) an array on that device, and "
     "return its name from device_of(x), spelled as in devices()."
@@ -148,7 +148,7 @@ STRIDES = "Read its memory by its shape and strides, as numpy.asarray does."
 
 
 def ask(function: Any, *args: Any, call: str, duty: Duty, case: str = "", **options: Any) -> Any:
-    """Call a function of a plugin and return its result, or say what is wrong with it and how to change it."""
+    """Call a function of a plugin and return its result. Assert that it is of the right kind."""
     what = f"{call}, {case}," if case else call
     try:
         result = function(*args, **options)
@@ -180,12 +180,12 @@ _LACKS = re.compile(
 
 
 def lacking(error: BaseException | None) -> str:
-    """Return the text of the error or cause that says that a device or a compiler is missing, "" if none does."""
+    """Return the text of the error or cause for which a device or a compiler is missing, "" for other errors."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
-        # what the kit itself raises says nothing about the library
+        # errors of the kit itself are not about the library
         own = isinstance(error, AssertionError) or not isinstance(error, Exception)
         if not own and _LACKS.search(text):
             return " ".join(text.split())[:200].rstrip(" .")
@@ -195,7 +195,7 @@ def lacking(error: BaseException | None) -> str:
 
 @contextlib.contextmanager
 def noting(missing: list[str], name: str) -> Iterator[None]:
-    """Note what the library lacks here, instead of failing for it."""
+    """Add a device or compiler that is missing here to a list, instead of failing."""
     try:
         yield
     except (Exception, pytest.skip.Exception) as error:
@@ -222,10 +222,10 @@ def same(actual: Any, expected: Any, what: str, fix: str) -> None:
     """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN.
 
     Args:
-        actual: what a plugin returned.
-        expected: what it should be.
-        what: what was done.
-        fix: what the author of the plugin can change.
+        actual: the array that a plugin returned.
+        expected: the right array.
+        what: a description of the call.
+        fix: the remedy for the author of the plugin.
     """
     found = difference(actual, expected)
     assert not found, f"{what}: {found}. {fix}"

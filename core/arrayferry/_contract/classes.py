@@ -31,7 +31,7 @@ def array_classes(module: ModuleType) -> list[str]:
 
 
 def any_exists(paths: Iterable[Any]) -> bool:
-    """Tell whether one of several types exists, given as dotted paths. Their modules are imported."""
+    """Return whether one of several types, or dotted paths of types, exists. Their modules are imported."""
     return any(isinstance(path, type) or _exists(path) for path in paths)
 
 

@@ -19,7 +19,7 @@ _DRAWS = {
     "integers": ("int32", (3, 7)),
     "normal": ("float32", (0.0, 1.0)),
 }
-"""What is drawn by default: the dtype, and the arguments to try."""
+"""The default dtype of each method of `Random`, and the arguments to try."""
 
 
 class DeviceTests(ArrayTests):
@@ -73,7 +73,7 @@ class DeviceTests(ArrayTests):
         same(self.read(array), values, what, fix)
 
     def _check_place(self, array: Any, device: str, case: str) -> None:
-        """Check the other methods that are about where an array is."""
+        """Check the other methods for the place of an array."""
         place = self._ask("place_of", array, case=case)
         beside = self._backend.device_of(convert(sample(self._usual(), (3,)), like=array))
         assert beside == device, (
@@ -112,7 +112,7 @@ class DeviceTests(ArrayTests):
             )
 
     def _check_draws(self, name: str, dtype: str, bounds: tuple[float, float]) -> None:
-        """Check what a method of `Random` draws, twice for each seed."""
+        """Check the numbers that a method of `Random` draws, twice for each seed."""
         first, again, other = (self._drawn(name, seed, bounds) for seed in (1, 1, 2))
         shape, drawn = first[0].shape, first[0].dtype
         equal = np.array_equal
@@ -134,7 +134,7 @@ class DeviceTests(ArrayTests):
 
 
 def _distribution(name: str, drawn: Values, low: float, high: float) -> tuple[bool, str, str]:
-    """Return whether numbers are distributed as asked for, how they are, and what to change."""
+    """Return whether numbers have the right distribution, a description of theirs, and the remedy."""
     if name == "normal":
         mean, deviation = drawn.mean(), drawn.std()
         found = f"gives a mean of {mean:.3g} and a deviation of {deviation:.3g}"

@@ -74,12 +74,12 @@ class _Check:
     """The check of one converter.
 
     Attributes:
-        test: what makes, reads and writes arrays.
+        test: the test, which makes, reads and writes arrays.
         direct: the converter.
         source: its source.
         target: its target.
-        problem: how it takes no array, "" once it takes one.
-        lacks: what the library lacks here, "" if nothing.
+        problem: why it has converted no array, "" once it has converted one.
+        lacks: the error for which a device or a compiler is missing here, "" if none is.
     """
 
     test: DirectTests
@@ -94,7 +94,7 @@ class _Check:
         return self.test._usual()
 
     def run(self) -> str:
-        """Check it. Return what the library lacks here, if it takes no array for that reason."""
+        """Check it. Return the error if it converts nothing because a device or a compiler is missing here."""
         for copy in (None, True):
             methods = dict(self._methods(Options(copy=copy)))
             for name, convert in methods.items():
@@ -147,7 +147,7 @@ class _Check:
     # How it is called.
 
     def _methods(self, options: Options) -> Iterator[tuple[str, _Convert]]:
-        """Yield the methods by which a converter is used, and what they do for several arrays."""
+        """Yield the names of the methods by which a converter is used, and functions that convert by them."""
         direct = self.direct
         yield "convert", lambda xs: [direct.convert(x, None, options.copy) for x in xs]
         one, inline = self._bound("bind", options), self._bound("inline", options)
@@ -172,7 +172,7 @@ class _Check:
                 "does not support"
             ) from error
 
-    # What it is given.
+    # Its arguments.
 
     def _cases(
         self, copy: bool | None, all_cases: bool, *, many: bool

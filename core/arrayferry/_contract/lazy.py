@@ -134,7 +134,7 @@ class BlockTests(Tested):
         def read(pair: tuple[int, int]) -> Any:
             return ask(blocks.read, *pair, call=f"read{pair}", case=case, duty=DUTIES["read"])
 
-        for _ in range(2):  # the first time, what is read is written to
+        for _ in range(2):  # the first time, the results are written to
             with ThreadPoolExecutor(4) as pool:
                 parts = list(pool.map(read, pairs))
             for pair, x, own in zip(pairs, parts, expected, strict=True):

@@ -268,10 +268,10 @@ class MemoryTests(PromiseTests):
 
     def test_results_outlive_their_sources(self) -> None:
         """A result stays correct after its source was deleted and the memory may be in use again."""
-        if gc.get_freeze_count():  # unfreeze() would undo what the caller did
+        if gc.get_freeze_count():  # unfreeze() would also undo the freeze() of the caller
             self._check_lifetimes()
             return
-        gc.freeze()  # so that gc.collect() skips what exists now
+        gc.freeze()  # so that gc.collect() skips all objects that exist now
         try:
             self._check_lifetimes()
         finally:

@@ -25,7 +25,7 @@ FOR_FEW = f"for an array of {FEW}"
 
 
 class Unattended(ValueTests):
-    """What an author would fill in, and first tests with a few numbers.
+    """The methods that an author would fill in, and first tests with a few numbers.
 
     Attributes:
         ways: how arrays were made, and for which dtypes.

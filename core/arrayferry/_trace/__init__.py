@@ -1,4 +1,4 @@
-"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and what it costs."""
+"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and at what cost."""
 
 from .recorder import Trace, trace
 from .rows import TraceFinding, TraceRow

@@ -1,4 +1,4 @@
-"""What happened to each array of a converted value. It is worked out after the conversion, for observers.
+"""The crossings of a conversion: its arrays before and after, compared once it is done, for observers.
 
 Nothing here computes a lazy array, reads values from a device, or keeps an array.
 """
@@ -32,11 +32,11 @@ __all__ = [
 How = Literal["shared", "copied", "transferred", "computed"]
 
 SMALL = 1 << 24
-"""The most bytes of an array whose values are read to see whether memory is shared, if nothing else shows it."""
+"""The maximum size in bytes of an array that may be read to see whether memory is shared."""
 
 
 class Crossing:
-    """What a trace counts: an array that crossed, a number that was read, or a conversion that failed.
+    """One item that a trace counts: an array that crossed, a number that was read, or a conversion that failed.
 
     Attributes:
         source: the name of the backend or source that it belonged to, "" if it is not known.
@@ -73,13 +73,13 @@ class Crossing:
 
 
 class ArrayCrossing(Crossing):
-    """What happened to one array.
+    """An array that crossed.
 
     Args:
         x: the array.
         y: the result.
-        kind: what the array is.
-        compiled: what converted it.
+        kind: the kind of the array.
+        compiled: the conversion.
     """
 
     def __init__(self, x: Any, y: Any, kind: Kind, compiled: CompiledConversion) -> None:
@@ -148,7 +148,7 @@ class ArrayCrossing(Crossing):
         return _overlap(x, origin, y, target)
 
     def _why_copied(self, x: Any, origin: Origin) -> tuple[str, str] | None:
-        """Return why an array was copied where memory can be shared, and what to do about it."""
+        """Return the reason and the remedy for a copy where memory can be shared."""
         options = self._compiled.options
         if self._route().copies:
             return None
@@ -210,12 +210,12 @@ def failed_crossing(value: Any, compiled: CompiledConversion) -> Crossing:
 
 
 def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[ArrayCrossing]:
-    """Compare a value with what it was converted to, array by array.
+    """Compare a value with its conversion, array by array.
 
     Args:
         value: the value.
         result: the result.
-        compiled: what converted it.
+        compiled: the conversion.
 
     Returns:
         One for each array that is now another object.
@@ -238,7 +238,7 @@ def crossings_of(value: Any, result: Any, compiled: CompiledConversion) -> list[
 
 
 def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
-    """Yield the index of each array of a tree, and what is in its place in the result."""
+    """Yield the index of each array of a tree, and the object in its place in the result."""
     seen: set[int] = set()
     waiting: list[tuple[Any, Any]] = [(root, result)]
     while waiting:

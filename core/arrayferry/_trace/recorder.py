@@ -1,4 +1,4 @@
-"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and what it costs."""
+"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and at what cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .watch import watch
 __all__ = ["Trace", "trace"]
 
 MAX_ROWS = 10_000
-"""The most rows of one trace. Later places are counted together."""
+"""The maximum number of rows of a trace. Later places are counted together."""
 
 
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:

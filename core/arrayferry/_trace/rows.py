@@ -1,4 +1,4 @@
-"""What a trace reports: rows, one for each line of code and pair of libraries, and what costs more than necessary."""
+"""The report of a trace: rows, one for each line of code and pair of libraries, and findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .crossings import How
 __all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
 
 MAX_REASONS = 16
-"""The most reasons that a row keeps."""
+"""The maximum number of reasons of a row."""
 
 
 @dataclasses.dataclass
@@ -109,7 +109,7 @@ class TraceFinding:
 
 
 def place_text(file: str, line: int, function: str) -> str:
-    """Write the place of a line of code in short."""
+    """Return the place of a line of code in short form."""
     function = printable(function)
     if not file:
         return function or "(unknown)"
@@ -131,7 +131,7 @@ def _short_file(file: str) -> str:
 
 
 def count_reason(reasons: dict[str, int], reason: str) -> None:
-    """Count why something happened. Of many reasons, the later ones are counted together."""
+    """Count a reason. Reasons beyond `MAX_REASONS` are counted together."""
     if reason not in reasons and len(reasons) >= MAX_REASONS:
         reason = "other reasons"
     reasons[reason] = reasons.get(reason, 0) + 1

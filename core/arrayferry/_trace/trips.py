@@ -1,4 +1,4 @@
-"""Arrays that are followed from library to library, to see whether they come back."""
+"""Round trips: arrays that are followed from library to library until they come back."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .rows import TraceFinding, place_text
 __all__ = ["RoundTrips"]
 
 MAX_FOLLOWED = 4_096
-"""The most arrays that are followed at a time."""
+"""The maximum number of arrays that are followed at a time."""
 MAX_TRIPS = 10_000
-"""The most kinds of round trips that are counted."""
+"""The maximum number of different round trips that are counted."""
 
 
 class _Followed:
     """An array that has crossed.
 
     Attributes:
-        past: where its values were before: library, device, and the line where they left.
+        past: the earlier stops of its values: library, device, and the line where they left.
     """
 
     __slots__ = ("_owner", "_result", "past")

@@ -1,4 +1,4 @@
-"""How a trace is shown: as text, as HTML, and as a picture. All three are made from what `Trace.to_dict` returns."""
+"""The views of a trace: text, HTML and a plot, all made from the dict that `Trace.to_dict` returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .crossings import How
 __all__ = ["Table", "draw"]
 
 LEAST_PLACE = 10
-"""The fewest characters that are left for a line of code and its mark."""
+"""The minimum number of characters for a line of code and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
 HOW_TO_BEGIN = "A trace counts inside a block: with arrayferry.trace() as t: ..."
 COLOURS = {
@@ -32,10 +32,10 @@ class Table:
     """A trace as a table: text in a terminal, HTML in a notebook. `Trace.table` makes it.
 
     Args:
-        trace: what `Trace.to_dict` returned.
-        rows: how many lines at most.
-        width: characters in a line, None for the width of the terminal.
-        begun: whether the trace has begun at all.
+        trace: the dict that `Trace.to_dict` returns.
+        rows: the maximum number of lines.
+        width: the width in characters, None for that of the terminal.
+        begun: whether the trace was ever started.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Table:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    """Write what a row says under each of the heads."""
+    """Return the cells of a row, in the order of the heads."""
     sides = []
     for side in ("source", "target"):
         device = row[f"{side}_device"]
@@ -134,8 +134,8 @@ def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
     """Draw the time of lines as bars.
 
     Args:
-        trace: what `Trace.to_dict` returned.
-        rows: how many lines at most.
+        trace: the dict that `Trace.to_dict` returns.
+        rows: the maximum number of lines.
         ax: the axes, None for new ones.
 
     Raises:
@@ -228,7 +228,7 @@ def _number(count: int) -> str:
 
 
 def _scaled(number: float, *units: str) -> str:
-    """Write a number with three digits, in the first of units that leaves no more before the point."""
+    """Write a number with three digits, in the first unit in which it is less than 1000."""
     power = 0
     while number >= 999.5 and power < len(units) - 1:
         number, power = number / 1000, power + 1

@@ -1,4 +1,4 @@
-"""What a trace does around a conversion while it runs: it measures, compares, and reports.
+"""The work of a trace around a running conversion: it measures, compares and reports.
 
 The conversions themselves only know `observers`, and ask the first of them to `watch`.
 """
@@ -53,9 +53,9 @@ def _report(
     start: float,
     find: Callable[[], Sequence[Crossing]],
 ) -> None:
-    """Report what crossed to the observers."""
+    """Report the crossings to the observers."""
     seconds = time.perf_counter() - start - call.within
-    open_conversion.call = None  # what follows is not part of a conversion
+    open_conversion.call = None  # the rest is not part of a conversion
     try:
         crossings = find()
         if crossings:
