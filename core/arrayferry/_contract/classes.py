@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
+
+from arrayferry._plugin.types import resolve_types
 
 __all__ = ["any_exists", "array_classes", "describe_type", "describe_value"]
 
@@ -30,23 +33,12 @@ def array_classes(module: ModuleType) -> list[str]:
     return sorted(paths, key=lambda path: not re.search("array|tensor$", path.lower()))[:4]
 
 
-def any_exists(paths: Iterable[Any]) -> bool:
+def any_exists(paths: Sequence[Any]) -> bool:
     """Return whether one of several types, or dotted paths of types, exists. Their modules are imported."""
-    return any(isinstance(path, type) or _exists(path) for path in paths)
-
-
-def _exists(path: str) -> bool:
-    walked, *rest = path.split(".")
-    try:
-        place: Any = importlib.import_module(walked)
-        for part in rest:
-            walked = f"{walked}.{part}"
-            if not hasattr(place, part):
-                importlib.import_module(walked)
-            place = getattr(place, part)
-    except Exception:
-        return False
-    return isinstance(place, type)
+    for path in paths:
+        with suppress(Exception):  # there is no such module, or it is a class itself
+            importlib.import_module(str(path).rpartition(".")[0])
+    return bool(resolve_types(paths))
 
 
 def describe_value(value: Any) -> str:

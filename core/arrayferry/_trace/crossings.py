@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from arrayferry._conversion.compiled import CompiledConversion
@@ -35,6 +36,7 @@ SMALL = 1 << 24
 """The maximum size in bytes of an array that may be read to see whether memory is shared."""
 
 
+@dataclass(eq=False, repr=False)
 class Crossing:
     """One item that a trace counts: an array that crossed, a number that was read, or a conversion that failed.
 
@@ -51,20 +53,16 @@ class Crossing:
         addresses: the addresses of both, 0 where they are not known.
     """
 
+    source: str
+    target: str
+    source_device: str = ""
+    target_device: str = ""
     nbytes: int = 0
     how: How | Literal["failed"] = "failed"
     avoidable: tuple[str, str] | None = None
     before: Any = None
     after: Any = None
     addresses: tuple[int, int] = (0, 0)
-
-    def __init__(
-        self, source: str, target: str, source_device: str = "", target_device: str = ""
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.source_device = source_device
-        self.target_device = target_device
 
     @property
     def route(self) -> str:
@@ -90,7 +88,6 @@ class ArrayCrossing(Crossing):
         arrays = Tree(y, kind_of).arrays if several else [y]
         if several:
             result_kind = kind_of(arrays[0]) if arrays else result_kind
-        self.before, self.after = x, None if several else y
         target: Backend = result_kind.backend or compiled.target
         self._origin = origin = kind.origin or compiled.catalog.backend("numpy")
         deferred = kind.category == "deferred"
@@ -100,10 +97,12 @@ class ArrayCrossing(Crossing):
             target.name,
             "cpu" if on_host else device_if_known(origin, x),
             device_if_known(target, arrays[0]) if arrays else "",
+            nbytes=sum(map(nbytes_of, arrays)),
+            how="copied",
+            before=x,
+            after=None if several else y,
         )
-        self.nbytes = sum(map(nbytes_of, arrays))
         lazy = deferred or origin.memory == "lazy"
-        self.how = "copied"
         if lazy and target.memory != "lazy":
             self.how = "computed"
         elif (
@@ -137,7 +136,7 @@ class ArrayCrossing(Crossing):
     def _shares(self, x: Any, y: Any, origin: Origin, target: Backend) -> bool:
         before, after = self.addresses
         if self.nbytes == 0 or (before and after):
-            return before == after or self.nbytes == 0
+            return self.nbytes == 0 or before == after
         if self.source_device != "cpu" or self.target_device != "cpu" or self.nbytes > SMALL:
             return self._compiled.options.copy is not True and not self._route().copies
         sparse = overrides(origin, Origin.is_sparse) and origin.is_sparse(x)
@@ -191,10 +190,9 @@ class ArrayCrossing(Crossing):
 
 def number_crossing(x: Any, backend: Backend) -> Crossing:
     """Return the crossing of a number that was read from an array without a conversion."""
-    crossing = Crossing(backend.name, "python", device_if_known(backend, x), "cpu")
-    crossing.nbytes = nbytes_of(x)
-    crossing.how = "copied" if memory_of(crossing.source_device) in ("cpu", "") else "transferred"
-    return crossing
+    device = device_if_known(backend, x)
+    how: How = "copied" if memory_of(device) in ("cpu", "") else "transferred"
+    return Crossing(backend.name, "python", device, "cpu", nbytes_of(x), how)
 
 
 def failed_crossing(value: Any, compiled: CompiledConversion) -> Crossing:

@@ -20,6 +20,9 @@ MAX_FOLLOWED = 4_096
 """The maximum number of arrays that are followed at a time."""
 MAX_TRIPS = 10_000
 """The maximum number of different round trips that are counted."""
+_Stop = tuple[str, str]
+_Trip = tuple[CallSite, CallSite, _Stop, tuple[_Stop, ...], _Stop]
+"""A kind of round trip: the lines where it came back and left, the library and device there, and those between."""
 
 
 class _Followed:
@@ -50,7 +53,7 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._followed: OrderedDict[Any, _Followed] = OrderedDict()
-        self._trips: dict[tuple[Any, ...], int] = {}
+        self._trips: dict[_Trip, int] = {}
 
     def forget_arrays(self) -> None:
         """Stop following all arrays."""
