@@ -67,11 +67,15 @@ class ArrayTests(BackendTests):
         values = sample(dtype, (5,))
         return self._holds(_try(lambda: self.make(values)), values)
 
+    def _has(self, dtype: str) -> bool:
+        """Return whether the library has a dtype."""
+        supported = self._backend.dtypes()
+        return supported is None or dtype in supported
+
     def _usual(self) -> np.dtype[Any]:
         """Return the dtype to use where any would do: float32, if the library has it."""
-        supported = self._backend.dtypes()
         for name in _USUAL:
-            if supported is None or name in supported:
+            if self._has(name):
                 return np.dtype(name)
         pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
 
@@ -104,7 +108,7 @@ class ArrayTests(BackendTests):
     def _sizes(self, *, more: bool = True) -> Iterator[tuple[Values, str]]:
         """Yield NumPy memory of many sizes, and if asked for `more`, also with an odd address."""
         for size in SIZES:
-            for aligned in (True, False)[: 1 + more]:
+            for aligned in (True, False) if more else (True,):
                 memory = numbers(self._usual(), (size,), aligned)
                 yield memory, f"{memory.nbytes} bytes, {'' if aligned else 'not '}aligned to 64"
 

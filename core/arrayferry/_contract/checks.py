@@ -155,8 +155,8 @@ def ask(function: Any, *args: Any, call: str, duty: Duty, case: str = "", **opti
     except Exception as error:
         skip_if_lacking(error)
         fix = "" if isinstance(error, NotImplementedError) and str(error) else duty.fix
-        told = describe_error(error).rstrip(" .")
-        raise AssertionError(f"{what} raised {told}. {fix}".rstrip()) from error
+        raised = describe_error(error).rstrip(" .")
+        raise AssertionError(f"{what} raised {raised}. {fix}".rstrip()) from error
     plain = isinstance(result, (bool, str, tuple, set, frozenset))
     shown = f"{result!r:.80}" if plain else describe_value(result)
     assert duty.is_done(result), f"{what} returned {shown}. {duty.fix}"
@@ -199,17 +199,17 @@ def noting(missing: list[str], name: str) -> Iterator[None]:
     try:
         yield
     except (Exception, pytest.skip.Exception) as error:
-        told = lacking(error)
-        if not told:
+        reason = lacking(error)
+        if not reason:
             raise
-        missing.append(f"{name} ({told})")
+        missing.append(f"{name} ({reason})")
 
 
 def skip_if_lacking(error: BaseException) -> None:
     """Skip the test if the library lacks a device or a compiler here, which is not the fault of its plugin."""
-    told = lacking(error)
-    if told:
-        pytest.skip(f"not tested: the library lacks something here ({told})")
+    reason = lacking(error)
+    if reason:
+        pytest.skip(f"not tested: the library lacks something here ({reason})")
 
 
 Values = np.ndarray[Any, Any]

@@ -63,8 +63,8 @@ class DirectTests(PromiseTests):
             source, target = known[direct.source], known[direct.target]
             kinds = {str(name).partition(":")[0] for name in target.devices()}
             if direct.source_device == "cpu" and direct.target_device in kinds:
-                told = _Check(self, direct, source, target).run()
-                missing += [f"{direct!r} ({told})"] if told else []
+                reason = _Check(self, direct, source, target).run()
+                missing += [f"{direct!r} ({reason})"] if reason else []
         if missing:
             pytest.skip(f"not tested: {', '.join(missing)}")
 

@@ -105,15 +105,15 @@ class PromiseTests(ArrayTests):
             return values
         filled = np.broadcast_to(np.asarray(number, values.dtype), values.shape)
         if not shares:
-            expected, told = values, "changed"
+            expected, outcome = values, "changed"
         elif not in_use or _share_memory(to, other):
-            expected, told = filled, "did not change"
+            expected, outcome = filled, "did not change"
         else:  # the library has moved the array, since its memory was in use elsewhere
             return filled
         actual = self._values_of(*other)
         if values.size > 2**16:  # some elements are enough, and take less time
             actual, expected = actual.flat[::1009], expected.flat[::1009]
-        same(actual, expected, f"{what} {told}", promise.fix)
+        same(actual, expected, f"{what} {outcome}", promise.fix)
         return filled
 
     def _values_of(self, backend: Backend, array: Any) -> Values:
