@@ -85,9 +85,6 @@ def _generator(start: DeferredCall) -> Function:
             while True:
                 try:
                     sent = yield outward(value)
-                except GeneratorExit:
-                    inner.close()
-                    raise
                 except BaseException as error:
                     value = inner.throw(error)
                 else:
@@ -106,9 +103,6 @@ def _async_generator(start: DeferredCall) -> Function:
             while True:
                 try:
                     sent = yield outward(value)
-                except GeneratorExit:
-                    await inner.aclose()
-                    raise
                 except BaseException as error:
                     value = await inner.athrow(error)
                 else:

@@ -278,12 +278,15 @@ class MemoryTests(PromiseTests):
             gc.unfreeze()
 
     def _check_lifetimes(self) -> None:
-        for memory, values, case, *_ in self._memory_cases(more=False):
-            into = convert(memory.copy("K"), self._backend)
+        for given in self._memory_cases(more=False):
+            values = given.values
+            into = convert(given.x.copy("K"), self._backend)
             out = convert(self.make(values), "numpy")
             gc.collect()
             filler = [np.full(values.shape, -9, values.dtype) for _ in range(8)]
-            what = f"{case}: the array that it was made from was deleted, and the result changed"
+            what = (
+                f"{given.case}: the array that it was made from was deleted, and the result changed"
+            )
             fix = "Copy in from_numpy(), or keep a reference to its argument in the result."
             same(self.read(into), values, f"from numpy, {what}", fix)
             fix = "Copy in to_numpy(), or return a view whose base keeps the array alive."

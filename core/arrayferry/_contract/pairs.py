@@ -49,12 +49,12 @@ class PairTests(ArrayTests):
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        for array, _, case, *_ in self._in_layouts(numbers(self._usual(), CUBE), more=True):
-            address = self._ask("address", array, case=case)
+        for given in self._in_layouts(numbers(self._usual(), CUBE), more=True):
+            address = self._ask("address", given.x, case=given.case)
             if address is not None and self._backend.to_numpy_shares:
-                expected = self._backend.to_numpy(array).ctypes.data
+                expected = self._backend.to_numpy(given.x).ctypes.data
                 assert address == expected, (
-                    f"address() returned {address}, but the values are at {expected}, {case}. {self._fix('address')}"
+                    f"address() returned {address}, but the values are at {expected}, {given.case}. {self._fix('address')}"
                 )
 
     def test_pairs_with_all_others(self) -> None:
@@ -112,16 +112,15 @@ class PairTests(ArrayTests):
 
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""
-        array, values, *_ = self._ordinary()
+        given = self._ordinary()
         for method, value, to in (
-            ("to_numpy", array, "numpy"),
-            ("from_numpy", values, self._backend),
+            ("to_numpy", given.x, "numpy"),
+            ("from_numpy", given.values, self._backend),
         ):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 convert(value, to)
-            for warning in caught:
-                raise AssertionError(
-                    f"a conversion warned: {warning.category.__name__}: {warning.message}. Change {method}() so that an "
-                    "ordinary array gives no warning"
-                )
+            assert not caught, (
+                f"a conversion warned: {caught[0].category.__name__}: {caught[0].message}. Change {method}() so that an "
+                "ordinary array gives no warning"
+            )

@@ -180,12 +180,12 @@ class ConversionTests(ArrayTests):
 
     def test_sparse_arrays(self) -> None:
         """`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays."""
-        array, values, *_ = self._ordinary()
-        if self._ask("is_sparse", array, case="for an ordinary array"):
-            dense = self._ask("to_dense", array, case="for an ordinary array")
+        given = self._ordinary()
+        if self._ask("is_sparse", given.x, case=given.case):
+            dense = self._ask("to_dense", given.x, case=given.case)
             if not isinstance(dense, np.ndarray):
                 self._recognised(dense, "to_dense()")
                 still = self._backend.is_sparse(dense)
                 assert not still, f"to_dense() returned a sparse array. {self._fix('to_dense')}"
                 dense = self._ask("to_numpy", dense, case="for what to_dense() returned")
-            same(dense, values, "to_dense()", self._fix("to_dense"))
+            same(dense, given.values, "to_dense()", self._fix("to_dense"))
