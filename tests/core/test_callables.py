@@ -145,6 +145,19 @@ def test_generators(make):
     running.close()
     assert closed
 
+    @af.agnostic("numpy")
+    def last(x):
+        try:
+            yield x
+        except GeneratorExit:
+            return x
+
+    running = last(x)
+    next(running)
+    with pytest.raises(StopIteration) as stopped:
+        running.throw(GeneratorExit)
+    assert type(stopped.value.value) is type(x)
+
 
 def test_asynchronous_generators():
     x = torch.tensor(X)
