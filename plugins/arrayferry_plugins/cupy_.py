@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
 from arrayferry.adapting import dtype_named
 
 from ._cuda import unless_capturing
 from ._packed import Packed
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 
 __all__ = ["CupyBackend", "arrayferry_backends", "arrayferry_converters"]
 
@@ -25,7 +22,6 @@ class CupyBackend(Backend):
     package = "cupy"
     install = "cupy-cuda13x (or cupy-cuda12x, depending on the CUDA version of your driver)"
     array_types: tuple[str, ...] = ("cupy.ndarray",)
-    memory: Memory = "writable"
     to_numpy_shares: bool | None = False
     from_numpy_shares: bool | None = False
     dlpack_devices: tuple[str, ...] = ("cuda",)
@@ -55,7 +51,7 @@ class CupyBackend(Backend):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not _is_compact(x):  # otherwise CuPy would do this after the event below
+            if not x.flags.c_contiguous:  # otherwise CuPy would do this after the event below
                 x = x.copy()
         # CuPy copies on the stream of the target, and does not wait for the other one
         with cupy.cuda.Device(there):
@@ -127,16 +123,6 @@ def _index(device: Any) -> int:
     return int(str(device).partition(":")[2] or 0) if index is None else int(index)
 
 
-def _is_compact(x: Any) -> bool:
-    """Tell whether an array lies in memory in the order of its axes, without gaps."""
-    expected = x.dtype.itemsize
-    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
-        if length != 1 and stride != expected:
-            return int(x.size) == 0
-        expected *= length
-    return True
-
-
 @cache
 def _gpus() -> tuple[int, str]:
     """Ask once how many GPUs there are, and why none can be used: a forked process knows what its parent knew."""
@@ -161,20 +147,17 @@ def _dtypes() -> frozenset[str]:
     )
 
 
+BACKEND = CupyBackend()
+
+
 class NumpyToCupy(Packed):
     """Brings the small arrays of a tree to the GPU in one transfer for each dtype."""
 
     target = "cupy"
-
-    @property
-    def backend(self) -> Backend:
-        return BACKEND
+    backend: Backend = BACKEND
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         return BACKEND.from_numpy(staged, device)
-
-
-BACKEND = CupyBackend()
 
 
 @hookimpl

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from arrayferry import Backend, Blocks, ConversionError, converter, registry
 from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 from .block_libraries import copied, with_blocks
 from .chunks import split
 from .computing import compute, gather
 from .graphs import failure_of, is_future
 from .results import has_sparse_blocks, is_finished, on_host, owned, read_values, written
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["DaskBackend"]
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import Converter, convert
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Cost
 from .chunks import split
 from .computing import compute
 from .results import is_finished, owned, read_values, written
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Cost
 
 __all__ = ["CupyToDask", "DaskToCupy"]
 

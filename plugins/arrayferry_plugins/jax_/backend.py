@@ -6,18 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    ConversionError,
-    TracedValueError,
-)
+from arrayferry import Autodiff, Backend, ConversionError, TracedValueError
 
-from .functions import JaxAutodiff, call_host
-
-if TYPE_CHECKING:
-    from arrayferry import Autodiff
-    from arrayferry.typing import Memory
 from .dtypes import WIDE, dtype_names
+from .functions import JaxAutodiff, call_host
 from .identity import owned
 from .placement import (
     Spread,
@@ -30,6 +22,9 @@ from .placement import (
     without_mesh,
 )
 from .random import JaxRandom, seed_number
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["BACKEND", "JaxBackend"]
 

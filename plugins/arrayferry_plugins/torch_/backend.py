@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     ArrayFerryError,
+    Autodiff,
     Backend,
     ConversionError,
     TracedValueError,
@@ -18,12 +19,8 @@ from arrayferry import (
 from arrayferry.adapting import describe_error
 from arrayferry_plugins._cuda import is_capturing, unless_capturing
 
-from .functions import TorchAutodiff, uncompiled
-
-if TYPE_CHECKING:
-    from arrayferry import Autodiff
-    from arrayferry.typing import Memory
 from .dtypes import dtype_bits, dtype_names, dtypes_by_bits
+from .functions import TorchAutodiff
 from .random import TorchRandom
 
 __all__ = ["BACKEND", "TorchBackend"]
@@ -37,7 +34,6 @@ class TorchBackend(Backend):
     aliases: tuple[str, ...] = ("pytorch",)
     array_types: tuple[str, ...] = ("torch.Tensor",)
     item_types: tuple[str, ...] = ("torch.Tensor",)
-    memory: Memory = "writable"
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
     dlpack_devices: tuple[str, ...] = ("cuda",)
@@ -165,7 +161,20 @@ class TorchBackend(Backend):
         return torch.from_dlpack(x)
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return uncompiled(function)
+        disabled: list[Callable[..., Any]] = []
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # until somebody imports it, nothing is compiled; importing it takes a second
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            if not disabled:
+                import torch
+
+                disabled.append(torch.compiler.disable(function))
+            return disabled[0](*args, **kwargs)
+
+        wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
+        return wrapper
 
     def is_out_of_memory(self, error: Exception) -> bool:
         import torch
@@ -306,15 +315,7 @@ def _refuse(x: Any) -> None:
 
 
 def _is_sparse(x: Any) -> bool:
-    import torch
-
-    return x.layout in (
-        torch.sparse_coo,
-        torch.sparse_csr,
-        torch.sparse_csc,
-        torch.sparse_bsr,
-        torch.sparse_bsc,
-    )
+    return str(x.layout).startswith("torch.sparse_")
 
 
 def _freed(x: Any) -> bool:

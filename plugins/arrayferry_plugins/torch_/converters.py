@@ -6,20 +6,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    Converter,
-    Inline,
-    Options,
-)
+from arrayferry import Backend, Converter, Inline, Options
 from arrayferry_plugins._packed import Packed
+
+from .backend import BACKEND
+from .dtypes import dtype_bits
 
 if TYPE_CHECKING:
     import numpy as np
 
     from arrayferry.typing import Cost
-from .backend import BACKEND
-from .dtypes import dtype_bits
 
 __all__ = ["NumpyToCuda", "NumpyToTorch", "TorchToNumpy", "host_values"]
 
@@ -139,10 +135,7 @@ class NumpyToCuda(Packed):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
 
     target = "torch"
-
-    @property
-    def backend(self) -> Backend:
-        return BACKEND
+    backend: Backend = BACKEND
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
         import torch
