@@ -22,19 +22,22 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 
     if not xs:
         return []
+    are_arrays = [registry.kind(x).is_array for x in xs]
     try:
         client = _client_of(xs)
         if client is None:
             scheduler_of(xs)
         options = {} if client is None else {"scheduler": client}
-        if not all(registry.kind(x).is_array for x in xs):
-            xs = [x if registry.kind(x).is_array else _LikeArray(x) for x in xs]
+        if not all(are_arrays):
+            xs = [
+                x if is_array else _LikeArray(x) for x, is_array in zip(xs, are_arrays, strict=True)
+            ]
         return dask.compute(*xs, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
     except Exception as error:
         which = "a" if len(xs) == 1 else f"one of {len(xs)}"
-        what = "Dask array" if all(registry.kind(x).is_array for x in xs) else "Dask value"
+        what = "Dask array" if all(are_arrays) else "Dask value"
         raise ConversionError(
             f"{which} {what}{'s' if len(xs) > 1 else ''} could not be computed "
             f"({type(error).__name__}: {error})",

@@ -103,16 +103,6 @@ def _reachable(client: Any) -> bool | None:
     return None
 
 
-class _Value:
-    """A task that returns a known result."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __call__(self) -> Any:
-        return self._value
-
-
 class _StoppedError(Exception):
     """The stream was closed."""
 
@@ -193,7 +183,9 @@ class ThreadEngine:
 
     def as_task(self, result: Any) -> Any:
         """Return a task for a known result."""
-        return (_Value(result),)
+        from dask.core import literal
+
+        return (literal(result),)
 
     def abandon(self) -> None:
         """Let the process end without waiting for the tasks that run."""

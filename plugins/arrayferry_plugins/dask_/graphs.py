@@ -36,18 +36,10 @@ def persisted(graph: Any) -> dict[Any, Any]:
 
 def arguments(graph: Any) -> list[Any]:
     """Return the futures that are arguments of tasks of a graph, without writing out the whole graph."""
-    waiting = [part for layer in _written_out(graph) for part in layer.values()]
+    tasks = [task for layer in _written_out(graph) for task in layer.values()]
+    waiting = [task for task in tasks if not is_future(task)]  # a future itself is persisted
     waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
     futures: list[Any] = []
-    for part in waiting:
-        if not is_future(part):  # otherwise it is persisted
-            _find_futures(part, futures)
-    return futures
-
-
-def _find_futures(part: Any, futures: list[Any]) -> None:
-    """Add the futures in a task to a list. A task that depends on nothing has none."""
-    waiting = [part]
     while waiting:
         part = waiting.pop()
         if is_future(part):
@@ -56,8 +48,9 @@ def _find_futures(part: Any, futures: list[Any]) -> None:
             waiting.extend(part)
         elif isinstance(part, dict):
             waiting.extend(part.values())
-        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):  # others have none
             waiting += [*part.args, *part.kwargs.values()]
+    return futures
 
 
 def _layers(graph: Any) -> Iterable[Any]:
