@@ -6,6 +6,7 @@ import itertools
 import operator
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from arrayferry._api import backend_of
@@ -30,6 +31,7 @@ __all__ = ["StreamedArray", "common_length", "cut", "grouped", "itemsize_of", "t
 _ARRAY = Kind("array")
 
 
+@dataclass(eq=False)
 class StreamedArray:
     """An array of a tree.
 
@@ -42,22 +44,21 @@ class StreamedArray:
         ends: where its own blocks end.
     """
 
-    def __init__(self, x: Any, path: str, axis: int | None) -> None:
-        self.x = x
-        self.path = path
-        self.axis = axis
-        self.group: int | None = None
-        self.number = 0
-        self.ends: list[int] = []
+    x: Any
+    path: str
+    axis: int | None
+    group: int | None = None
+    number: int = 0
+    ends: list[int] = field(default_factory=list)
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield its own blocks that make up a part: their numbers, and where the part begins and ends in each."""
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
+        """Yield its own blocks that a part needs: the number and the length of each, and its piece of the part."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
             first = self.ends[block - 1] if block else 0
             end = min(self.ends[block], stop)
-            yield block, at - first, end - first
+            yield block, self.ends[block] - first, slice(at - first, end - first)
             at = end
 
 
@@ -196,9 +197,10 @@ def common_length(leaves: list[StreamedArray]) -> int:
                 remedy="Pass arrays of the same length along the axis.",
                 path=leaf.path,
             )
-        if leaf.group is not None and (leaf.ends[-1] if leaf.ends else 0) != length:
+        total = leaf.ends[-1] if leaf.ends else 0
+        if leaf.group is not None and total != length:
             raise ContractError(
-                f"its blocks have the length {leaf.ends[-1] if leaf.ends else 0} together instead of {length}",
+                f"its blocks have the length {total} together instead of {length}",
                 method="blocks",
                 path=leaf.path,
             )
@@ -207,22 +209,17 @@ def common_length(leaves: list[StreamedArray]) -> int:
 
 def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
     """Return where blocks begin and end."""
-    if block is None:
-        ends = max(
-            [leaf.ends for leaf in leaves if leaf.group is not None]
-            or [
-                list(
-                    itertools.accumulate(even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis))
-                )
-                for leaf in leaves
-                if leaf.axis is not None
-            ],
-            key=len,
-        )
-    else:
+    if block is not None:
         ends = [*range(block, length, block), length]
-    starts = [0, *ends]
-    return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
+    else:
+        of_their_own = [leaf.ends for leaf in leaves if leaf.group is not None]
+        in_memory = (
+            even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis)
+            for leaf in leaves
+            if leaf.axis is not None
+        )
+        ends = max(of_their_own or map(list, map(itertools.accumulate, in_memory)), key=len)
+    return [(start, end) for start, end in itertools.pairwise([0, *ends]) if end > start]
 
 
 def itemsize_of(x: Any) -> int:

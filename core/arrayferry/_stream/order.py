@@ -56,30 +56,23 @@ def linked_blocks(
 
     Blocks of smaller arrays are kept in memory instead, and an array of one block is in memory as a whole anyway.
     """
-    linking: list[list[int]] = []
+    linking: list[set[int]] = []  # where the blocks of each array begin and end
     total = 0
     read = sorted((leaf for leaf in leaves if leaf.group is not None), key=_size)
     for leaf in read:
         total += _size(leaf)
         if total > (SMALL_BYTES if leaf is read[-1] else KEPT_BYTES) and len(leaf.ends) > 1:
-            linking.append(leaf.ends)
+            linking.append({0, *leaf.ends})
     runs, first = [], 0
     for number in range(1, len(bounds) + 1):
-        if number < len(bounds) and any(_is_inside(each, bounds[number][0]) for each in linking):
-            continue
-        runs.append(range(first, number))
-        first = number
-    return runs if bounds else []
+        if number == len(bounds) or all(bounds[number][0] in ends for ends in linking):
+            runs.append(range(first, number))
+            first = number
+    return runs
 
 
 def _size(leaf: StreamedArray) -> int:
     return int(math.prod(leaf.x.shape)) * itemsize_of(leaf.x)
-
-
-def _is_inside(ends: list[int], at: int) -> bool:
-    """Return whether a place is inside a block."""
-    number = bisect_right(ends, at)
-    return at not in (0, ends[number - 1] if number else 0)
 
 
 class Order:

@@ -86,7 +86,7 @@ class Prefetcher:
             for leaf in reading.leaves:
                 if leaf.group is None:
                     continue
-                for block, _, _ in leaf.pieces(start, stop):
+                for block, *_ in leaf.pieces(start, stop):
                     if (leaf, block) not in self._last:
                         new[leaf.group].append((leaf, block))
                     self._last[leaf, block] = step
@@ -182,7 +182,7 @@ class Prefetcher:
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""
         for reader in self._readers:
-            self._guarded(reader, "abandon")
+            self._call_safely(reader, "abandon")
         if self._pool is not None:
             self._pool.abandon()
 
@@ -199,17 +199,16 @@ class Prefetcher:
         if leaf.group is None:
             return self.own(leaf.x[(*before, slice(start, stop))])
         pieces = []
-        for block, first, last in leaf.pieces(start, stop):
+        for block, length, piece in leaf.pieces(start, stop):
             x = self._held[leaf, block]
-            length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
                 raise FailedError(
                     ValueError(f"it has the shape {shape}, not the length {length}"), leaf.path
                 )
-            if last - first == length == stop - start:
+            if piece.stop - piece.start == length == stop - start:
                 return x
-            pieces.append(x[(*before, slice(first, last))])
+            pieces.append(x[(*before, piece)])
         return guarded(leaf, concatenated, pieces, leaf.axis)
 
     def own(self, x: Any) -> Any:
@@ -224,7 +223,7 @@ class Prefetcher:
         self._closed = True
         self._ended.put(None)
         for reader in self._readers:
-            self._guarded(reader, "close")
+            self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         # Whoever still holds this, such as the frame of a read that failed, holds no array.
@@ -233,7 +232,8 @@ class Prefetcher:
         for each in (self._held, self._started, self._reads, self._last):
             each.clear()
 
-    def _guarded(self, reader: Reader, method: str) -> None:
+    def _call_safely(self, reader: Reader, method: str) -> None:
+        """Call a method that a plugin may have overridden. An error becomes a warning."""
         try:
             getattr(reader, method)()
         except Exception as error:

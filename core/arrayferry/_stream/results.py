@@ -29,7 +29,7 @@ class Results:
         self._window = order.window_of(order.result(first)[0])  # the next one to read
         self._skipped = order.windows[self._window][0]
         blocks = order.steps[self._skipped :]
-        self._reads = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
+        self._prefetcher = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
         self._end = 0  # the row after the last one of the window in memory
         self._rows: Any = None  # the permutation of its rows
         self._buffers: list[_Buffer | None] = [None] * len(leaves)
@@ -52,7 +52,9 @@ class Results:
             self._choose(self._rows[at - begin : end - begin], pieces)
             at = end
         return [
-            self._reads.own(leaf.x) if leaf.axis is None else guarded(leaf, _joined, own, leaf.axis)
+            self._prefetcher.own(leaf.x)
+            if leaf.axis is None
+            else guarded(leaf, _joined, own, leaf.axis)
             for leaf, own in zip(self._leaves, pieces, strict=True)
         ]
 
@@ -84,18 +86,18 @@ class Results:
     def _read(self, step: int) -> list[Any]:
         """Return the parts of a block."""
         try:
-            return self._reads.take(step - self._skipped)
+            return self._prefetcher.take(step - self._skipped)
         except FailedError as error:
             error.block = self._order.steps[step]
             raise
 
     def abandon(self) -> None:
         """Let the process end without waiting for what hangs."""
-        self._reads.abandon()
+        self._prefetcher.abandon()
 
     def close(self) -> None:
         """Cancel what has not been read yet."""
-        self._reads.close()
+        self._prefetcher.close()
         self._leaves, self._buffers = [], []
 
 
