@@ -125,13 +125,6 @@ class Stored:
     def __getitem__(self, index: Any) -> Any:
         return self.variable[index].to_numpy()
 
-    def stored(self) -> Sequence[int] | None:
-        """Return the shape of the parts in which the file is read, None if any part can be read."""
-        encoding = self.variable.encoding
-        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
-        fits = isinstance(stored, (tuple, list)) and len(stored) == len(self.shape) and all(stored)
-        return stored if fits else None
-
 
 def _streamed(variable: Any) -> Any:
     """Return the array of a variable, without reading it."""
@@ -150,7 +143,10 @@ class XarraySource(StoredSource):
         refuse_text(x, "a variable of xarray", "Leave it out: dataset.drop_vars(name).")
 
     def stored(self, x: Any) -> Sequence[int] | None:
-        return x.stored()  # type: ignore[no-any-return]
+        encoding = x.variable.encoding
+        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
+        fits = isinstance(stored, (tuple, list)) and len(stored) == len(x.shape) and all(stored)
+        return stored if fits else None
 
 
 @hookimpl

@@ -24,6 +24,9 @@ from .arrays import StreamedArray
 
 __all__ = ["FailedError", "Prefetcher", "Reading", "concatenated", "guarded"]
 
+_Blocks = list[tuple[StreamedArray, int]]
+"""Blocks of arrays: the array of each, and its number there."""
+
 
 class FailedError(Exception):
     """A block could not be read, or rows of blocks could not be put together.
@@ -77,12 +80,10 @@ class Prefetcher:
         self._bounds = bounds
         self._ahead = ahead if prefetch else 0
         self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a block
-        reads: list[
-            list[list[tuple[StreamedArray, int]]]
-        ] = []  # for each read, the blocks by group
+        self._reads: list[list[_Blocks]] = []  # for each read, those of each group
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(bounds):
-            new: list[list[tuple[StreamedArray, int]]] = [[] for _ in groups]
+            new: list[_Blocks] = [[] for _ in groups]
             for leaf in reading.leaves:
                 if leaf.group is None:
                     continue
@@ -91,9 +92,8 @@ class Prefetcher:
                         new[leaf.group].append((leaf, block))
                     self._last[leaf, block] = step
             if any(new):
-                reads.append(new)
-            self._needed.append(len(reads))
-        self._reads = reads
+                self._reads.append(new)
+            self._needed.append(len(self._reads))
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
         self._closed = False
@@ -105,7 +105,9 @@ class Prefetcher:
         blocks: Any = None
         try:
             for group, blocks in enumerate(groups):
-                steps = [[(leaf.number, block) for leaf, block in read[group]] for read in reads]
+                steps = [
+                    [(leaf.number, block) for leaf, block in read[group]] for read in self._reads
+                ]
                 self._readers.append(blocks.open(steps))
         except BaseException as error:
             self.close()
@@ -115,7 +117,7 @@ class Prefetcher:
                 f"{type(blocks).__name__}.open() raised {describe_error(error)}",
                 method="open",
             ) from error
-        if reads and (prefetch or reading.timeout is not None):
+        if self._reads and (prefetch or reading.timeout is not None):
             self._pool = Threads(max(prefetch, 1), "arrayferry-stream")
 
     def take(self, step: int) -> list[Any]:
