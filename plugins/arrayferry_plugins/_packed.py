@@ -33,16 +33,16 @@ Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 
 def _batches(group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
     """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
-    some: list[tuple[int, Any]] = []
+    batch: list[tuple[int, Any]] = []
     size = 0
     for index, x in group:
-        some.append((index, x))
+        batch.append((index, x))
         size += x.nbytes
         if size > TOGETHER:
-            yield some
-            some, size = [], 0
-    if len(some) > 1:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if len(batch) > 1:
+        yield batch
 
 
 def cut(flat: Any, parts: Parts) -> list[Any]:
@@ -65,11 +65,11 @@ class Packed(Converter):
         """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device, None if the arrays had better go one by one."""
+        """Return a function that splits an array on the device, None if it is better to bring the arrays one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
-        """Return memory of the host as a NumPy array, and what `transfer` takes."""
+        """Return memory of the host, as a NumPy array and as the argument of `transfer`."""
         import numpy as np
 
         flat: np.ndarray[Any, Any] = np.empty(size, dtype)
@@ -95,9 +95,9 @@ class Packed(Converter):
                     dtype = fitting.dtype.newbyteorder("=")
                     groups.setdefault(dtype, []).append((index, fitting))
             for dtype, group in groups.items():
-                for some in _batches(group):
-                    converted = self._together([x for _, x in some], dtype, options.device)
-                    for (index, _), y in zip(some, converted, strict=True):
+                for batch in _batches(group):
+                    converted = self._together([x for _, x in batch], dtype, options.device)
+                    for (index, _), y in zip(batch, converted, strict=True):
                         results[index] = y
             return results
 

@@ -1,4 +1,4 @@
-"""What libraries with arrays in files and stores have in common: these are read as a whole, or in stored parts."""
+"""Shared by the plugins of libraries that keep arrays in files and stores, which are read whole or in stored parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StoredSource(Source):
 
     @abstractmethod
     def stored(self, x: Any) -> Sequence[int] | None:
-        """Return the shape of what is read as a whole; None if any part can be read."""
+        """Return the shape of the parts that are read as a whole, None if any part can be read."""
 
     def to_numpy(self, x: Any) -> Any:
         import numpy as np
@@ -50,11 +50,11 @@ class StoredSource(Source):
 
 
 class GroupSource(Source):
-    """Groups of arrays, which are not arrays themselves: errors say what to convert instead."""
+    """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead."""
 
     @abstractmethod
     def describe(self, group: Any) -> tuple[str, str]:
-        """Return what a group is called, and how to get the arrays in it."""
+        """Return the name of a group, and how to get the arrays in it."""
 
     def to_numpy(self, x: Any) -> NoReturn:
         raise self._no_array(x, "converted", "Convert")

@@ -46,15 +46,15 @@ class CupyBackend(Backend):
     def to_device(self, x: Any, device: Any) -> Any:
         import cupy
 
-        there = _index(device)
-        if x.device.id == there:
+        target = _index(device)
+        if x.device.id == target:
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
             if not x.flags.c_contiguous:  # otherwise CuPy would do this after the event below
                 x = x.copy()
         # CuPy copies on the stream of the target, and does not wait for the other one
-        with cupy.cuda.Device(there):
+        with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
             y = cupy.array(x)
@@ -95,7 +95,7 @@ class CupyBackend(Backend):
     def to_dlpack(self, x: Any) -> Any:
         import cupy
 
-        # CuPy orders what it exports after the work on the current GPU only
+        # CuPy orders an export after the work on the current GPU only
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -125,7 +125,7 @@ def _index(device: Any) -> int:
 
 @cache
 def _gpus() -> tuple[int, str]:
-    """Ask once how many GPUs there are, and why none can be used: a forked process knows what its parent knew."""
+    """Return the number of GPUs, and why none can be used. It is queried once: a forked process uses its parent's answer."""
     import cupy
 
     try:

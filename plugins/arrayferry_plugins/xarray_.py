@@ -33,7 +33,9 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            if isinstance(new.data, cls):  # xarray turns what it cannot hold into a NumPy array
+            if isinstance(
+                new.data, cls
+            ):  # xarray turns arrays that it cannot hold into NumPy arrays
                 return new
         except Exception as error:
             cause = error
@@ -112,7 +114,7 @@ class Stored:
         variable: the `Variable`.
 
     Attributes:
-        variable: as given.
+        variable: the `Variable`.
         shape: its shape.
         dtype: its dtype.
     """

@@ -1,4 +1,4 @@
-"""The arrays that a stream reads, and which of their own blocks make up a part."""
+"""The arrays that a stream reads, and the blocks of each that make up a part."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Layout]:
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
-    """Return the arrays and the layout of a tree, with other trees in place of what cannot be made of blocks."""
+    """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
     arrays, layout = flatten_tree(value, _kind_of)
     kind_of = default_registry().kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
@@ -88,7 +88,7 @@ def _flattened(value: Any) -> tuple[list[Any], Layout]:
 
 
 def _kind_of(x: Any) -> Kind:
-    """Return what a value is to a stream: an array of texts, for example, is one array, and is cut as such."""
+    """Return the kind of a value in a stream: an array of texts, for example, is one array, and is cut as such."""
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
@@ -98,7 +98,7 @@ def _kind_of(x: Any) -> Kind:
 
 
 def _searched_kind(x: Any) -> Kind:
-    """Return what a value is where arrays of objects are searched for arrays."""
+    """Return the kind of a value, if arrays of objects are searched for arrays."""
     kind = default_registry().kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 

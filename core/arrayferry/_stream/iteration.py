@@ -79,7 +79,7 @@ class Iteration(Generic[B]):
                 self._progress.position = at + 1
                 return block
         except BaseException:
-            # the block did not arrive, and cannot be taken again from what was read
+            # the result did not arrive, and the reads cannot give it again
             if at is not None:
                 self.close()
                 if self._progress.position == at + 1:
@@ -110,7 +110,7 @@ class Iteration(Generic[B]):
         return results
 
     def close(self) -> None:
-        """Cancel what was asked for, and end the iteration, from any thread. It does not wait."""
+        """Cancel pending requests and end the iteration, from any thread. It does not wait."""
         if self._process not in (None, os.getpid()):  # its locks are those of another process
             self._closed = True
             return

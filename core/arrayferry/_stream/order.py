@@ -1,4 +1,4 @@
-"""Which blocks an iteration reads, in which order, and which of their rows make up each result."""
+"""The order of an iteration: of the blocks that it reads, and of the rows that make up each result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["Order", "Ordering", "batch_bounds", "linked_blocks"]
 
 BLOCKS_TOGETHER = 4
-"""How many blocks are permuted together if the user did not say how many rows."""
+"""How many blocks are permuted together if `buffer_size` is None."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""Most bytes of smaller arrays whose blocks are kept in memory, so that they do not decide what is read together."""
+"""Maximum size in bytes of smaller arrays whose blocks are kept in memory, so that they do not decide which blocks are read together."""
 
 SMALL_BYTES = 1024 * 1024
-"""Most bytes of arrays all of whose blocks are kept in memory."""
+"""Maximum size in bytes of arrays all of whose blocks are kept in memory."""
 
 
 class Ordering(NamedTuple):
@@ -30,7 +30,7 @@ class Ordering(NamedTuple):
 
     Attributes:
         shuffle: whether blocks, and rows in a buffer, are permuted.
-        seed: of the permutations.
+        seed: the seed of the permutations.
         buffer_size: how many rows are permuted together, None for 4 blocks.
         batch_size: the number of rows of a result, None for those of a block.
         drop_last: whether a last result with fewer rows is left out.
@@ -79,10 +79,10 @@ class Order:
     """The order of one iteration: of blocks, and of the rows in each window of blocks.
 
     Args:
-        lengths: of all blocks.
-        runs: of blocks that are read one after another.
+        lengths: the lengths of all blocks.
+        runs: the runs of blocks that are read one after another.
         ordering: how they are shuffled. If they are not, each block is a window.
-        epoch: which epoch.
+        epoch: the number of the epoch.
         shard: the number of a reader, and how many there are. Each reads its part of the blocks.
 
     Attributes:

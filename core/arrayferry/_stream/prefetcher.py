@@ -150,7 +150,7 @@ class Prefetcher:
         return [reader.read(index) for reader in self._readers]
 
     def _hold(self, index: int) -> None:
-        """Wait for a read, and hold what it returned until it is not needed any more."""
+        """Wait for a read, and hold its blocks until they are not needed any more."""
         future = self._started[index] if self._pool is not None else None
         try:
             if future is not None:
@@ -158,7 +158,7 @@ class Prefetcher:
             results = self._read(index) if future is None else future.result()
         except (KeyboardInterrupt, FailedError):
             raise
-        except BaseException as error:  # also what would end the process, from a task
+        except BaseException as error:  # also one that would end the process, from a task
             raise FailedError(error, self._path_of(index)) from error
         if future is not None:
             self._started[index] = None
@@ -182,7 +182,7 @@ class Prefetcher:
                 raise FailedError(None) from None
 
     def abandon(self) -> None:
-        """Let the process end without waiting for what hangs."""
+        """Let the process end without waiting for reads that hang."""
         for reader in self._readers:
             self._call_safely(reader, "abandon")
         if self._pool is not None:
@@ -221,14 +221,14 @@ class Prefetcher:
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def close(self) -> None:
-        """Cancel what has not been read yet."""
+        """Cancel the reads that have not ended."""
         self._closed = True
         self._ended.put(None)
         for reader in self._readers:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # Whoever still holds this, such as the frame of a read that failed, holds no array.
+        # an object that still holds this, such as the frame of a read that failed, holds no array
         self._reading = self._reading._replace(leaves=[], groups=[])
         self._readers = []
         for each in (self._held, self._started, self._reads, self._last):

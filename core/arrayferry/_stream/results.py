@@ -12,7 +12,7 @@ __all__ = ["Results"]
 
 
 class Results:
-    """Reads windows of blocks, and hands out their rows, result by result.
+    """Reads windows of blocks, and returns their rows, result by result.
 
     Args:
         reading: how the arrays are read.
@@ -92,11 +92,11 @@ class Results:
             raise
 
     def abandon(self) -> None:
-        """Let the process end without waiting for what hangs."""
+        """Let the process end without waiting for reads that hang."""
         self._prefetcher.abandon()
 
     def close(self) -> None:
-        """Cancel what has not been read yet."""
+        """Cancel the reads that have not ended."""
         self._prefetcher.close()
         self._leaves, self._buffers = [], []
 
@@ -135,7 +135,7 @@ class _Buffer:
         self._pieces.append(x)
 
     def _reserve(self, x: Any) -> None:
-        """Make room for all blocks, if there is none from the last window."""
+        """Make room for all blocks, unless the last window left enough."""
         import numpy as np
 
         if self._array is None or not self._fits(x) or self._array.shape[self._axis] < self._length:

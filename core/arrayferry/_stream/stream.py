@@ -56,7 +56,7 @@ class Stream(Generic[B]):
         conversion: converts a block.
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
-        block: the length of the blocks, None for the length of the chunks.
+        block: the length of the blocks, None for that of the chunks.
         client: the cluster that computes the blocks.
         timeout: seconds to wait for a block.
         ordering: the order and the size of the results.
@@ -224,7 +224,7 @@ class Stream(Generic[B]):
         `set_epoch`, it is the beginning of that epoch.
 
         Returns:
-            The position, and what it belongs to: the seed, the options, the length of the arrays, and `layout`, a
+            The position, and the stream that it belongs to: the seed, the options, the length of the arrays, and `layout`, a
             checksum of how they are split.
         """
         with _POSITION:
@@ -232,7 +232,7 @@ class Stream(Generic[B]):
             return {"epoch": at.epoch, "position": at.position, **self._identity()}
 
     def _identity(self) -> dict[str, int]:
-        """Return what a position belongs to."""
+        """Return the numbers that identify this stream in a saved position."""
         ordering, (part, parts) = self._ordering, self._shard
         if self._layout_sum is None:
             split = list(self.bounds), self._runs if ordering.shuffle else None

@@ -53,7 +53,7 @@ def _converted(conversion: Conversion, block: Any) -> Any:
 
 
 def _join(cls: type) -> None:
-    """Tell Dask how to concatenate arrays of a type, if it does not know."""
+    """Register a function that concatenates arrays of a type, unless Dask has one."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 

@@ -21,7 +21,7 @@ from typing import Any
 from arrayferry import Blocks, ConversionError, Reader, backend_of
 
 from .computing import scheduler_of
-from .engines import AGAIN, ClusterEngine, ThreadEngine, check_client, connected, reconnected
+from .engines import NOT_KEPT, ClusterEngine, ThreadEngine, check_client, connected, reconnected
 from .graphs import arguments, is_future, owner_of, persisted
 
 __all__ = ["DaskBlocks"]
@@ -193,7 +193,7 @@ class _Uses:
         self, dependencies: Callable[[Any], Iterable[Any]], outputs: Sequence[Sequence[Any]]
     ) -> None:
         first: dict[Any, int] = {}
-        order: list[Any] = []  # each key after what it depends on
+        order: list[Any] = []  # each key after those that it depends on
         uses: dict[Any, set[int]] = {}
         for step, keys in enumerate(outputs):
             for key in keys:
@@ -244,7 +244,7 @@ class _DaskReader(Reader):
     Args:
         graph: the tasks of all arrays.
         wanted: for each step, the nested keys of each block.
-        engine: what runs tasks.
+        engine: runs the tasks.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class _DaskReader(Reader):
             raise
         for key in own:
             if not self._kept[key].done():
-                self._keep(key, AGAIN)
+                self._keep(key, NOT_KEPT)
         self._drop(step)
         owned = self._engine.owned and len(keys) == len(every)  # no chunk is in two blocks
         values = dict(zip(keys, results, strict=True))
@@ -288,7 +288,7 @@ class _DaskReader(Reader):
 
     def close(self) -> None:
         self._engine.close()
-        self._graph.clear()  # errors of distributed hold the frames of what was cancelled, and so this object
+        self._graph.clear()  # errors of distributed hold the frames of cancelled tasks, and so this object
 
     def _keep(self, key: Any, result: Any) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""
@@ -297,17 +297,17 @@ class _DaskReader(Reader):
         self._kept[key].set_result(result)
 
     def _tasks(self, keys: list[Any], step: int) -> dict[Any, Any]:
-        """Return what a step runs, with what earlier steps kept."""
+        """Return the tasks of a step. Results that earlier steps kept stand in place of theirs."""
         tasks: dict[Any, Any] = {}
         waiting = list(keys)
         while waiting:
             key = waiting.pop()
             if key in tasks:
                 continue
-            result, kept = AGAIN, self._kept.get(key)
+            result, kept = NOT_KEPT, self._kept.get(key)
             if kept is not None and self._uses.first[key] < step:
                 result = kept.result()  # waits for an earlier step, which began before this one
-            if result is AGAIN:
+            if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._dependencies(key))
             else:
@@ -315,7 +315,7 @@ class _DaskReader(Reader):
         return tasks
 
     def _drop(self, step: int) -> None:
-        """Drop what no later step needs."""
+        """Drop the results that no later step needs."""
         with self._lock:
             for key in self._uses.needed.pop(step, ()):
                 self._uses.counts[key] -= 1

@@ -17,7 +17,7 @@ __all__ = ["compute", "gather", "scheduler_of"]
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several collections together, so that what they have in common is computed once."""
+    """Compute several collections together, so that common parts are computed once."""
     import dask
 
     if not xs:
@@ -68,7 +68,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
 
 
 class _LikeArray:
-    """A `Delayed` that Dask optimises together with arrays, so that what they have in common runs once.
+    """A `Delayed` that Dask optimises together with arrays, so that common parts run once.
 
     Args:
         delayed: the value.
@@ -121,16 +121,16 @@ def gather(futures: Sequence[Any]) -> Sequence[Any]:
     with contextlib.ExitStack() as stack:
         if not all(future.done() for future in futures):
             stack.enter_context(_outside_the_pool())
-        for some in by_client.values():
+        for own in by_client.values():
             try:
-                results = iter(some[0].client.gather(some, errors="skip"))
+                results = iter(own[0].client.gather(own, errors="skip"))
             except Exception as error:
                 raise ConversionError(
-                    f"the results of {len(some)} Dask Futures could not be gathered "
+                    f"the results of {len(own)} Dask Futures could not be gathered "
                     f"({type(error).__name__}: {error})",
                     remedy="client.gather(futures) raises the error too.",
                 ) from error
-            for future in some:
+            for future in own:
                 failure = failure_of(future)
                 values[id(future)] = next(results) if failure is None else failure
     return [values[id(future)] for future in futures]

@@ -1,4 +1,4 @@
-"""Direct ways between JAX and other libraries."""
+"""Direct converters between JAX and other libraries."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class _ToJax(Converter):
         if jax.default_backend() != "cpu":
             return None
         view, config = self.view(), jax.config
-        enter = identity(committed=options.device is not None)
+        to_jax = identity(committed=options.device is not None)
         narrow, wide, kind = native_dtypes(False), native_dtypes(True), array_type()
 
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
-            held = wide if config.jax_enable_x64 else narrow
+            available = wide if config.jax_enable_x64 else narrow
             for index, array in enumerate(arrays):
-                if array.dtype not in held:
+                if array.dtype not in available:
                     fitting = fit_dtype(array, BACKEND, options.narrowing)
                     arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError("the compiled identity cannot be used")
-            results = enter(arrays)
+            results = to_jax(arrays)
             if type(results[0]) is not kind:
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results

@@ -170,7 +170,7 @@ class JaxFunction(Differentiable):
 
     Args:
         function: the function.
-        compiled: whether it and what is derived from it are compiled.
+        compiled: whether it and the functions derived from it are compiled.
     """
 
     def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
@@ -180,7 +180,7 @@ class JaxFunction(Differentiable):
         self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
 
     def _make(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Return what a method returns for these arguments, the same object each time while there is room."""
+        """Return the result of a method for these arguments: the same object each time, while there is room."""
         key = make, args
         made = self._made.get(key)
         if made is None:
@@ -194,7 +194,7 @@ class JaxFunction(Differentiable):
         return Flat(*self._make(JaxFunction._runner)(arrays))
 
     def _runner(self) -> Any:
-        return self._jitted(lambda arrays: _Packed(*self._function(arrays)))
+        return self._jitted(lambda arrays: _FlatPytree(*self._function(arrays)))
 
     def _jitted(self, function: Any) -> Any:
         import jax
@@ -206,7 +206,7 @@ class JaxFunction(Differentiable):
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
         import jax
 
-        packed, pullback = self._make(JaxFunction._forward, wanted)(arrays)
+        flat, pullback = self._make(JaxFunction._forward, wanted)(arrays)
         kept = self._compiled and (JaxFunction._forward, (wanted,)) in self._made
         backward, wide = _backward() if kept else _pull, jax.config.jax_enable_x64
 
@@ -219,29 +219,29 @@ class JaxFunction(Differentiable):
             gradients: list[Any] = backward(pullback, cotangents)
             return gradients
 
-        return Flat(*packed), pull
+        return Flat(*flat), pull
 
     def _forward(self, wanted: tuple[int, ...]) -> Any:
         import jax
 
         def forward(arrays: list[Any]) -> Any:
             chosen = [arrays[index] for index in wanted]
-            _, pullback, packed = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
-            return packed, pullback
+            _, pullback, flat = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
+            return flat, pullback
 
         return self._jitted(forward)
 
-    def _part(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
+    def _restricted(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
         """Return a function of the wanted arguments. It returns the results of inexact dtype, and also all results."""
 
-        def part(*chosen: Any) -> Any:
+        def restricted(*chosen: Any) -> Any:
             every = list(arrays)
             for index, x in zip(wanted, chosen, strict=True):
                 every[index] = x
             flat = self._function(every)
-            return [y for y in flat.arrays if _is_inexact(y)], _Packed(*flat)
+            return [y for y in flat.arrays if _is_inexact(y)], _FlatPytree(*flat)
 
-        return part
+        return restricted
 
     def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         return self._make(JaxFunction._transposed, count, wanted)  # type: ignore[no-any-return]
@@ -252,7 +252,7 @@ class JaxFunction(Differentiable):
         def transposed(values: list[Any]) -> Flat:
             arrays, cotangents = values[:count], values[count:]
             chosen = [arrays[index] for index in wanted]
-            _, pullback, _ = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
+            _, pullback, _ = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
             return Flat(_pull(pullback, cotangents))
 
         return JaxFunction(transposed, self._compiled)
@@ -266,7 +266,9 @@ class JaxFunction(Differentiable):
         def pushed(values: list[Any]) -> Flat:
             arrays, tangents = values[:count], values[count:]
             chosen = [arrays[index] for index in wanted]
-            _, outgoing, _ = jax.jvp(self._part(arrays, wanted), chosen, tangents, has_aux=True)
+            _, outgoing, _ = jax.jvp(
+                self._restricted(arrays, wanted), chosen, tangents, has_aux=True
+            )
             return Flat(outgoing)
 
         return JaxFunction(pushed, self._compiled)
@@ -278,12 +280,12 @@ class JaxFunction(Differentiable):
         import jax
 
         mapped = jax.vmap(
-            lambda arrays: _Packed(*self._function(arrays)), (list(axes),), axis_size=size
+            lambda arrays: _FlatPytree(*self._function(arrays)), (list(axes),), axis_size=size
         )
         return JaxFunction(lambda arrays: Flat(*mapped(arrays)), self._compiled)
 
 
-class _Packed:
+class _FlatPytree:
     """Results, as a pytree whose layout is static, so that they pass through `jit` and `vmap`."""
 
     def __init__(self, arrays: list[Any], layout: Any = None) -> None:
@@ -301,11 +303,11 @@ def _register() -> None:
 
     kinds: tuple[tuple[Any, Any, Any], ...] = (
         (
-            _Packed,
-            lambda packed: (packed.arrays, packed.layout),
-            lambda layout, arrays: _Packed(list(arrays), layout),
+            _FlatPytree,
+            lambda flat: (flat.arrays, flat.layout),
+            lambda layout, arrays: _FlatPytree(list(arrays), layout),
         ),
-        (_Held, lambda held: ((), held), lambda held, _: held),
+        (_Residuals, lambda residuals: ((), residuals), lambda residuals, _: residuals),
     )
     for kind in kinds:
         with suppress(ValueError):  # another thread was faster
@@ -340,12 +342,12 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-class _Held:
-    """What is passed unchanged from the forward to the backward pass.
+class _Residuals:
+    """Passed unchanged from the forward to the backward pass.
 
     Args:
         wanted: the numbers of the arguments whose gradients are wanted.
-        pullback: what was computed with values, None if they were traced.
+        pullback: computed with the values, None if they were traced.
     """
 
     def __init__(self, wanted: tuple[int, ...], pullback: Any) -> None:
@@ -400,18 +402,18 @@ def _crossed(*, symbolic: bool) -> Any:
             results = crossing.run(arrays)
         else:
             results, pullback = crossing.vjp(arrays, wanted)
-        return results, (_Held(wanted, pullback), arrays)
+        return results, (_Residuals(wanted, pullback), arrays)
 
     def backward(crossing: Crossing, kept: Any, cotangents: list[Any]) -> Any:
-        held, arrays = kept
+        residuals, arrays = kept
         given = [_conjugate(_full(x)) for x in cotangents if x.dtype != jax.dtypes.float0]
-        if held.pullback is not None and not any(map(_is_traced, given)):
-            pulled = held.pullback(given)
+        if residuals.pullback is not None and not any(map(_is_traced, given)):
+            pulled = residuals.pullback(given)
         else:
-            transposed = crossing.transposed(len(arrays), held.wanted, held.pullback)
+            transposed = crossing.transposed(len(arrays), residuals.wanted, residuals.pullback)
             pulled = _reversible(transposed, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(held.wanted, pulled, strict=True):
+        for index, x in zip(residuals.wanted, pulled, strict=True):
             gradients[index] = _varying(_conjugate(x), arrays[index]).astype(arrays[index].dtype)
         return (gradients,)
 

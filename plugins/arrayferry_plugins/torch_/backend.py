@@ -1,4 +1,4 @@
-"""What PyTorch says about its tensors, and the general way in and out."""
+"""The backend of PyTorch: facts about its tensors, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TorchBackend(Backend):
             values = self.to_numpy(plain).view()
             values.flags.writeable = False
             return values
-        with _in_words(x):
+        with _explaining_errors(x):
             _refuse(x)
             x = x.detach()
             if x.device.type != "cpu":
@@ -82,7 +82,7 @@ class TorchBackend(Backend):
         import torch
 
         x = _plain(x)
-        with _in_words(x):
+        with _explaining_errors(x):
             if torch.nn.parameter.is_lazy(x) or _freed(x):
                 _refuse(x)
             try:
@@ -97,7 +97,7 @@ class TorchBackend(Backend):
 
     def to_device(self, x: Any, device: Any) -> Any:
         x = _plain(x)
-        with _in_words(x):
+        with _explaining_errors(x):
             if x.is_meta:
                 _refuse(x)
             return x.to(device)
@@ -227,7 +227,7 @@ class _Exported:
 
 @cache
 def _devices() -> tuple[str, ...]:
-    """Ask which devices there are, once: a forked process cannot ask, and knows what its parent knew."""
+    """Return the names of the devices. They are queried once: a forked process cannot, and uses its parent's answer."""
     import torch
 
     gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
@@ -249,7 +249,7 @@ def _plain(x: Any) -> Any:
 
 
 @contextmanager
-def _in_words(x: Any) -> Iterator[None]:
+def _explaining_errors(x: Any) -> Iterator[None]:
     """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
     import torch
 
@@ -263,7 +263,7 @@ def _in_words(x: Any) -> Iterator[None]:
             error
         ):
             raise
-        ways = [
+        methods = [
             f"x.{name}()"
             for name in ("full_tensor", "dequantize", "to_dense", "to_tensor")
             if getattr(cls, name, None) is not getattr(torch.Tensor, name, None)
@@ -271,7 +271,7 @@ def _in_words(x: Any) -> Iterator[None]:
         raise ConversionError(
             f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors, cannot be converted "
             f"({describe_error(error)})",
-            remedy=f"Call {ways[0] if ways else 'what makes an ordinary tensor of it'} first.",
+            remedy=f"Call {methods[0] if methods else 'what makes an ordinary tensor of it'} first.",
         ) from error
 
 
@@ -319,7 +319,7 @@ def _is_sparse(x: Any) -> bool:
 
 
 def _freed(x: Any) -> bool:
-    """Tell whether a tensor is larger than its storage, as after the storage was resized to zero."""
+    """Return whether a tensor is larger than its storage, as after the storage was resized to zero."""
     import torch
 
     if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():

@@ -1,4 +1,4 @@
-"""Direct ways between PyTorch and host memory."""
+"""Direct converters between PyTorch and host memory."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class NumpyToTorch(Converter):
             return lambda x: from_numpy(x.copy())
         if options.copy is False:
             return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
-        # what cannot be shared, such as read-only memory, is copied
+        # memory that cannot be shared, such as read-only memory, is copied
         return lambda x: from_numpy(
             x if x.flags.behaved and min(x.strides, default=0) >= 0 else x.copy()
         )

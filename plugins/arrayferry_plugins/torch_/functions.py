@@ -155,7 +155,7 @@ class _Pass:
     """A call of a crossing, from its forward to its backward pass.
 
     Args:
-        autodiff: what calls crossings.
+        autodiff: calls crossings.
         crossing: the crossing.
         wanted: the numbers of the arguments whose gradients are wanted.
     """
@@ -245,7 +245,7 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _keep(ctx: Any, state: _Pass, arrays: Sequence[Any], results: Sequence[Any]) -> None:
-    """Keep what the other passes need."""
+    """Keep the values that the other passes need."""
     ctx.state = state
     ctx.save_for_backward(*arrays)
     ctx.save_for_forward(*arrays)
