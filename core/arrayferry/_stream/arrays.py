@@ -165,14 +165,13 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             for number, leaf in enumerate(own):
                 leaf.group, leaf.number = len(groups), number
                 leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
+            groups.append(blocks)
         except Exception as error:
             try:
                 raise_named(reader, "blocks", error)
             except ConversionError as named:
                 named.locate(path=own[0].path, source=reader.name)
                 raise
-        else:
-            groups.append(blocks)
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
             "client= was given, but nothing here is computed by a cluster",

@@ -50,7 +50,7 @@ class Iteration(Generic[B]):
         self._take_result = take_result
         self._count = count
         self._progress = progress
-        self._process: int | None = None  # where it was begun
+        self._process: int | None = None  # the process that began it
         self._turn = threading.RLock()
         self._state = threading.RLock()  # a signal handler may close it
         self._results: Any = None

@@ -70,8 +70,8 @@ class Prefetcher:
 
     Args:
         reading: how the arrays are read.
-        bounds: the blocks that are asked for.
-        ahead: how many blocks may wait until they are taken, if that is more than are prefetched.
+        bounds: where each requested block begins and ends.
+        ahead: the number of blocks to read ahead, if that is more than `prefetch`.
     """
 
     def __init__(self, reading: Reading, bounds: Sequence[tuple[int, int]], ahead: int) -> None:

@@ -107,7 +107,7 @@ class _Buffer:
     Args:
         axis: along which they are joined.
         length: how many rows there will be.
-        used: a buffer whose rows are not needed any more. Its memory is used again.
+        used: a buffer whose rows are not needed any more. Its memory is reused.
     """
 
     def __init__(self, axis: int, length: int, used: _Buffer | None = None) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
-from typing import Any
+from functools import cache, partial, wraps
+from typing import Any, TypeVar
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
 from arrayferry.adapting import CostlyCache, dtype_info
 
 __all__ = ["JaxAutodiff", "call_host"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_MADE = 64
 """How many derived functions are kept for each function: gradients, and maps over axes of different lengths."""
@@ -165,6 +167,23 @@ class JaxAutodiff(Autodiff):
         return _reversible(crossing, list(arrays))
 
 
+def _kept(make: F) -> F:
+    """Let a method of `JaxFunction` return the same object each time for the same arguments, while there is room."""
+
+    @wraps(make)
+    def kept(self: JaxFunction, *args: Any) -> Any:
+        key = make.__name__, args
+        made = self._made.get(key)
+        if made is None:
+            if self._made.make_room(key) is None:
+                return make(JaxFunction(self._function, False), *args)
+            made = self._made[key] = make(self, *args)
+        self._made.used.add(made)
+        return made
+
+    return kept  # type: ignore[return-value]
+
+
 class JaxFunction(Differentiable):
     """A function of JAX.
 
@@ -179,20 +198,10 @@ class JaxFunction(Differentiable):
         self.takes_numpy: bool = compiled
         self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
 
-    def _make(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a method for these arguments: the same object each time, while there is room."""
-        key = make, args
-        made = self._made.get(key)
-        if made is None:
-            if self._made.make_room(key) is None:
-                return make(JaxFunction(self._function, False), *args)
-            made = self._made[key] = make(self, *args)
-        self._made.used.add(made)
-        return made
-
     def __call__(self, arrays: list[Any]) -> Flat:
-        return Flat(*self._make(JaxFunction._runner)(arrays))
+        return Flat(*self._runner()(arrays))
 
+    @_kept
     def _runner(self) -> Any:
         return self._jitted(lambda arrays: _FlatPytree(*self._function(arrays)))
 
@@ -206,8 +215,8 @@ class JaxFunction(Differentiable):
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
         import jax
 
-        flat, pullback = self._make(JaxFunction._forward, wanted)(arrays)
-        kept = self._compiled and (JaxFunction._forward, (wanted,)) in self._made
+        flat, pullback = self._forward(wanted)(arrays)
+        kept = self._compiled and ("_forward", (wanted,)) in self._made
         backward, wide = _backward() if kept else _pull, jax.config.jax_enable_x64
 
         def pull(cotangents: list[Any]) -> list[Any]:
@@ -221,6 +230,7 @@ class JaxFunction(Differentiable):
 
         return Flat(*flat), pull
 
+    @_kept
     def _forward(self, wanted: tuple[int, ...]) -> Any:
         import jax
 
@@ -243,10 +253,8 @@ class JaxFunction(Differentiable):
 
         return restricted
 
+    @_kept
     def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(JaxFunction._transposed, count, wanted)  # type: ignore[no-any-return]
-
-    def _transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
 
         def transposed(values: list[Any]) -> Flat:
@@ -257,10 +265,8 @@ class JaxFunction(Differentiable):
 
         return JaxFunction(transposed, self._compiled)
 
+    @_kept
     def pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(JaxFunction._pushed, count, wanted)  # type: ignore[no-any-return]
-
-    def _pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
 
         def pushed(values: list[Any]) -> Flat:
@@ -273,10 +279,8 @@ class JaxFunction(Differentiable):
 
         return JaxFunction(pushed, self._compiled)
 
+    @_kept
     def mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
-        return self._make(JaxFunction._mapped, axes, size)  # type: ignore[no-any-return]
-
-    def _mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
         import jax
 
         mapped = jax.vmap(
