@@ -7,7 +7,7 @@ from typing import Any
 
 from arrayferry import Container, ConversionError, Source, hookimpl
 
-from ._stored import StoredSource, refuse_text
+from ._stored import StoredSource
 
 __all__ = [
     "DataArrays",
@@ -140,9 +140,8 @@ class XarraySource(StoredSource):
     name = "xarray"
     package = "xarray"
     array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
-
-    def refuse(self, x: Any) -> None:
-        refuse_text(x, "a variable of xarray", "Leave it out: dataset.drop_vars(name).")
+    what = "a variable of xarray"
+    remedy = "Leave it out: dataset.drop_vars(name)."
 
     def stored(self, x: Any) -> Sequence[int] | None:
         encoding = x.variable.encoding

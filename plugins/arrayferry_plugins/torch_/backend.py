@@ -164,7 +164,7 @@ class TorchBackend(Backend):
         disabled: list[Callable[..., Any]] = []
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            # until somebody imports it, nothing is compiled; importing it takes a second
+            # nothing is compiled before torch._dynamo is imported, which takes a second
             if "torch._dynamo" not in sys.modules:
                 return function(*args, **kwargs)
             if not disabled:
