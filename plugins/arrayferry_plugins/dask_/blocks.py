@@ -84,8 +84,8 @@ class DaskBlocks(Blocks):
         graph = persisted(whole)  # which optimizing may leave out
         computed = [*graph.values(), *arguments(whole)]
         graph.update(self._xs[0].__dask_optimize__(whole, keys))
-        grids = [_grid(x, self._axis) for x in self._xs]
-        wanted = [[grids[array][block] for array, block in step] for step in steps]
+        blocks = [_along(nested, self._axis) for nested in keys]
+        wanted = [[blocks[array][block] for array, block in step] for step in steps]
         return _DaskReader(graph, wanted, self._engine(computed))
 
     def _engine(self, futures: Sequence[Any]) -> ThreadEngine | ClusterEngine:
@@ -159,16 +159,11 @@ def _in_task() -> bool:
     return bool(worker is not None and getattr(worker.thread_state, "key", None))
 
 
-def _grid(x: Any, axis: int) -> list[Any]:
+def _along(keys: Any, axis: int) -> list[Any]:
     """Return the keys of each block along an axis, nested as the chunks along the other axes are."""
-    keys = x.__dask_keys__()
-    return [_at(keys, axis, block) for block in range(x.numblocks[axis])]
-
-
-def _at(keys: Any, axis: int, block: int) -> list[Any]:
     if axis == 0:
-        return [keys[block]]
-    return [_at(inner, axis - 1, block) for inner in keys]
+        return [[key] for key in keys]
+    return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]
 
 
 def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
