@@ -6,7 +6,6 @@ import itertools
 import operator
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from arrayferry._api import backend_of
@@ -31,7 +30,6 @@ __all__ = ["StreamedArray", "common_length", "cut", "grouped", "itemsize_of", "t
 _ARRAY = Kind("array")
 
 
-@dataclass(eq=False)
 class StreamedArray:
     """An array of a tree.
 
@@ -44,12 +42,13 @@ class StreamedArray:
         ends: where its own blocks end.
     """
 
-    x: Any
-    path: str
-    axis: int | None
-    group: int | None = None
-    number: int = 0
-    ends: list[int] = field(default_factory=list)
+    def __init__(self, x: Any, path: str, axis: int | None) -> None:
+        self.x = x
+        self.path = path
+        self.axis = axis
+        self.group: int | None = None
+        self.number = 0
+        self.ends: list[int] = []
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
         """Yield its own blocks that a part needs: the number and the length of each, and its piece of the part."""

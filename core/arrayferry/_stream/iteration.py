@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic
 
 from arrayferry._errors import BlockTimeoutError, OptionError
@@ -16,7 +15,6 @@ from arrayferry._types import B
 __all__ = ["Iteration", "Progress"]
 
 
-@dataclass
 class Progress:
     """How far an iteration has come.
 
@@ -25,8 +23,9 @@ class Progress:
         position: how many results were taken.
     """
 
-    epoch: int
-    position: int = 0
+    def __init__(self, epoch: int, position: int = 0) -> None:
+        self.epoch = epoch
+        self.position = position
 
 
 class Iteration(Generic[B]):

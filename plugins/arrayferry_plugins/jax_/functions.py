@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial, wraps
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
@@ -170,7 +170,6 @@ class JaxAutodiff(Autodiff):
 def _kept(make: F) -> F:
     """Let a method of `JaxFunction` return the same object each time for the same arguments, while there is room."""
 
-    @wraps(make)
     def kept(self: JaxFunction, *args: Any) -> Any:
         key = make.__name__, args
         made = self._made.get(key)
