@@ -1,4 +1,4 @@
-"""Dask arrays of observations that stay on the workers."""
+"""Dask arrays of segments that stay on the workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._observations import map_arrays
 __all__ = ["assembled"]
 
 
-class _Observation(Future):  # type: ignore[misc]
+class _KeptArray(Future):  # type: ignore[misc]
     """A future of an array that a host has kept. No task can compute it again.
 
     Args:
@@ -28,8 +28,8 @@ class _Observation(Future):  # type: ignore[misc]
     def why_lost(self) -> tuple[str, str]:
         """Return why there is no result, and what to do."""
         return (
-            f"it was an observation on the worker {self.worker}, which is gone",
-            "Convert observations before the next step, or pass another target than 'dask'.",
+            f"it was collected on the worker {self.worker}, which is gone",
+            "Convert segments soon, or pass another target than 'dask'.",
         )
 
 
@@ -60,7 +60,7 @@ def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[s
 
     arrays: dict[str, RemoteArray] = {}
     map_arrays(lambda array: arrays.setdefault(array.key, array), tuple(references))
-    futures = {key: _Observation(array, client) for key, array in arrays.items()}
+    futures = {key: _KeptArray(array, client) for key, array in arrays.items()}
     try:
         client.sync(_tell_scheduler, client, list(arrays.values()))
     except BaseException:  # whose traceback may keep the futures for long
