@@ -49,11 +49,6 @@ class CartPoleState(NamedTuple):
     angle: Any
     angular_velocity: Any
 
-    @property
-    def spin(self) -> Any:
-        """The earlier name of `angular_velocity`."""
-        return self.angular_velocity
-
 
 _HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
 

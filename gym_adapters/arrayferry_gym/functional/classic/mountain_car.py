@@ -9,21 +9,11 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
-from ._earlier import earlier_names
 from .draw import drawn
 
 __all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
 
-@earlier_names(
-    left="min_position",
-    right="max_position",
-    most_speed="max_speed",
-    goal="goal_position",
-    goal_speed="goal_velocity",
-    first_start="min_start",
-    last_start="max_start",
-)
 class MountainCarParams(NamedTuple):
     """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.
 

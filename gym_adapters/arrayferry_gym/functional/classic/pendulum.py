@@ -10,17 +10,11 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
 
-from ._earlier import earlier_names
 from .draw import drawn
 
 __all__ = ["Pendulum", "PendulumParams"]
 
 
-@earlier_names(
-    most_torque="max_torque",
-    most_spin="max_angular_velocity",
-    start_spin="start_angular_velocity",
-)
 class PendulumParams(NamedTuple):
     """The parameters of `Pendulum`, in metres, kilograms, seconds and radians.
 
@@ -50,11 +44,6 @@ class PendulumState(NamedTuple):
 
     angle: Any
     angular_velocity: Any
-
-    @property
-    def spin(self) -> Any:
-        """The earlier name of `angular_velocity`."""
-        return self.angular_velocity
 
 
 class Pendulum(FunctionalEnv):
