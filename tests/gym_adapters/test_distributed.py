@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import functools
@@ -16,6 +17,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import cloudpickle
 import dask
@@ -43,6 +45,7 @@ from remote_workers import (
 )
 
 import arrayferry as af
+import arrayferry_gym.distributed
 from arrayferry_gym.distributed import (
     DaskEngine,
     DistributedVectorEnv,
@@ -155,6 +158,22 @@ def test_more_groups_than_workers_and_different_bounds(client):
     envs.close()
     with pytest.raises(SpaceMismatchError, match="environment 1 has the spaces"):
         DistributedVectorEnv(fns, client=client)
+
+
+def test_internals_of_dask_are_used_in_one_module():
+    internals = {
+        "abort", "actor_execute", "actors", "connection_args", "handle_stimulus", "identity", "proxy", "rpc",
+        "send_recv", "update_data",
+    }  # fmt: skip
+    found = {}
+    for path in Path(arrayferry_gym.distributed.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("distributed."):
+                found.setdefault(path.name, set()).add(node.module)
+            elif isinstance(node, ast.Attribute) and node.attr in internals:
+                found.setdefault(path.name, set()).add(node.attr)
+    assert found.keys() == {"_internals.py"}
+    assert found["_internals.py"] >= internals - {"send_recv"}  # which is imported
 
 
 @pytest.mark.long

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distributed.client import Future
+from distributed import Future
 
 from ._actor import RemoteArray
+from ._internals import register
 from ._observations import map_arrays
 
 __all__ = ["assembled"]
@@ -38,11 +39,11 @@ async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
     nbytes = {array.key: array.nbytes for array in arrays}
     who_has = {array.key: [array.worker] for array in arrays}
     try:
-        await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
+        await register(client, nbytes, who_has)
     except Exception:
         # some are noted without anybody who has or wants them: if they are wanted, they can be released
         nowhere: dict[str, list[str]] = {key: [] for key in who_has}
-        await client.scheduler.update_data(who_has=nowhere, nbytes=nbytes, client=client.id)
+        await register(client, nbytes, nowhere)
         raise
 
 
