@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["Acrobot", "AcrobotParams"]
 
@@ -128,7 +127,7 @@ class Acrobot(FunctionalEnv):
 
     def render(self, state: AcrobotState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("AcrobotEnv", state, index)
+        return image_of("classic_control.AcrobotEnv", state=numbers_of(state, index))
 
 
 def _derivative(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["CartPole", "CartPoleParams"]
 
@@ -118,4 +117,4 @@ class CartPole(FunctionalEnv):
 
     def render(self, state: CartPoleState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("CartPoleEnv", state, index)
+        return image_of("classic_control.CartPoleEnv", state=numbers_of(state, index))

@@ -8,8 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
@@ -106,7 +105,7 @@ class MountainCar(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("MountainCarEnv", state, index)
+        return image_of("classic_control.MountainCarEnv", state=numbers_of(state, index))
 
 
 class MountainCarContinuous(_MountainCar):
@@ -138,4 +137,4 @@ class MountainCarContinuous(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("Continuous_MountainCarEnv", state, index)
+        return image_of("classic_control.Continuous_MountainCarEnv", state=numbers_of(state, index))

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["Pendulum", "PendulumParams"]
 
@@ -105,4 +104,4 @@ class Pendulum(FunctionalEnv):
 
     def render(self, state: PendulumState, index: int) -> Any:
         """Draw it as Gymnasium does, without the torque arrow. This needs pygame."""
-        return drawn("PendulumEnv", state, index, last_u=None)
+        return image_of("classic_control.PendulumEnv", state=numbers_of(state, index), last_u=None)
