@@ -620,12 +620,7 @@ PLANTED = {
     HintOfNoKind: ("test_hints_on_dtypes", "dtype_hint('float64') returned an int", "a sentence"),
     DrawsElsewhere: ("test_random_numbers", "random(1, 'toy:1') drew numbers on cpu"),
     AddressOfNoKind: ("test_addresses", "returned a float", "a whole number"),
-    AllDtypesButText: (
-        "test_from_numpy",
-        "dtype str96",
-        "no text",
-        "leave the dtype out of dtypes()",
-    ),
+    AllDtypesButText: ("test_text_is_refused_or_kept", "no text", "dtypes() is None"),
     ClaimsToShareWhatIsConstant: (
         "test_sharing_is_as_stated",
         "to_numpy_shares is True, but each call returns",
@@ -651,11 +646,7 @@ PLANTED = {
     MisspeltDtype: ("test_dtypes_are_known", "dtypes() names flaot64", "numpy.dtype(x).name"),
     TextOfDtypes: ("test_dtypes_are_known", "returned 'float32'", "a set of names", "{'float32'}"),
     NoDtypes: ("test_dtypes_are_known", "dtypes() returned ()", "{'float32'}"),
-    NarrowsSilently: (
-        "test_from_numpy",
-        "float32 instead of float64",
-        "leave the dtype out of dtypes()",
-    ),
+    NarrowsSilently: ("test_missing_dtypes_follow_the_narrowing_rule", "'float64' out of dtypes()"),
     WrongNumbers: ("test_default_dtypes_of_numbers", "number_dtype('bool')", "such as 'bool'"),
     NotSparse: ("test_sparse_arrays", "Return True or False from is_sparse(x)"),
     SparseOnly: ("test_sparse_arrays", "to_dense(x)", "not sparse"),

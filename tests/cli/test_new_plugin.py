@@ -124,7 +124,7 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     site = tmp_path / "site"
 
     pip_install(folder, site)
-    status, out = run_tests(folder, site, installed, only="numpy or recognised or copy")
+    status, out = run_tests(folder, site, installed, only="numpy or recognised or copy or pickled")
     assert status == 1
     failures = [line for line in out.splitlines() if "Error: " in line and "FAILED" not in line]
     tasks = ("Write TestLittleLibBackend.make(values) in tests/test_little_lib.py",

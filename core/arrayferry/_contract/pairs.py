@@ -1,13 +1,15 @@
-"""Tests of many arrays at once, of pairs of libraries, and of warnings."""
+"""Tests of many arrays at once, of pairs of libraries, and of conversions as objects."""
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
+from arrayferry import _api
 from arrayferry._agnostic import agnostic
 from arrayferry._plugin.autodiff import Flat
 from arrayferry._plugin.backend import Backend
@@ -25,6 +27,8 @@ _FIX_PAIR = "Change to_numpy(), from_numpy(), or the converters of the plugin fo
 
 class PairTests(ArrayTests):
     """The tests of pairs."""
+
+    # Many arrays at once, pairs, pickling and warnings.
 
     def test_to_numpy_many_matches_to_numpy(self) -> None:
         """`to_numpy_many` returns what `to_numpy` returns for each array, for few and for many."""
@@ -109,6 +113,15 @@ class PairTests(ArrayTests):
         except NotImplementedError:
             return
         check(pullback([ones])[0], 6 * values, "second derivative")
+
+    def test_conversions_can_be_pickled(self) -> None:
+        """A conversion to the backend works after pickling."""
+        if isinstance(self.backend, Backend):
+            return
+        values = sample(self._usual(), (2,))
+        again = pickle.loads(pickle.dumps(_api.converter(self._backend.name, sparse="dense")))
+        what = "a converter, after pickling"
+        same(self.read(again(values)), values, what, self._fix("from_numpy"))
 
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""

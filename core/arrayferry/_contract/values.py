@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 
 import numpy as np
 
 from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
-from arrayferry._errors import describe_error
+from arrayferry._errors import UnsupportedDtypeError, describe_error
 
 from .arrays import VALUE_METHODS, ArrayTests
 from .base import Given, convert, refused
@@ -20,6 +21,8 @@ __all__ = ["ConversionTests", "ValueTests"]
 
 _SPECIAL = "The sign of zero, infinities, NaN and the ends of the range are part of the values."
 _NUMBERS = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
+_KEEP_DTYPE = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"
+_NAME_DTYPES = "Return from dtypes() the names of the dtypes that arrays can have now, or None if that is all of NumPy's"
 
 
 class ValueTests(ArrayTests):
@@ -189,3 +192,38 @@ class ConversionTests(ArrayTests):
                 assert not still, f"to_dense() returned a sparse array. {self._fix('to_dense')}"
                 dense = self._ask("to_numpy", dense, case="for what to_dense() returned")
             same(dense, given.values, "to_dense()", self._fix("to_dense"))
+
+    # Dtypes.
+
+    def test_missing_dtypes_follow_the_narrowing_rule(self) -> None:
+        """A missing dtype becomes the widest of its kind, and numbers are never lost silently."""
+        supported = self._backend.dtypes()
+        if supported is None:
+            return
+        for name, number in (("int64", 2**40), ("uint64", 2**60), ("float64", 1e300)):
+            values, what = np.array([number], dtype=name), f"{number:g} of dtype {name}"
+            if name in supported:
+                fix = f"Leave {name!r} out of dtypes(), or keep it in from_numpy()."
+                held = self.read(convert(values, self._backend))
+                same(held, values, f"from_numpy(), for {what}", fix)
+                continue
+            refused(values, self._backend, what, _NAME_DTYPES)
+            with contextlib.suppress(UnsupportedDtypeError):
+                small = self.read(convert(np.array([3], dtype=name), self._backend))
+                is_kept = small.dtype.kind == values.dtype.kind and small.tolist() == [3]
+                assert is_kept, (
+                    f"3 of dtype {name} became {small} of dtype {small.dtype}. {_KEEP_DTYPE}"
+                )
+
+    def test_text_is_refused_or_kept(self) -> None:
+        """Text that the backend does not support is refused, or kept on request."""
+        text = np.array(["a", "b"])
+        if self._backend.dtypes() is None:
+            case = "for text, since dtypes() is None, which means all of NumPy's"
+            self._call("from_numpy", Given(text, text, case))
+            return
+        refused(text, self._backend, "text", _NAME_DTYPES)
+        unchanged = convert(text, self._backend, unsupported="keep")
+        assert unchanged is text, (
+            f'unsupported="keep" made a {describe_type(unchanged)} of text. {_NAME_DTYPES}'
+        )
