@@ -8,7 +8,7 @@ from typing import Any
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._plugin.container import Container
 
-__all__ = ["Branch", "Leaf", "Nodes", "steps_of", "too_deep", "written_path"]
+__all__ = ["Branch", "Leaf", "Nodes", "too_deep", "written_path"]
 
 
 class Leaf:
@@ -168,18 +168,6 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
         why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
         remedy = "See the cause; flatten the tree, or convert its parts one by one."
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
-
-
-def steps_of(container: Container, value: Any, count: int) -> list[str]:
-    """Return how each child of a container is reached.
-
-    Raises:
-        ValueError: there are more or fewer steps than children.
-    """
-    steps = list(map(str, container.steps(value)))
-    if len(steps) != count:
-        raise ValueError(f"{count} children have {len(steps)} steps")
-    return steps
 
 
 def written_path(steps: list[tuple[Branch, int]], most: int = 8) -> str:

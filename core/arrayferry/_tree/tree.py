@@ -16,7 +16,7 @@ from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.origin import Source
 
 from .kind import Kind
-from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
+from .nodes import Branch, Leaf, Nodes, too_deep, written_path
 from .values import (
     UNKNOWN,
     has_own_attributes,
@@ -88,7 +88,7 @@ class Tree(Nodes):
         except RecursionError as error:  # of a container, or since the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
-        if not all(branch.rebuilt for branch in self.branches):
+        if False in [branch.rebuilt for branch in self.branches]:
             self._keep_inside()
 
     def _keep_inside(self) -> None:
@@ -178,7 +178,9 @@ class Tree(Nodes):
         self._seen[id(value)] = _OPEN
         try:
             inside = list(container.children(value))
-            steps = steps_of(container, value, len(inside)) if self.lists_places else ()
+            steps = list(map(str, container.steps(value))) if self.lists_places else []
+            if self.lists_places and len(steps) != len(inside):
+                raise ValueError(f"{len(inside)} children have {len(steps)} steps")
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
