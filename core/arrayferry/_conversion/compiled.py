@@ -31,17 +31,17 @@ Run = Callable[[Any], Any]
 
 
 class CompiledConversion:
-    """What a conversion has learnt from one catalog.
+    """The pairs and plans that a conversion has made from one catalog.
 
     Args:
-        catalog: where routes are found.
+        catalog: finds routes.
         target: the backend of the results.
         options: the options of the conversion.
-        kind_of: tells what a value is.
+        kind_of: returns the kind of a value.
 
     Attributes:
         catalog, target, options, kind_of: as given.
-        plans: what it has learnt.
+        plans: the plans for structures.
         run: converts a value. If there are observers, it notifies them.
     """
 
@@ -122,14 +122,14 @@ class CompiledConversion:
         return lambda index: tree.path_of(places[index])
 
     def _stays(self, kind: Kind) -> bool:
-        """Tell whether a value is deferred and stays deferred, since the target is its own library."""
+        """Return whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.category == "deferred" and kind.backend is self.target
 
-    def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
-        """Convert what computing a lazy array or a deferred value returned into memory that nobody else holds.
+    def convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
+        """Convert a computed lazy array or deferred value into memory that nobody else holds.
 
         Args:
-            value: the result.
+            value: the result of computing it.
             fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
             path: its place in the tree.
         """
@@ -169,21 +169,13 @@ class CompiledConversion:
         """Return the pair for arrays of one backend or source."""
         pair = self._pairs.get(source)
         if pair is None:
-            same = isinstance(source, Backend) and source.name == self.target.name
-            sides = (
-                self.catalog,
-                source,
-                self.target,
-                self.options,
-                self.kind_of,
-                self.plans.forget,
-            )
-            if source.memory == "lazy" and not same:
-                pair = LazyPair(*sides, convert_computed=self._convert_computed)
-            else:
-                pair = Pair(*sides)
-            self._pairs[source] = pair
+            lazy = source.memory == "lazy" and not self.is_target(source)
+            pair = self._pairs[source] = (LazyPair if lazy else Pair)(self, source)
         return pair
+
+    def is_target(self, source: Origin) -> bool:
+        """Return whether a backend is of the same library as the target."""
+        return isinstance(source, Backend) and source.name == self.target.name
 
     def _snippet_for(self, kind: Kind, cls: type, with_slow_path: bool) -> CodeSnippet | None:
         """Return how code converts arrays of a kind and type."""

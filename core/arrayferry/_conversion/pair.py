@@ -1,6 +1,6 @@
 """`Pair`: converts arrays of one backend to another under fixed options.
 
-It knows the direct way, if there is one, and falls back to executing a route.
+It tries the direct converter first, if there is one, then executes a route.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
 from arrayferry._plugin.origin import Origin
-from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.direct import Direct
 from arrayferry._route.memory import PASS_COPY
 from arrayferry._route.route import describe_route
-from arrayferry._tree.kind import Kind
 
 if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
+
+    from .compiled import CompiledConversion
 
 __all__ = ["Pair"]
 
@@ -39,35 +39,24 @@ class Pair:
     """Converts arrays of one backend to another under fixed options.
 
     Args:
-        catalog: where routes are found.
+        compiled: the conversion.
         source: the backend or the source of the arrays.
-        target: the backend of the results.
-        options: the options.
-        kind_of: tells what a value is.
-        forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        catalog, source, target, options, kind_of: as given.
+        compiled: the conversion.
+        source: the backend or the source of the arrays.
+        target: the backend of the results.
+        options: the options of the conversion.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        source: Origin,
-        target: Backend,
-        options: Options,
-        kind_of: Callable[[Any], Kind],
-        forget: Callable[[], None],
-    ) -> None:
-        self.catalog = catalog
-        self.kind_of = kind_of
-        self._forget = forget
+    def __init__(self, compiled: CompiledConversion, source: Origin) -> None:
+        self.compiled = compiled
         self.source = source
-        self.target = target
-        self.options = options
-        self.same: bool = source.name == target.name and isinstance(source, Backend)
+        self.target: Backend = compiled.target
+        self.options: Options = compiled.options
+        self.same: bool = compiled.is_target(source)
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
@@ -77,7 +66,7 @@ class Pair:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
-        return Executor(self.catalog, self.source, self.target, self.options)
+        return Executor(self.compiled.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
@@ -86,7 +75,8 @@ class Pair:
         there, device = resolve_device(self.target, self.options.device, "cpu")
         if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        route = describe_route(self.catalog, self.source, self.target, device, "cpu")
+        compiled = self.compiled
+        route = describe_route(compiled.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
@@ -95,8 +85,8 @@ class Pair:
             self.source,
             self.target,
             self.options._replace(device=device),
-            self.kind_of,
-            self._forget,
+            compiled.kind_of,
+            compiled.plans.forget,
         )
 
     def one(self, x: Any) -> Any:
@@ -113,7 +103,7 @@ class Pair:
 
         Args:
             xs: the arrays.
-            path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
+            path_of: returns the place in the tree of an array, by its index in `xs`, for errors.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
         convert: Callable[[Any], Any] = self.slow_path
@@ -184,7 +174,7 @@ class Pair:
 
         if isinstance(dense, numpy.ndarray):
             return self.slow_path(x, dense)
-        if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
+        if self.compiled.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
         raise ContractError(
             f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
@@ -192,19 +182,16 @@ class Pair:
             method="to_dense",
         )
 
-    def _is_of_target(self, y: Any) -> bool:
-        return self.kind_of(y).is_array_of(self.target)
-
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
-        if self._is_of_target(y):
+        kind = self.compiled.kind_of(y)
+        if kind.is_array_of(self.target):
             return y
         target, method = self.target, self._last_method()
-        backend = self.kind_of(y).backend
-        if backend is not None:
+        if kind.backend is not None:
             raise ContractError(
                 f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
-                f"{backend.name}",
+                f"{kind.backend.name}",
                 duty=f"{method} is wrong.",
                 method=method,
             )
@@ -219,11 +206,12 @@ class Pair:
         """Name the method that makes results, as far as it is known."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or to_device()"
-        route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
+        catalog = self.compiled.catalog
+        route = describe_route(catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:
-        """Note that the direct converter does not handle an array, for those who watch."""
+        """Note for the observers that the direct converter does not handle an array."""
         direct, call = self.direct, open_conversion.call
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
