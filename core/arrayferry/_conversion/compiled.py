@@ -27,8 +27,6 @@ from .snippets import CodeSnippet, snippet_for
 
 __all__ = ["CompiledConversion"]
 
-Run = Callable[[Any], Any]
-
 
 class CompiledConversion:
     """The pairs and plans that a conversion has made from one catalog.
@@ -52,19 +50,19 @@ class CompiledConversion:
         self.target = target
         self.options = options
         self.kind_of = kind_of
-        self.run: Run
-        self._convert: Run
+        self.run: Callable[[Any], Any]
+        self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self.plans: Plans = Plans(target.name, self._snippet_for, self.slow_path, self._use)
+        self.plans: Plans = Plans(self)
 
-    def _use(self, convert: Callable[[Any], Any]) -> None:
+    def use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
         self._convert = convert
         self.notice_observers()
 
     def notice_observers(self) -> None:
-        """Start or stop showing conversions to observers, depending on whether there are any now."""
+        """Start showing conversions to observers if there are any, or stop if there are none."""
         while True:
             watched = bool(observers)
             self.run = self._watched if watched else self._convert
@@ -75,19 +73,19 @@ class CompiledConversion:
         return self.in_sight(self._convert, value)
 
     def in_sight(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value with a function, and show that to the observers."""
+        """Convert a value with a function, and show the conversion to the observers."""
         for observer in observers:
             return observer.watch(self, convert, value)
-        self.notice_observers()  # the observers are in the process that this one was forked from
+        self.notice_observers()  # the observers are in the parent of this forked process
         return convert(value)
 
     def slow_path(self, value: Any) -> Any:
-        """Convert a value without a plan, and learn its structure."""
+        """Convert a value without a plan, and count its structure."""
         try:
             tree = Tree(value, self.kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))
         except ArrayFerryError as error:
-            # the frames of this package say nothing to the user, unlike those of the cause
+            # the frames of this package do not help the user, unlike those of the cause
             raise error.with_traceback(None) from error.__cause__
         self.plans.learn(tree)
         return result
@@ -177,8 +175,14 @@ class CompiledConversion:
         """Return whether a backend is of the same library as the target."""
         return isinstance(source, Backend) and source.name == self.target.name
 
-    def _snippet_for(self, kind: Kind, cls: type, with_slow_path: bool) -> CodeSnippet | None:
-        """Return how code converts arrays of a kind and type."""
+    def snippet_for(self, kind: Kind, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
+        """Return the code that converts arrays of a kind and type, None if there should be no plan.
+
+        Args:
+            kind: the kind of the arrays.
+            cls: their type.
+            with_slow_path: whether the code also converts arrays that a direct converter does not handle.
+        """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
         if self._stays(kind):

@@ -1,37 +1,35 @@
-"""`Plans`: the code that a conversion has written for structures, and which of it converts a value."""
+"""`Plans`: the code that a conversion has written for structures, and the choice among it for a value."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import Cache, CostlyCache
-from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
 from .choice import Choice, Fork, leads_to, with_plan, without_plan
 from .structure import structure_of
 
 if TYPE_CHECKING:
+    from .compiled import CompiledConversion
     from .plan import Plan
-    from .snippets import CodeSnippet
 
 __all__ = ["MAX_PLANS", "Plans"]
 
 MAX_PLANS = 128
-"""How many plans are kept."""
+"""The maximum number of plans."""
 MAX_STRUCTURES = 1_000
-"""How many structures are counted."""
+"""The maximum number of structures that are counted."""
 RARELY = 8
-"""When there are that many plans, one in so many values is looked at for another one."""
+"""When there is no room for more plans, one value in this many is considered for one."""
 NEVER = -(10**9)
-"""The count of a structure that there can be no plan for."""
+"""The count of a structure that cannot have a plan."""
 MAX_OTHERS = 8
-"""How many plans are tried one after the other, since they cannot be told apart."""
+"""The maximum number of plans that are tried in turn, since they cannot be told apart."""
 STREAK = 16
-"""After this many values in turn, the plan for them is called directly."""
-
-Run = Callable[[Any], Any]
+"""A plan that converts this many values in a row is called directly."""
 
 _MISSED: Any = object()
 
@@ -66,30 +64,16 @@ class Plans:
     """The plans of a conversion.
 
     Args:
-        target: the name of the target.
-        snippet_for: returns how arrays of a kind and type are converted, and whether those that a direct converter does not
-            handle must be; None if there should be no plan.
-        slow: converts a value without a plan.
-        use: is called with the function that converts values from now on.
+        compiled: the compiled conversion that they belong to.
 
     Attributes:
-        slow: as given.
         last: the plan that was chosen last.
-        left: how many times more it must be chosen in turn until it is called directly.
+        left: how many more values in a row it must convert until it is called directly.
         counts: how often each structure was converted without a plan, by its hash, which keeps no type alive.
     """
 
-    def __init__(
-        self,
-        target: str,
-        snippet_for: Callable[[Kind, type, bool], CodeSnippet | None],
-        slow: Run,
-        use: Callable[[Run], None],
-    ) -> None:
-        self._target = target
-        self._snippet_for = snippet_for
-        self.slow = slow
-        self._use = use
+    def __init__(self, compiled: CompiledConversion) -> None:
+        self._compiled = compiled
         self.forget()
 
     def forget(self) -> None:
@@ -103,7 +87,7 @@ class Plans:
     def _choose_by(self, choice: Choice | None) -> None:
         """Choose the plan for each value from now on."""
         self._choice = choice
-        self._choose: Run = self.miss
+        self._choose: Callable[[Any], Any] = self.miss
         if isinstance(choice, Fork):
             code = compile(_CODE.format(find=choice.code, streak=STREAK), _FILE, "exec")
             used = self._plans.used.add
@@ -118,13 +102,13 @@ class Plans:
         self.last: Plan | None = None
         self.left = STREAK
         self._direct = False
-        self._use(self._choose)
+        self._compiled.use(self._choose)
 
     def settle(self, plan: Plan) -> None:
         """Call a plan directly, until it does not handle a value."""
         if plan in self.all:
             self._direct = True
-            self._use(plan.run)
+            self._compiled.use(plan.run)
 
     @property
     def all(self) -> list[Plan]:
@@ -140,7 +124,7 @@ class Plans:
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 return result
-        return self.slow(value)
+        return self._compiled.slow_path(value)
 
     def learn(self, tree: Tree) -> None:
         """Write a plan for a structure that has been converted before."""
@@ -181,10 +165,9 @@ class Plans:
     def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it
 
-        def snippet_for(kind: Kind, cls: type) -> CodeSnippet | None:
-            return self._snippet_for(kind, cls, with_slow_path)
-
-        plan = write_plan(tree, snippet_for, structure, self._target, self.miss)
+        compiled = self._compiled
+        snippet_for = functools.partial(compiled.snippet_for, with_slow_path=with_slow_path)
+        plan = write_plan(tree, snippet_for, structure, compiled.target.name, self.miss)
         if plan is None:
             self.counts[key] = NEVER
             return
