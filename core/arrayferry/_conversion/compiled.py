@@ -1,7 +1,7 @@
 """`CompiledConversion`: the pairs of backends and the plans that a conversion has made from one catalog.
 
-It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
-in it can outlive the change, even if other threads still use it.
+When the registry changes, the conversion drops it as a whole, so that nothing in it can outlive the change, even if
+other threads still use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CompiledConversion:
         kind_of: returns the kind of a value.
 
     Attributes:
-        catalog, target, options, kind_of: as given.
+        catalog, target, options, kind_of: the arguments.
         plans: the plans for structures.
         run: converts a value. If there are observers, it notifies them.
     """

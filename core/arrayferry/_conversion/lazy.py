@@ -23,7 +23,7 @@ from .pair import Pair
 __all__ = ["LazyPair"]
 
 _KEPT: Any = object()
-"""Stands for the values of an array that is kept as it is."""
+"""Marks an array that is returned unchanged, in place of its values."""
 
 
 class LazyPair(Pair):
@@ -62,8 +62,8 @@ class LazyPair(Pair):
         """Check lazy arrays and deferred values before any is computed.
 
         Returns:
-            The indices of those that are computed together, and of those that are converted one by one. An array
-            that is kept as it is appears in neither.
+            The indices of those to compute together, and of those to convert one by one. An array that is returned
+            unchanged appears in neither.
         """
         together: list[int] = []
         others: list[int] = []
@@ -78,7 +78,7 @@ class LazyPair(Pair):
         return together, others
 
     def _check(self, x: Any) -> bool:
-        """Check what is known about a lazy array or a deferred value before it is computed.
+        """Check a lazy array or a deferred value without computing it.
 
         Returns:
             Whether it is computed together with others.
@@ -119,9 +119,8 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            groups = [
-                [index] for index in groups[0]
-            ]  # one that is refused must not stop the others
+            # one that is refused must not stop the others
+            groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         known = dict(zip(first, computed, strict=True))
         values = []
@@ -136,7 +135,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
+        """Compute the values of arrays in one call; `_KEPT` for those that are returned unchanged."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
