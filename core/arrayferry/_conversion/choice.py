@@ -24,7 +24,7 @@ __all__ = ["Choice", "Fork", "leads_to", "with_plan", "without_plan"]
 def leads_to(choice: Choice | None, plan: Plan) -> bool:
     """Return whether a choice finds a plan for values of its structure."""
     while isinstance(choice, Fork):
-        choice = choice.parts.get(choice.question.answer(plan.structure))
+        choice = choice.choices.get(choice.question.answer(plan.structure))
     return choice is plan
 
 
@@ -42,7 +42,7 @@ def with_plan(choice: Choice | None, plan: Plan, root: Any) -> Choice:
         question = choice.question.first_difference(choice.structure, plan.structure)
         if question is None:
             answer = choice.question.answer(plan.structure)
-            choice.parts[answer] = with_plan(choice.parts.get(answer), plan, root)
+            choice.choices[answer] = with_plan(choice.choices.get(answer), plan, root)
             return choice
     elif choice.structure == plan.structure:
         return plan
@@ -58,12 +58,12 @@ def without_plan(choice: Choice | None, plan: Plan) -> Choice | None:
     if not isinstance(choice, Fork):
         return None if choice is plan else choice
     answer = choice.question.answer(plan.structure)
-    left = without_plan(choice.parts.get(answer), plan)
+    left = without_plan(choice.choices.get(answer), plan)
     if left is not None:
-        choice.parts[answer] = left
+        choice.choices[answer] = left
     else:
-        choice.parts.pop(answer, None)
-    return choice if len(choice.parts) > 1 else next(iter(choice.parts.values()), None)
+        choice.choices.pop(answer, None)
+    return choice if len(choice.choices) > 1 else next(iter(choice.choices.values()), None)
 
 
 class _Step(NamedTuple):
@@ -71,7 +71,7 @@ class _Step(NamedTuple):
 
     cls: type
     container: Container
-    place: int
+    index: int
 
 
 class _Question(NamedTuple):
@@ -90,7 +90,7 @@ class _Question(NamedTuple):
     def answer(self, structure: Any) -> Any:
         """Return the answer for a structure that has a value at the path."""
         for step in self.path:
-            structure = structure[1 + step.place]
+            structure = structure[1 + step.index]
         if self.of is None:
             return _type_of(structure)
         return _types_in(structure) if self.types else _length_of(structure)
@@ -124,7 +124,7 @@ class _Question(NamedTuple):
         text = "v0"
         for step in self.path:
             inside = children(text, step)
-            text = f"[*{inside}][{step.place}]" if step.cls is dict else f"{inside}[{step.place}]"
+            text = f"[*{inside}][{step.index}]" if step.cls is dict else f"{inside}[{step.index}]"
         if self.of is None:
             return f"type({text})"
         inside = children(text, self.of)
@@ -165,8 +165,8 @@ def _difference(one: Any, other: Any, root: Any) -> _Question | None:
             if _length_of(mine) is MANY:
                 return _Question((*path, step))
             return _Question(path, step, types=True)
-        for place, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
-            waiting.append(((*path, step._replace(place=place)), *parts))
+        for index, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
+            waiting.append(((*path, step._replace(index=index)), *parts))
     return None
 
 
@@ -176,19 +176,19 @@ class Fork:
     Attributes:
         question: the question.
         structure: one of the structures that it tells apart.
-        parts: a choice for each answer.
+        choices: a choice for each answer.
         names: the objects that its code refers to.
-        code: an expression for the part for a value `v0`.
+        code: an expression for the choice for a value `v0`.
         find: the same as a function.
     """
 
     def __init__(self, question: _Question, choice: Choice, plan: Plan) -> None:
         self.question = question
         self.structure = plan.structure
-        self.parts: dict[Any, Choice] = {
+        self.choices: dict[Any, Choice] = {
             question.answer(each.structure): each for each in (choice, plan)
         }
-        self.names: dict[str, Any] = {"get": self.parts.get, "many": MANY}
+        self.names: dict[str, Any] = {"get": self.choices.get, "many": MANY}
         self.code = f"get({question.code(self.names)}) or get(many)"
         self.find: Callable[[Any], Choice | None] = eval(f"lambda v0: {self.code}", self.names)
 

@@ -70,9 +70,9 @@ class CompiledConversion:
                 return
 
     def _watched(self, value: Any) -> Any:
-        return self.in_sight(self._convert, value)
+        return self.convert_watched(self._convert, value)
 
-    def in_sight(self, convert: Callable[[Any], Any], value: Any) -> Any:
+    def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
         """Convert a value with a function, and show the conversion to the observers."""
         for observer in observers:
             return observer.watch(self, convert, value)
@@ -103,21 +103,21 @@ class CompiledConversion:
                     raise
             if not self._stays(kind):
                 groups.setdefault(self._origin_of(kind), []).append(index)
-        pairs = {self.pair(origin): places for origin, places in groups.items()}
+        pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
-            places = pairs[pair]
-            pair.check([arrays[index] for index in places], self._paths(tree, places))
+            indices = pairs[pair]
+            pair.check([arrays[index] for index in indices], self._paths(tree, indices))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
         for one in sorted(pairs, key=lambda pair: pair in lazy):
-            places = pairs[one]
-            results = one.many([arrays[index] for index in places], self._paths(tree, places))
-            for index, y in zip(places, results, strict=True):
+            indices = pairs[one]
+            results = one.many([arrays[index] for index in indices], self._paths(tree, indices))
+            for index, y in zip(indices, results, strict=True):
                 arrays[index] = y
         return arrays
 
-    def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
-        return lambda index: tree.path_of(places[index])
+    def _paths(self, tree: Tree, indices: list[int]) -> Callable[[int], str]:
+        return lambda index: tree.path_of(indices[index])
 
     def _stays(self, kind: Kind) -> bool:
         """Return whether a value is deferred and stays deferred, since the target is its own library."""

@@ -115,18 +115,18 @@ class Conversion(Calls[A]):
         """Convert a value without a plan, as for a new structure."""
         compiled = self._compiled or self._prepare()
         if observers:
-            return compiled.in_sight(compiled.slow_path, value)
+            return compiled.convert_watched(compiled.slow_path, value)
         return compiled.slow_path(value)
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        return "\n\n".join(self._sources()) or (
+        return "\n\n".join(self._codes()) or (
             "no structure has been converted twice yet, so there is no plan"
         )
 
-    def _sources(self) -> list[str]:
+    def _codes(self) -> list[str]:
         compiled = self._compiled
-        return [] if compiled is None else [plan.source for plan in compiled.plans.all]
+        return [] if compiled is None else [plan.code for plan in compiled.plans.all]
 
     def _portable(self) -> tuple[str | Backend, Options]:
         """Return the target and options with which another process can make an equal conversion."""
@@ -196,7 +196,7 @@ class Conversion(Calls[A]):
         return html_facts(
             f"Conversion to {self._name}",
             {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
-            html_code("Code for structures that it has converted", self._sources()),
+            html_code("Code for structures that it has converted", self._codes()),
         )
 
 

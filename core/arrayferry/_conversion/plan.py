@@ -57,16 +57,16 @@ class Plan:
     Attributes:
         structure: the structure, see `structure_of`.
         run: the compiled code. It takes the value, and optionally a function to call if it does not handle the value.
-        source: the text of the code.
+        code: the text of the code.
         with_slow_path: whether it also converts arrays that a direct converter does not handle.
     """
 
-    __slots__ = ("run", "source", "structure", "with_slow_path")
+    __slots__ = ("code", "run", "structure", "with_slow_path")
 
-    def __init__(self, structure: Any, run: Callable[..., Any], source: str) -> None:
+    def __init__(self, structure: Any, run: Callable[..., Any], code: str) -> None:
         self.structure: Any = structure
         self.run: Any = run
-        self.source: str = source
+        self.code: str = code
         self.with_slow_path: bool = False
 
 
@@ -93,12 +93,12 @@ def write_plan(
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        source = _Writer(scope).function(name, tree.root)
-        names = {**scope.things, "miss": miss}
-        exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
+        code = _Writer(scope).function(name, tree.root)
+        names = {**scope.objects, "miss": miss}
+        exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
     except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
         return None
-    return Plan(structure, names[name], source)
+    return Plan(structure, names[name], code)
 
 
 def _miss_part(value: Any) -> Any:
@@ -115,13 +115,13 @@ class _Scope:
 
     Attributes:
         tree: the value that was taken apart.
-        things: the objects that the code refers to, by name.
+        objects: the objects that the code refers to, by name.
         leaves: the number of leaves that were written out.
     """
 
     def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
         self.tree = tree
-        self.things: dict[str, Any] = {}
+        self.objects: dict[str, Any] = {}
         self.leaves = 0
         self._snippet_for = snippet_for
         self._known_snippets: dict[tuple[Kind, type], CodeSnippet | None] = {}
@@ -133,12 +133,12 @@ class _Scope:
         name = self._known.get(id(thing))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
-            taken = hint in self.things or getattr(builtins, hint, thing) is not thing
+            taken = hint in self.objects or getattr(builtins, hint, thing) is not thing
             local = hint == "miss" or hint.startswith("convert_")
             if not plain or taken or local or re.fullmatch(r"[a-z]+\d+.*", hint):
-                hint = f"thing_{len(self.things) + 1}"
+                hint = f"thing_{len(self.objects) + 1}"
             name = self._known[id(thing)] = hint
-            self.things[name] = thing
+            self.objects[name] = thing
         return name
 
     def cls(self, leaf: Leaf) -> type:

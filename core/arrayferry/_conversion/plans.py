@@ -26,7 +26,7 @@ RARELY = 8
 """When there is no room for more plans, one value in this many is considered for one."""
 NEVER = -(10**9)
 """The count of a structure that cannot have a plan."""
-MAX_OTHERS = 8
+MAX_IN_TURN = 8
 """The maximum number of plans that are tried in turn, since they cannot be told apart."""
 STREAK = 16
 """A plan that converts this many values in a row is called directly."""
@@ -55,7 +55,7 @@ def choose(v0):
     else:
         plans.left -= 1
         if not plans.left:
-            plans.settle(found)
+            plans.skip_choice(found)
     return found.run(v0)
 """
 
@@ -80,7 +80,7 @@ class Plans:
         """Drop all plans."""
         self._plans: CostlyCache[int, Plan] = CostlyCache(MAX_PLANS)
         self.counts: Cache[int, int] = Cache(MAX_STRUCTURES)
-        self._others: list[Plan] = []
+        self._in_turn: list[Plan] = []
         self._passed = 0
         self._choose_by(None)
 
@@ -101,13 +101,13 @@ class Plans:
     def _start(self) -> None:
         self.last: Plan | None = None
         self.left = STREAK
-        self._direct = False
+        self._choice_skipped = False
         self._compiled.use(self._choose)
 
-    def settle(self, plan: Plan) -> None:
+    def skip_choice(self, plan: Plan) -> None:
         """Call a plan directly, until it does not handle a value."""
         if plan in self.all:
-            self._direct = True
+            self._choice_skipped = True
             self._compiled.use(plan.run)
 
     @property
@@ -117,10 +117,10 @@ class Plans:
 
     def miss(self, value: Any) -> Any:
         """Convert a value that a plan did not handle, or that no plan was found for."""
-        if self._direct:  # it may be for another plan
+        if self._choice_skipped:  # it may be for another plan
             self._start()
             return self._choose(value)
-        for plan in self._others:
+        for plan in self._in_turn:
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 return result
@@ -154,13 +154,16 @@ class Plans:
             return
         for plan in dropped:
             self._choose_by(without_plan(self._choice, plan))
-            self._others = [each for each in self._others if each is not plan]
+            self._in_turn = [each for each in self._in_turn if each is not plan]
         self._write(tree, structure, key, with_slow_path=False)
 
     def _try_first(self, plan: Plan) -> None:
         """Try a plan for values that no plan is found for."""
-        self._others = [plan, *(each for each in self._others if each.structure != plan.structure)]
-        del self._others[MAX_OTHERS:]
+        self._in_turn = [
+            plan,
+            *(each for each in self._in_turn if each.structure != plan.structure),
+        ]
+        del self._in_turn[MAX_IN_TURN:]
 
     def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it

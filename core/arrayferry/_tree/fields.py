@@ -83,9 +83,9 @@ class WithFields(Container):
     def _parts(self, value: Any) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
         """Return the items, and each field with the index of the item that is the same object, or None."""
         items = self.items.children(value)
-        places = {id(item): index for index, item in enumerate(items)}
+        indices = {id(item): index for index, item in enumerate(items)}
         fields = self.fields.children(value)
-        return items, [(field, places.get(id(field))) for field in fields]
+        return items, [(field, indices.get(id(field))) for field in fields]
 
 
 class AttrsContainer(DataclassContainer):
