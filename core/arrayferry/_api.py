@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._cache import Cache
 from ._conversion.conversion import Conversion, make_conversion
@@ -21,10 +22,6 @@ from ._route.route import Route, describe_route
 from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 __all__ = [
     "backend_of",

@@ -32,7 +32,7 @@ def structure_of(tree: Tree) -> Any:
         return None
     try:
         structure = _key(tree, tree.root, 0, set())
-        hash(structure)  # which fails for some classes
+        hash(structure)  # it raises for some classes
     except Exception:
         return None
     return structure

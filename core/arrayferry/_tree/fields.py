@@ -109,8 +109,7 @@ class PytreeContainer(Container):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
-        changed = not _same_leaves(self.children(new), children)
-        if changed and _same_leaves(self.children(value), self.children(value)):  # its own stay
+        if not _same_leaves(self.children(new), children) and self._is_steady(value):
             cls = type(value)
             raise StructureError(
                 f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its children do not read back as "
@@ -119,6 +118,10 @@ class PytreeContainer(Container):
                 "this class.",
             )
         return new
+
+    def _is_steady(self, value: Any) -> bool:
+        """Return whether its flatten function returns the same objects each time."""
+        return _same_leaves(self.children(value), self.children(value))
 
     def static(self, value: Any) -> Any:
         return _flatten_once(value)[1].node_data()

@@ -47,7 +47,7 @@ Parts = Iterable[tuple[str, Any]]
 
 
 class Same:
-    """The key of an object that is like no other. It keeps the object alive."""
+    """The key of an object that equals only itself. It keeps the object alive."""
 
     __slots__ = ("value",)
 
@@ -62,7 +62,7 @@ class Same:
 
 
 class _Unlike:
-    """The key of a value that may change at any time. It equals only itself."""
+    """The key of a value that may change at any time, or is too large. It equals only itself."""
 
     __slots__ = ()
 

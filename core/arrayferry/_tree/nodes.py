@@ -88,7 +88,7 @@ class Nodes:
         if type(root) is not Branch:
             return root
         built: list[Any] = []
-        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by what they hold
+        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
         for branch in self.branches:
             if not branch.rebuilt:
                 built.append(branch.value)

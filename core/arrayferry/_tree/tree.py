@@ -85,7 +85,7 @@ class Tree(Nodes):
         self._open: list[tuple[Branch, list[Any]]] = []
         try:
             root = self._walk(value)
-        except RecursionError as error:  # of a container, or since the stack was almost full before
+        except RecursionError as error:  # of a container, or the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
         if False in [branch.rebuilt for branch in self.branches]:
