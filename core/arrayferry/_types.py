@@ -33,32 +33,6 @@ else:
     A = TypeVar("A", covariant=True)
     B = TypeVar("B", covariant=True)
 
-__all__ = [
-    "K2",
-    "X2",
-    "X3",
-    "A",
-    "AnyModule",
-    "Array",
-    "Arrays",
-    "B",
-    "K",
-    "Leaf",
-    "Nothing",
-    "R",
-    "Text",
-    "ToCupy",
-    "ToDask",
-    "ToJax",
-    "ToNumpy",
-    "ToTorch",
-    "Unclear",
-    "V",
-    "W",
-    "Wrong",
-    "X",
-]
-
 
 class _Torch(Protocol):
     """A tensor of PyTorch."""

@@ -29,6 +29,7 @@ every value and raises the errors.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
 import keyword
 import re
@@ -51,6 +52,7 @@ MAX_LEAVES = 4_000
 """The maximum number of leaves that are written out one by one. Writing this many takes a seventh of a second."""
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Plan:
     """Code for one structure.
 
@@ -61,13 +63,10 @@ class Plan:
         with_slow_path: whether it also converts arrays that a direct converter does not handle.
     """
 
-    __slots__ = ("code", "run", "structure", "with_slow_path")
-
-    def __init__(self, structure: Any, run: Callable[..., Any], code: str) -> None:
-        self.structure: Any = structure
-        self.run: Any = run
-        self.code: str = code
-        self.with_slow_path: bool = False
+    structure: Any
+    run: Any
+    code: str
+    with_slow_path: bool = False
 
 
 def write_plan(

@@ -159,11 +159,8 @@ class Plans:
 
     def _try_first(self, plan: Plan) -> None:
         """Try a plan for values that no plan is found for."""
-        self._in_turn = [
-            plan,
-            *(each for each in self._in_turn if each.structure != plan.structure),
-        ]
-        del self._in_turn[MAX_IN_TURN:]
+        others = [each for each in self._in_turn if each.structure != plan.structure]
+        self._in_turn = [plan, *others][:MAX_IN_TURN]
 
     def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it
