@@ -38,9 +38,9 @@ ODD = {
 def counted(conversion, monkeypatch):
     """Count how often a conversion takes a value apart."""
     times = []
-    compiled = conversion._compiled
-    original = compiled.slow_path
-    monkeypatch.setattr(compiled, "slow_path", lambda value: times.append(1) or original(value))
+    plans = conversion._compiled.plans
+    original = plans.slow_path
+    monkeypatch.setattr(plans, "slow_path", lambda value: times.append(1) or original(value))
     return times
 
 

@@ -54,9 +54,9 @@ class CompiledConversion:
         self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self.plans: Plans = Plans(self)
+        self.plans: Plans = Plans(target.name, self._snippet_for, self.slow_path, self._use)
 
-    def use(self, convert: Callable[[Any], Any]) -> None:
+    def _use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
         self._convert = convert
         self.notice_observers()
@@ -123,7 +123,7 @@ class CompiledConversion:
         """Return whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.category == "deferred" and kind.backend is self.target
 
-    def convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
+    def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
         """Convert a computed lazy array or deferred value into memory that nobody else holds.
 
         Args:
@@ -167,15 +167,17 @@ class CompiledConversion:
         """Return the pair for arrays of one backend or source."""
         pair = self._pairs.get(source)
         if pair is None:
-            lazy = source.memory == "lazy" and not self.is_target(source)
-            pair = self._pairs[source] = (LazyPair if lazy else Pair)(self, source)
+            same = isinstance(source, Backend) and source.name == self.target.name
+            forget = self.plans.forget
+            sides = self.catalog, source, self.target, self.options, self.kind_of, forget
+            if source.memory == "lazy" and not same:
+                pair = LazyPair(*sides, convert_computed=self._convert_computed)
+            else:
+                pair = Pair(*sides)
+            self._pairs[source] = pair
         return pair
 
-    def is_target(self, source: Origin) -> bool:
-        """Return whether a backend is of the same library as the target."""
-        return isinstance(source, Backend) and source.name == self.target.name
-
-    def snippet_for(self, kind: Kind, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
+    def _snippet_for(self, kind: Kind, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
         """Return the code that converts arrays of a kind and type, None if there should be no plan.
 
         Args:

@@ -27,7 +27,17 @@ _KEPT: Any = object()
 
 
 class LazyPair(Pair):
-    """Converts arrays that are computed or read on demand."""
+    """Converts arrays that are computed or read on demand.
+
+    Args:
+        arguments: those of `Pair`.
+        convert_computed: converts a computed array or deferred value that is not a NumPy array. It is called with
+            that, whether nobody else holds its memory, and the place in the tree.
+    """
+
+    def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
+        super().__init__(*arguments)
+        self._convert_computed = convert_computed
 
     @once
     def _computes(self) -> bool:
@@ -45,12 +55,12 @@ class LazyPair(Pair):
                 continue
             if self._is_deferred(x):
                 if id(x) not in deferred:
-                    deferred[id(x)] = self.compiled.convert_computed(value, False, path_of(index))
+                    deferred[id(x)] = self._convert_computed(value, False, path_of(index))
                 results[index] = deferred[id(x)]
             elif self._computes and self._is_of_other_library(value):
                 fresh = id(value) not in seen and self._is_fresh(value)
                 seen.add(id(value))
-                results[index] = self.compiled.convert_computed(value, fresh, path_of(index))
+                results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
                 convert = functools.partial(self.slow_path, values=value)
                 results[index] = self.located(convert, x, index, path_of)
@@ -93,17 +103,17 @@ class LazyPair(Pair):
 
     def _is_fresh(self, value: Any) -> bool:
         """Return whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
-        backend = self.compiled.kind_of(value).backend
+        backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 
     def _is_of_other_library(self, value: Any) -> bool:
         """Return whether a computed value is an array, but not of NumPy."""
         import numpy
 
-        return not isinstance(value, numpy.ndarray) and self.compiled.kind_of(value).is_array
+        return not isinstance(value, numpy.ndarray) and self.kind_of(value).is_array
 
     def _is_deferred(self, x: Any) -> bool:
-        return self.compiled.kind_of(x).category == "deferred"
+        return self.kind_of(x).category == "deferred"
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]

@@ -22,15 +22,15 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
 from arrayferry._plugin.origin import Origin
+from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.direct import Direct
 from arrayferry._route.memory import PASS_COPY
 from arrayferry._route.route import describe_route
+from arrayferry._tree.kind import Kind
 
 if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
-
-    from .compiled import CompiledConversion
 
 __all__ = ["Pair"]
 
@@ -39,24 +39,35 @@ class Pair:
     """Converts arrays of one backend to another under fixed options.
 
     Args:
-        compiled: the conversion.
-        source: the backend or the source of the arrays.
-
-    Attributes:
-        compiled: the conversion.
+        catalog: finds routes.
         source: the backend or the source of the arrays.
         target: the backend of the results.
-        options: the options of the conversion.
+        options: the options.
+        kind_of: returns the kind of a value.
+        forget: called when code that was written with this pair must not be used any more.
+
+    Attributes:
+        source, target, options, kind_of: the arguments.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
 
-    def __init__(self, compiled: CompiledConversion, source: Origin) -> None:
-        self.compiled = compiled
+    def __init__(
+        self,
+        catalog: Catalog,
+        source: Origin,
+        target: Backend,
+        options: Options,
+        kind_of: Callable[[Any], Kind],
+        forget: Callable[[], None],
+    ) -> None:
         self.source = source
-        self.target: Backend = compiled.target
-        self.options: Options = compiled.options
-        self.same: bool = compiled.is_target(source)
+        self.target = target
+        self.options = options
+        self.kind_of = kind_of
+        self._catalog = catalog
+        self._forget = forget
+        self.same: bool = isinstance(source, Backend) and source.name == target.name
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
@@ -66,7 +77,7 @@ class Pair:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
-        return Executor(self.compiled.catalog, self.source, self.target, self.options)
+        return Executor(self._catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
@@ -75,8 +86,7 @@ class Pair:
         there, device = resolve_device(self.target, self.options.device, "cpu")
         if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        compiled = self.compiled
-        route = describe_route(compiled.catalog, self.source, self.target, device, "cpu")
+        route = describe_route(self._catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
@@ -85,8 +95,8 @@ class Pair:
             self.source,
             self.target,
             self.options._replace(device=device),
-            compiled.kind_of,
-            compiled.plans.forget,
+            self.kind_of,
+            self._forget,
         )
 
     def one(self, x: Any) -> Any:
@@ -174,7 +184,7 @@ class Pair:
 
         if isinstance(dense, numpy.ndarray):
             return self.slow_path(x, dense)
-        if self.compiled.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
+        if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
         raise ContractError(
             f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
@@ -184,7 +194,7 @@ class Pair:
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
-        kind = self.compiled.kind_of(y)
+        kind = self.kind_of(y)
         if kind.is_array_of(self.target):
             return y
         target, method = self.target, self._last_method()
@@ -206,8 +216,7 @@ class Pair:
         """Name the method that makes results, as far as it is known."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or to_device()"
-        catalog = self.compiled.catalog
-        route = describe_route(catalog, self.source, self.target, self.options.device, "")
+        route = describe_route(self._catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:

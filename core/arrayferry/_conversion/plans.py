@@ -13,8 +13,8 @@ from .choice import Choice, Fork, leads_to, with_plan, without_plan
 from .structure import structure_of
 
 if TYPE_CHECKING:
-    from .compiled import CompiledConversion
     from .plan import Plan
+    from .snippets import CodeSnippet
 
 __all__ = ["MAX_PLANS", "Plans"]
 
@@ -30,6 +30,8 @@ MAX_IN_TURN = 8
 """The maximum number of plans that are tried in turn, since they cannot be told apart."""
 STREAK = 16
 """A plan that converts this many values in a row is called directly."""
+
+Run = Callable[[Any], Any]
 
 _MISSED: Any = object()
 
@@ -64,7 +66,11 @@ class Plans:
     """The plans of a conversion.
 
     Args:
-        compiled: the compiled conversion that they belong to.
+        target: the name of the target.
+        snippet_for: returns the code that converts arrays of a kind and type, with or without the slow path for those
+            that a direct converter does not handle; None if there should be no plan.
+        slow_path: converts a value without a plan.
+        use: called with the function that converts values from now on.
 
     Attributes:
         last: the plan that was chosen last.
@@ -72,8 +78,17 @@ class Plans:
         counts: how often each structure was converted without a plan, by its hash, which keeps no type alive.
     """
 
-    def __init__(self, compiled: CompiledConversion) -> None:
-        self._compiled = compiled
+    def __init__(
+        self,
+        target: str,
+        snippet_for: Callable[..., CodeSnippet | None],
+        slow_path: Run,
+        use: Callable[[Run], None],
+    ) -> None:
+        self._target = target
+        self._snippet_for = snippet_for
+        self.slow_path = slow_path
+        self._use = use
         self.forget()
 
     def forget(self) -> None:
@@ -87,7 +102,7 @@ class Plans:
     def _choose_by(self, choice: Choice | None) -> None:
         """Choose the plan for each value from now on."""
         self._choice = choice
-        self._choose: Callable[[Any], Any] = self.miss
+        self._choose: Run = self.miss
         if isinstance(choice, Fork):
             code = compile(_CODE.format(find=choice.code, streak=STREAK), _FILE, "exec")
             used = self._plans.used.add
@@ -102,13 +117,13 @@ class Plans:
         self.last: Plan | None = None
         self.left = STREAK
         self._choice_skipped = False
-        self._compiled.use(self._choose)
+        self._use(self._choose)
 
     def skip_choice(self, plan: Plan) -> None:
         """Call a plan directly, until it does not handle a value."""
         if plan in self.all:
             self._choice_skipped = True
-            self._compiled.use(plan.run)
+            self._use(plan.run)
 
     @property
     def all(self) -> list[Plan]:
@@ -124,7 +139,7 @@ class Plans:
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 return result
-        return self._compiled.slow_path(value)
+        return self.slow_path(value)
 
     def learn(self, tree: Tree) -> None:
         """Write a plan for a structure that has been converted before."""
@@ -165,9 +180,8 @@ class Plans:
     def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it
 
-        compiled = self._compiled
-        snippet_for = functools.partial(compiled.snippet_for, with_slow_path=with_slow_path)
-        plan = write_plan(tree, snippet_for, structure, compiled.target.name, self.miss)
+        snippet_for = functools.partial(self._snippet_for, with_slow_path=with_slow_path)
+        plan = write_plan(tree, snippet_for, structure, self._target, self.miss)
         if plan is None:
             self.counts[key] = NEVER
             return
