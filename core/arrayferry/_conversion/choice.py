@@ -71,7 +71,7 @@ class _Step(NamedTuple):
 
     cls: type
     container: Container
-    index: int
+    position: int
 
 
 class _Question(NamedTuple):
@@ -90,7 +90,7 @@ class _Question(NamedTuple):
     def answer(self, structure: Any) -> Any:
         """Return the answer for a structure that has a value at the path."""
         for step in self.path:
-            structure = structure[1 + step.index]
+            structure = structure[1 + step.position]
         if self.of is None:
             return _type_of(structure)
         return _types_in(structure) if self.types else _length_of(structure)
@@ -124,7 +124,11 @@ class _Question(NamedTuple):
         text = "v0"
         for step in self.path:
             inside = children(text, step)
-            text = f"[*{inside}][{step.index}]" if step.cls is dict else f"{inside}[{step.index}]"
+            text = (
+                f"[*{inside}][{step.position}]"
+                if step.cls is dict
+                else f"{inside}[{step.position}]"
+            )
         if self.of is None:
             return f"type({text})"
         inside = children(text, self.of)
@@ -165,8 +169,8 @@ def _difference(one: Any, other: Any, root: Any) -> _Question | None:
             if _length_of(mine) is MANY:
                 return _Question((*path, step))
             return _Question(path, step, types=True)
-        for index, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
-            waiting.append(((*path, step._replace(index=index)), *parts))
+        for position, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
+            waiting.append(((*path, step._replace(position=position)), *parts))
     return None
 
 
