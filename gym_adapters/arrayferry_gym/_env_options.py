@@ -124,13 +124,11 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def check_actions_of(check_actions: Any) -> str:
-    """Return how actions are checked, as an option states it: True is "strict", False is "fit".
+    """Return how actions are checked.
 
     Raises:
         arrayferry.OptionError: there is no such check.
     """
-    if type(check_actions) is bool:
-        return "strict" if check_actions else "fit"
     if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
         return str(check_actions)
     raise af.OptionError(

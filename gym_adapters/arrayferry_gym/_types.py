@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._libraries import Target
     from .distributed._engine import Engine
 
-    CheckActions = bool | Literal["fit", "strict", "off"]
+    CheckActions = Literal["fit", "strict", "off"]
 
     class Common(TypedDict, total=False):
         """The options of all adapters."""
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         max_episode_steps: int | None
         params: Any
         render_mode: str | None
-        validate: bool
         check_actions: CheckActions
         differentiable: bool
 

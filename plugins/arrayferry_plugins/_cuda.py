@@ -1,4 +1,4 @@
-"""What the plugins of libraries with CUDA have in common."""
+"""Shared by the plugins of libraries with CUDA: devices are not queried while a CUDA graph is captured."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["is_capturing", "unless_capturing"]
 
 
 def is_capturing() -> bool:
-    """Tell whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""
+    """Return whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
 
 
 def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function like `done` that says no, without asking, while a CUDA graph is captured."""
+    """Return a function like `done` that returns False, without a query, while a CUDA graph is captured."""
     return lambda: not is_capturing() and done()

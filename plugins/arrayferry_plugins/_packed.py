@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
 from arrayferry.adapting import dtype_info
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from arrayferry.typing import Cost
 
-__all__ = ["Packed", "Part", "cut"]
+__all__ = ["Packed", "Parts", "cut"]
 
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
@@ -26,32 +27,27 @@ TOGETHER = 32 * 1024 * 1024
 ALIGNMENT = 256
 """The addresses of the arrays are multiples of this, like those of arrays that CUDA allocates."""
 
-
-class Part(NamedTuple):
-    """Where an array lies in the common memory, in items."""
-
-    start: int
-    end: int
-    shape: tuple[int, ...]
+Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
+"""For each array, where it begins and ends in the common memory, in items, and its shape."""
 
 
 def _batches(group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
     """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
-    some: list[tuple[int, Any]] = []
+    batch: list[tuple[int, Any]] = []
     size = 0
     for index, x in group:
-        some.append((index, x))
+        batch.append((index, x))
         size += x.nbytes
         if size > TOGETHER:
-            yield some
-            some, size = [], 0
-    if len(some) > 1:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if len(batch) > 1:
+        yield batch
 
 
-def cut(flat: Any, parts: tuple[Part, ...]) -> list[Any]:
+def cut(flat: Any, parts: Parts) -> list[Any]:
     """Return parts of a one-dimensional array, in their shapes."""
-    return [flat[part.start : part.end].reshape(part.shape) for part in parts]
+    return [flat[start:end].reshape(shape) for start, end, shape in parts]
 
 
 class Packed(Converter):
@@ -61,26 +57,19 @@ class Packed(Converter):
     cost: Cost = "transfer"
     target_device: str = "cuda"
     types: tuple[str, ...] = ("numpy.ndarray",)
-
-    @property
-    @abstractmethod
-    def backend(self) -> Backend:
-        """The backend of the results."""
+    backend: Backend
+    """The backend of the results."""
 
     @abstractmethod
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
 
-    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        """Return the parts of an array on the device: views, unless this is overridden."""
-        return cut(flat, parts)
-
-    def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
-        """Tell whether it is worth bringing arrays with these places together."""
-        return True
+    def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
+        """Return a function that splits an array on the device, None if it is better to bring the arrays one by one."""
+        return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
-        """Return memory of the host as a NumPy array, and what `transfer` takes."""
+        """Return memory of the host, as a NumPy array and as the argument of `transfer`."""
         import numpy as np
 
         flat: np.ndarray[Any, Any] = np.empty(size, dtype)
@@ -106,9 +95,9 @@ class Packed(Converter):
                     dtype = fitting.dtype.newbyteorder("=")
                     groups.setdefault(dtype, []).append((index, fitting))
             for dtype, group in groups.items():
-                for some in _batches(group):
-                    converted = self._together([x for _, x in some], dtype, options.device)
-                    for (index, _), y in zip(some, converted, strict=True):
+                for batch in _batches(group):
+                    converted = self._together([x for _, x in batch], dtype, options.device)
+                    for (index, _), y in zip(batch, converted, strict=True):
                         results[index] = y
             return results
 
@@ -127,13 +116,15 @@ class Packed(Converter):
         import numpy as np
 
         step = max(1, ALIGNMENT // dtype.itemsize)
-        parts, size = [], 0
+        places, size = [], 0
         for x in xs:
-            parts.append(Part(size, size + x.size, x.shape))
+            places.append((size, size + x.size, x.shape))
             size += -(-x.size // step) * step
-        if not self.is_worth_it(dtype, tuple(parts)):
+        parts = tuple(places)
+        split = self.splitter(dtype, parts)
+        if split is None:
             return [NotImplemented] * len(xs)
         host, staged = self.staging(size, dtype)
-        for x, part in zip(xs, parts, strict=True):
-            np.copyto(host[part.start : part.end].reshape(part.shape), x)
-        return self.split(self.transfer(staged, dtype, device), tuple(parts))
+        for x, own in zip(xs, cut(host, parts), strict=True):
+            np.copyto(own, x)
+        return split(self.transfer(staged, dtype, device))

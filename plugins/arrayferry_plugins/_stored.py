@@ -1,4 +1,4 @@
-"""What libraries with arrays in files and stores have in common: these are read as a whole, or in stored parts."""
+"""Shared by the plugins of libraries that keep arrays in files and stores, which are read whole or in stored parts."""
 
 from __future__ import annotations
 
@@ -11,23 +11,35 @@ from arrayferry import Blocks, ConversionError, Slices, Source, UnsupportedDtype
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["GroupSource", "StoredSource", "refuse_text"]
+__all__ = ["GroupSource", "StoredSource"]
 
 
 class StoredSource(Source):
-    """Arrays that are read once when they are converted."""
+    """Arrays that are read once when they are converted.
 
+    Attributes:
+        what: what an array is called in errors.
+        remedy: how to read an array of text or objects.
+    """
+
+    what: str
+    remedy: str
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
     slices: type[Slices] = Slices
 
-    @abstractmethod
     def refuse(self, x: Any) -> None:
-        """Raise for an array that cannot be converted."""
+        """Raise for an array that cannot be converted: of text or objects, unless this is overridden."""
+        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+            raise UnsupportedDtypeError(
+                f"{self.what} of dtype {x.dtype} cannot be converted: it holds text or objects",
+                remedy=self.remedy,
+                dtype=str(x.dtype),
+            )
 
     @abstractmethod
     def stored(self, x: Any) -> Sequence[int] | None:
-        """Return the shape of what is read as a whole; None if any part can be read."""
+        """Return the shape of the parts that are read as a whole, None if any part can be read."""
 
     def to_numpy(self, x: Any) -> Any:
         import numpy as np
@@ -50,11 +62,11 @@ class StoredSource(Source):
 
 
 class GroupSource(Source):
-    """Groups of arrays, which are not arrays themselves: errors say what to convert instead."""
+    """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead."""
 
     @abstractmethod
     def describe(self, group: Any) -> tuple[str, str]:
-        """Return what a group is called, and how to get the arrays in it."""
+        """Return the name of a group, and how to get the arrays in it."""
 
     def to_numpy(self, x: Any) -> NoReturn:
         raise self._no_array(x, "converted", "Convert")
@@ -69,14 +81,4 @@ class GroupSource(Source):
         return ConversionError(
             f"{what} cannot be {done}: it is not an array, but holds some",
             remedy=f"{verb} {inside}.",
-        )
-
-
-def refuse_text(x: Any, what: str, remedy: str) -> None:
-    """Raise for an array of text or objects."""
-    if x.dtype.kind in "OSTU" or x.dtype.hasobject:
-        raise UnsupportedDtypeError(
-            f"{what} of dtype {x.dtype} cannot be converted: it holds text or objects",
-            remedy=remedy,
-            dtype=str(x.dtype),
         )

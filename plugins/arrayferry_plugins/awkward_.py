@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 
 __all__ = ["AwkwardSource", "arrayferry_sources"]
 
@@ -18,9 +15,7 @@ class AwkwardSource(Source):
     name = "awkward"
     package = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
-    # NumPy arrays are often wrapped without a copy, so others can write to the memory.
-    # Results are read-only.
-    memory: Memory = "writable"
+    # Memory counts as writable, since NumPy arrays are often wrapped without a copy. Results are read-only.
 
     def to_numpy(self, x: Any) -> Any:
         import awkward as ak

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
 from arrayferry.adapting import dtype_named
 
 from ._cuda import unless_capturing
 from ._packed import Packed
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 
 __all__ = ["CupyBackend", "arrayferry_backends", "arrayferry_converters"]
 
@@ -25,7 +22,6 @@ class CupyBackend(Backend):
     package = "cupy"
     install = "cupy-cuda13x (or cupy-cuda12x, depending on the CUDA version of your driver)"
     array_types: tuple[str, ...] = ("cupy.ndarray",)
-    memory: Memory = "writable"
     to_numpy_shares: bool | None = False
     from_numpy_shares: bool | None = False
     dlpack_devices: tuple[str, ...] = ("cuda",)
@@ -50,15 +46,15 @@ class CupyBackend(Backend):
     def to_device(self, x: Any, device: Any) -> Any:
         import cupy
 
-        there = _index(device)
-        if x.device.id == there:
+        target = _index(device)
+        if x.device.id == target:
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not _is_compact(x):  # otherwise CuPy would do this after the event below
+            if not x.flags.c_contiguous:  # otherwise CuPy would do this after the event below
                 x = x.copy()
         # CuPy copies on the stream of the target, and does not wait for the other one
-        with cupy.cuda.Device(there):
+        with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
             y = cupy.array(x)
@@ -99,7 +95,7 @@ class CupyBackend(Backend):
     def to_dlpack(self, x: Any) -> Any:
         import cupy
 
-        # CuPy orders what it exports after the work on the current GPU only
+        # CuPy orders an export after the work on the current GPU only
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -127,19 +123,9 @@ def _index(device: Any) -> int:
     return int(str(device).partition(":")[2] or 0) if index is None else int(index)
 
 
-def _is_compact(x: Any) -> bool:
-    """Tell whether an array lies in memory in the order of its axes, without gaps."""
-    expected = x.dtype.itemsize
-    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
-        if length != 1 and stride != expected:
-            return int(x.size) == 0
-        expected *= length
-    return True
-
-
 @cache
 def _gpus() -> tuple[int, str]:
-    """Ask once how many GPUs there are, and why none can be used: a forked process knows what its parent knew."""
+    """Return the number of GPUs, and why none can be used. It is queried once: a forked process uses its parent's answer."""
     import cupy
 
     try:
@@ -161,20 +147,17 @@ def _dtypes() -> frozenset[str]:
     )
 
 
+BACKEND = CupyBackend()
+
+
 class NumpyToCupy(Packed):
     """Brings the small arrays of a tree to the GPU in one transfer for each dtype."""
 
     target = "cupy"
-
-    @property
-    def backend(self) -> Backend:
-        return BACKEND
+    backend: Backend = BACKEND
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         return BACKEND.from_numpy(staged, device)
-
-
-BACKEND = CupyBackend()
 
 
 @hookimpl

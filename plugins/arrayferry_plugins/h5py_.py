@@ -7,7 +7,7 @@ from typing import Any
 
 from arrayferry import ConversionError, Slices, Source, hookimpl
 
-from ._stored import GroupSource, StoredSource, refuse_text
+from ._stored import GroupSource, StoredSource
 
 __all__ = ["H5pyGroupSource", "H5pySource", "arrayferry_sources"]
 
@@ -28,6 +28,8 @@ class H5pySource(StoredSource):
     name = "h5py"
     package = "h5py"
     array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
+    what = "a dataset"
+    remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
     slices: type[Slices] = _Datasets
 
     def device_of(self, x: Any) -> str:
@@ -45,8 +47,7 @@ class H5pySource(StoredSource):
                 "a dataset that is h5py.Empty cannot be converted: it has no values",
                 remedy="Test for x.shape is None first.",
             )
-        remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
-        refuse_text(x, "a dataset", remedy)
+        super().refuse(x)
 
     def stored(self, x: Any) -> Sequence[int] | None:
         return getattr(x, "_dset", x).chunks  # type: ignore[no-any-return]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import Backend, hookimpl
 from arrayferry.adapting import refuse_more_than_values
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 
 __all__ = ["NumpyBackend", "arrayferry_backends"]
 
@@ -21,7 +18,6 @@ class NumpyBackend(Backend):
     aliases: tuple[str, ...] = ("np",)
     array_types: tuple[str, ...] = ("numpy.ndarray",)
     item_types: tuple[str, ...] = ("numpy.ndarray", "numpy.int64", "numpy.int32")
-    memory: Memory = "writable"
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
 

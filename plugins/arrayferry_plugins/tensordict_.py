@@ -1,4 +1,4 @@
-"""tensordict: with tensors of PyTorch, everything stays what it is; with other arrays, it becomes dicts."""
+"""tensordict: containers of tensors keep their types; with arrays of other libraries, they become dicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TensorDicts(Container):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         import tensordict as td
 
-        if not all(map(_is_held, children)):
+        if not all(map(_fits_tensordict, children)):
             if _is_lazy(value):
                 return _dense(value, children)
             plain = [c.to_dict() if td.is_tensor_collection(c) else c for c in children]
@@ -47,7 +47,7 @@ class TensorDicts(Container):
 
 
 class TensorClasses(Container):
-    """Tensorclasses, whose constructors are not called. What is not a tensor is read as its data."""
+    """Tensorclasses, whose constructors are not called. Values other than tensors are read as their data."""
 
     types: tuple[Any, ...] = ("tensordict.TensorClass",)
     transparent: bool = True
@@ -96,7 +96,7 @@ def _is_lazy(value: Any) -> bool:
     return isinstance(value, td.LazyStackedTensorDict)
 
 
-def _is_held(child: Any) -> bool:
+def _fits_tensordict(child: Any) -> bool:
     import tensordict as td
     from torch import Tensor
 
@@ -112,7 +112,7 @@ def _dense(value: Any, children: list[Any]) -> Any:
             "a lazy stack of tensordicts that differ in keys or shapes cannot become arrays",
             remedy="Convert its parts: list(x.tensordicts).",
         ) from error
-    like = next(array for array in flatten(children)[0] if not _is_held(array))
+    like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
     return convert(
         dense, like=like, narrowing="allow", unsupported="keep"
     )  # its parts were checked

@@ -20,7 +20,7 @@ class Batches(Container):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         items = dict(zip(vars(value), children, strict=True))
-        if all(child is vars(value)[key] or _is_held(child) for key, child in items.items()):
+        if all(child is vars(value)[key] or _fits_batch(child) for key, child in items.items()):
             new = object.__new__(type(value))
             vars(new).update(items)
             return new
@@ -33,8 +33,8 @@ class Batches(Container):
         return list(vars(value))
 
 
-def _is_held(child: Any) -> bool:
-    """Tell whether a batch holds something as it is. It refuses arrays of objects some of which are tensors."""
+def _fits_batch(child: Any) -> bool:
+    """Return whether a batch holds a value unchanged. It refuses arrays of objects some of which are tensors."""
     import numpy as np
     from tianshou.data import Batch
     from torch import Tensor

@@ -11,7 +11,7 @@ __all__ = ["Graphs", "arrayferry_containers"]
 
 
 class Graphs(Container):
-    """`Data`, `HeteroData`, `TemporalData` and their batches: only what is in their stores is replaced."""
+    """`Data`, `HeteroData`, `TemporalData` and their batches: only the values in their stores are replaced."""
 
     types: tuple[Any, ...] = ("torch_geometric.data.data.BaseData",)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from arrayferry import Container, ConversionError, Source, hookimpl
 
-from ._stored import StoredSource, refuse_text
+from ._stored import StoredSource
 
 __all__ = [
     "DataArrays",
@@ -33,7 +33,9 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            if isinstance(new.data, cls):  # xarray turns what it cannot hold into a NumPy array
+            if isinstance(
+                new.data, cls
+            ):  # xarray turns arrays that it cannot hold into NumPy arrays
                 return new
         except Exception as error:
             cause = error
@@ -112,7 +114,7 @@ class Stored:
         variable: the `Variable`.
 
     Attributes:
-        variable: as given.
+        variable: the `Variable`.
         shape: its shape.
         dtype: its dtype.
     """
@@ -124,13 +126,6 @@ class Stored:
 
     def __getitem__(self, index: Any) -> Any:
         return self.variable[index].to_numpy()
-
-    def stored(self) -> Sequence[int] | None:
-        """Return the shape of the parts in which the file is read, None if any part can be read."""
-        encoding = self.variable.encoding
-        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
-        fits = isinstance(stored, (tuple, list)) and len(stored) == len(self.shape) and all(stored)
-        return stored if fits else None
 
 
 def _streamed(variable: Any) -> Any:
@@ -145,12 +140,14 @@ class XarraySource(StoredSource):
     name = "xarray"
     package = "xarray"
     array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
-
-    def refuse(self, x: Any) -> None:
-        refuse_text(x, "a variable of xarray", "Leave it out: dataset.drop_vars(name).")
+    what = "a variable of xarray"
+    remedy = "Leave it out: dataset.drop_vars(name)."
 
     def stored(self, x: Any) -> Sequence[int] | None:
-        return x.stored()  # type: ignore[no-any-return]
+        encoding = x.variable.encoding
+        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
+        fits = isinstance(stored, (tuple, list)) and len(stored) == len(x.shape) and all(stored)
+        return stored if fits else None
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from typing import Any
 
 from arrayferry import Source, hookimpl
 
-from ._stored import GroupSource, StoredSource, refuse_text
+from ._stored import GroupSource, StoredSource
 
 __all__ = ["ZarrGroupSource", "ZarrSource", "arrayferry_sources"]
 
@@ -18,9 +18,8 @@ class ZarrSource(StoredSource):
     name = "zarr"
     package = "zarr"
     array_types: tuple[str, ...] = ("zarr.Array",)
-
-    def refuse(self, x: Any) -> None:
-        refuse_text(x, "a Zarr array", "Read it with x[...], which gives a NumPy array.")
+    what = "a Zarr array"
+    remedy = "Read it with x[...], which gives a NumPy array."
 
     def stored(self, x: Any) -> Sequence[int]:
         return getattr(x, "shards", None) or x.chunks  # type: ignore[no-any-return]

@@ -97,6 +97,7 @@ class Array:
     shape = property(lambda self: self.values.shape)
     dtype = property(lambda self: self.values.dtype)
     strides = property(lambda self: self.values.strides)
+    flags = property(lambda self: self.values.flags)
     ndim = property(lambda self: self.values.ndim)
     nbytes = property(lambda self: self.values.nbytes)
     size = property(lambda self: self.values.size)

@@ -164,7 +164,7 @@ def test_boxes_that_the_environment_may_know_to_take(space, action, library, age
         assert af.backend_of(env.env.taken).name == library
         env.step(AGENTS[agent](space.sample()))
     strict = ArrayConversion(
-        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions=True
+        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions="strict"
     )
     with pytest.raises(af.ConversionError, match="is not valid for the space"):
         strict.step(AGENTS[agent](action))
@@ -265,13 +265,14 @@ def test_nothing_is_checked_if_that_is_asked_for():
         assert isinstance(taken, np.ndarray)
     env.step("left")
     assert env.env.taken == "left"
-    for wrong in ("loose", None, 1, 0.0):
+    for wrong in ("loose", None, 1, 0.0, True, False):
         with pytest.raises(af.OptionError, match="'fit', 'strict', 'off'"):
             ArrayConversion(Takes(BOX), check_actions=wrong)
     assert (
-        ArrayConversion(Takes(BOX), check_actions=True)._saved_kwargs["check_actions"] == "strict"
+        ArrayConversion(Takes(BOX), check_actions="strict")._saved_kwargs["check_actions"]
+        == "strict"
     )
-    assert "check_actions" not in ArrayConversion(Takes(BOX), check_actions=False)._saved_kwargs
+    assert "check_actions" not in ArrayConversion(Takes(BOX), check_actions="fit")._saved_kwargs
 
 
 @pytest.mark.parametrize(
@@ -406,7 +407,10 @@ def test_bounds_are_checked_if_asked_for(library, agent):
             Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent
         )
         checked = ArrayConversion(
-            Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions=True
+            Takes(space, LIBRARIES[library]),
+            env_xp=library,
+            target_xp=agent,
+            check_actions="strict",
         )
         for env in (unchecked, checked):
             env.reset()
@@ -417,7 +421,7 @@ def test_bounds_are_checked_if_asked_for(library, agent):
             for _ in range(2):
                 with pytest.raises(af.ConversionError, match="out of its bounds"):
                     checked.step(AGENTS[agent](value))
-    text = ArrayConversion(Takes(spaces.Text(4)), target_xp=agent, check_actions=True)
+    text = ArrayConversion(Takes(spaces.Text(4)), target_xp=agent, check_actions="strict")
     text.step("abc")
     with pytest.raises(af.ConversionError, match=r"contains\(\) is false"):
         text.step("abcdefgh")
@@ -650,7 +654,10 @@ class Even(spaces.Discrete):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_own_rules_of_a_space(library):
     env = ArrayConversion(
-        Takes(Even(6), LIBRARIES[library]), env_xp=library, target_xp="torch", check_actions=True
+        Takes(Even(6), LIBRARIES[library]),
+        env_xp=library,
+        target_xp="torch",
+        check_actions="strict",
     )
     env.reset()
     for _ in range(3):

@@ -157,12 +157,7 @@ def test_workers_killed_again_and_again(workers, tmp_path, mode, deaths):
     eventually(workers.restored)
 
     def balanced():
-        nonlocal ended
-        for _ in range(50):
-            if mode == "Disabled" and ended.any():
-                envs.reset(options={"reset_mask": ended})
-            *_, terminations, truncations, _ = envs.step(np.zeros(count, int))
-            ended = terminations | truncations
+        envs.reset()
         return sorted(homes(envs).values()) == [4, 4]
 
     eventually(balanced)
@@ -206,37 +201,6 @@ def test_losses_that_are_noticed_in_calls_and_resets(workers, tmp_path):
     assert infos == {}
     np.testing.assert_array_equal(first, second)  # the seeds are those of the reset
     assert not envs.step(np.arange(6))[3].any()
-    envs.close()
-
-
-@pytest.mark.long
-def test_observations_on_a_worker_that_dies(mortal, tmp_path):
-    workers = DaskWorkers(mortal)
-    fns = [functools.partial(Homely, str(tmp_path), i) for i in range(6)]
-    envs = DistributedVectorEnv(fns, client=mortal, to="dask", groups=4)
-    envs.reset(seed=3)
-    for _ in range(3):
-        lazy, *_ = envs.step(np.zeros(6, int))
-    np.testing.assert_array_equal(lazy.compute()[:, :2], [[i, 3] for i in range(6)])
-    kill(workers, envs.call("home")[0])
-    for number in (4, 0, 1):
-        lazy, _, _, cut, infos = envs.step(np.zeros(6, int))
-        if number == 4:
-            lost = cut
-            assert (infos["worker_lost"] == lost).all()
-            assert 0 < lost.sum() < 6
-            number = 0
-        x = lazy.compute()
-        assert x[:, 0].tolist() == list(range(6))
-        assert (x[lost, 1] == number).all()
-    assert (x[~lost, 1] == 6).all()
-    eventually(workers.restored)
-
-    def balanced():
-        envs.reset()
-        return sorted(homes(envs).values()) == [3, 3]
-
-    eventually(balanced)
     envs.close()
 
 

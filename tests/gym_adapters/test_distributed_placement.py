@@ -21,6 +21,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 from arrayferry_gym.distributed import (
+    Collector,
     DaskEngine,
     DistributedVectorEnv,
     Engine,
@@ -104,41 +105,47 @@ def held(client):
 # What is left on workers.
 
 
-@pytest.mark.parametrize("failing", ["step", "reset", "interrupt", "assemble"])
-def test_nothing_is_left_of_a_step_that_fails(client, failing, monkeypatch):
-    envs = DistributedVectorEnv([Fails] * 4, client=client, to="dask", groups=4)
-    lazy, _ = envs.reset()
-    for _ in range(3):
-        if failing == "step":
-            with pytest.raises(EnvFailedError):
-                envs.step([0, 1, 0, 0])
-        elif failing == "reset":
-            with pytest.raises(EnvFailedError):
-                envs.reset(options={"fail": 1, "reset_mask": np.array([True, False, False, False])})
-        else:
-            name = "gather" if failing == "interrupt" else "assemble"
-            method = getattr(DaskEngine, name)
+def following(params, observation, rng):
+    """Take the action that the weights name, which fails if it is 1."""
+    return np.full(len(observation), int(params)), None
 
-            def interrupted(self, *args, method=method, name=name):
-                if name == "gather":
-                    method(self, *args)
-                raise KeyboardInterrupt
 
-            with monkeypatch.context() as patch:
-                patch.setattr(DaskEngine, name, interrupted)
-                with pytest.raises(KeyboardInterrupt):
-                    envs.step([0] * 4)
-        np.testing.assert_array_equal(lazy.compute(), 0)  # what was returned before is still there
-        lazy, _ = envs.reset()
-        eventually(lambda: held(client)[0] == 4)
-        lazy = envs.step([0] * 4)[0]
-        np.testing.assert_array_equal(lazy.compute(), 1)
-        lazy, _ = envs.reset()
-    with pytest.raises(EnvFailedError):
-        envs.step([0, 1, 0, 0])
-    envs.close()
-    np.testing.assert_array_equal(lazy.compute(), 0)  # also after they are closed
-    del lazy
+@pytest.mark.parametrize("failing", ["step", "gather", "assemble"])
+def test_nothing_is_left_of_a_segment_that_fails(client, failing, monkeypatch):
+    with Collector(
+        [Fails] * 4, following, np.array(0), num_steps=3, groups=4, client=client, to="dask"
+    ) as collector:
+        for _ in range(3):
+            part = next(collector)
+            arrays = held(client)[0]
+            if failing == "step":
+                collector.update(np.array(1))
+                with pytest.raises(EnvFailedError):
+                    next(collector)
+                collector.update(np.array(0))
+                for _ in range(4):  # the other groups fail as well
+                    with contextlib.suppress(EnvFailedError):
+                        next(collector)
+            else:
+                method = getattr(DaskEngine, failing)
+
+                def interrupted(self, *args, method=method):
+                    if method.__name__ == "gather":
+                        method(self, *args)
+                    raise KeyboardInterrupt
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(DaskEngine, failing, interrupted)
+                    with pytest.raises(KeyboardInterrupt):
+                        next(collector)
+            shown = part.observation[1:].compute()  # what was returned before is still there
+            np.testing.assert_array_equal(shown, 1)
+            del shown, part
+            part = next(collector)
+            eventually(lambda arrays=arrays: held(client)[0] <= arrays)
+            np.testing.assert_array_equal(part.observation[1:].compute(), 1)
+    np.testing.assert_array_equal(part.observation[1:].compute(), 1)  # also after it is closed
+    del part
     gc.collect()
     eventually(lambda: held(client) == (0, 0))
 
@@ -176,14 +183,15 @@ def test_an_environment_that_fails_while_it_is_made_is_closed(tmp_path):
 
 def test_what_arrives_late_is_not_kept(client, monkeypatch):
     monkeypatch.setitem(sys.modules, "gate_of_a_test", gate := threading.Event())
-    envs = DistributedVectorEnv(
-        [functools.partial(_Waiting, "gate_of_a_test")] * 2, client=client, to="dask", timeout=3
-    )
-    envs.reset()
-    with pytest.raises(EnvTimeoutError):
-        envs.step([0, 1])
-    gate.set()
-    envs.close()
+    with Collector(
+        [functools.partial(_Waiting, "gate_of_a_test")] * 2,
+        following, np.array(0), num_steps=1, groups=2, client=client, to="dask", timeout=3,
+    ) as collector:  # fmt: skip
+        next(collector)
+        collector.update(np.array(1))
+        with pytest.raises(EnvTimeoutError):
+            next(collector)
+        gate.set()
     gc.collect()
     eventually(lambda: held(client) == (0, 0))
 
@@ -198,31 +206,12 @@ class _Waiting(Fails):
         return super().step(0)
 
 
-def test_a_moved_environment_keeps_the_observations_of_its_step(client):
-    envs = DistributedVectorEnv(
-        [functools.partial(gym.make, "CartPole-v1", max_episode_steps=3)] * 4,
-        client=client, to="dask", groups=4, autoreset_mode="SameStep",
-    )  # fmt: skip
-    sync = SyncVectorEnv(
-        [functools.partial(gym.make, "CartPole-v1", max_episode_steps=3)] * 4,
-        autoreset_mode="SameStep",
-    )
-    envs.reset(seed=1), sync.reset(seed=1)
-    placement = envs._placement
-    first = placement.hosts[0]
-    for _ in range(2):  # all live on one worker, and may move
-        lazy, expected = envs.step([0] * 4)[0], sync.step([0] * 4)[0]
-        np.testing.assert_array_equal(lazy.compute(), expected)
-    crowded = [host for host in placement.hosts if host.worker == first.worker]
-    assert len(crowded) == 2
-    envs.close()
-    gc.collect()
-
-
-def test_an_observation_that_is_lost_names_its_worker():
+def test_a_segment_that_is_lost_names_its_worker():
     with cluster() as made, distributed.Client(made) as client:
-        envs = DistributedVectorEnv([Fails] * 2, client=client, to="dask")
-        lazy, _ = envs.reset()
+        collector = Collector(
+            [Fails] * 2, following, np.array(0), num_steps=1, client=client, to="dask"
+        )
+        lazy = next(collector).observation
         worker = next(iter(made.workers.values()))
         address = worker.address
         client.sync(worker.close)
@@ -232,9 +221,9 @@ def test_an_observation_that_is_lost_names_its_worker():
         for value in (lazy, {"k": [lazy]}, {"k": [lazy + 1]}):
             with pytest.raises(af.ConversionError) as caught:
                 af.convert(value, "torch")
-            assert f"observation on the worker {address}, which is gone" in str(caught.value)
-            assert "before the next step" in caught.value.remedy
-        envs.close()
+            assert f"collected on the worker {address}, which is gone" in str(caught.value)
+            assert "another target" in caught.value.remedy
+        collector.close()
 
 
 # Where they live.
@@ -303,11 +292,10 @@ def test_it_waits_for_workers():
         timer.join()
 
 
-@pytest.mark.parametrize("to", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
-def test_a_full_reset_spreads_them(to):
+def test_a_full_reset_spreads_them():
     with cluster(n_workers=1) as made, distributed.Client(made) as client:
         sync = SyncVectorEnv([CARTPOLE] * 6)
-        envs = DistributedVectorEnv([CARTPOLE] * 6, client=client, to=to)
+        envs = DistributedVectorEnv([CARTPOLE] * 6, client=client)
         called = DistributedVectorEnv([Fails] * 4, client=client)
         called.reset()
         called.call("climb")

@@ -210,7 +210,7 @@ def test_actions_are_clipped_to_the_space(library):
 
 @library
 def test_validated_actions(library):
-    envs = counts("Disabled", validate=True, **LIBRARIES[library])
+    envs = counts("Disabled", check_actions="strict", **LIBRARIES[library])
     envs.reset(seed=1)
     envs.step(np.array([-1, 0, 1]))
     with pytest.raises(
@@ -218,7 +218,7 @@ def test_validated_actions(library):
     ):
         envs.step(np.array([-1, 0, 2]))
     pendulum = gym.make_vec(
-        "arrayferry/Pendulum-v0", num_envs=2, validate=True, **LIBRARIES[library]
+        "arrayferry/Pendulum-v0", num_envs=2, check_actions="strict", **LIBRARIES[library]
     )
     pendulum.reset(seed=1)
     with pytest.raises(
@@ -682,7 +682,6 @@ def test_numbers_as_results(library):
         ({"autoreset_mode": "sometimes"}, "NEXT_STEP"),
         ({"max_episode_steps": 0}, "max_episode_steps=0"),
         ({"render_mode": "human"}, "rgb_array"),
-        ({"validate": "yes"}, "validate"),
         ({"xp": "tensorfow"}, "tensorfow"),
         ({"xp": "dask"}, "computed on demand"),
         ({"xp": "torch", "device": "cuda:7"}, "cuda:7"),
@@ -1045,7 +1044,7 @@ def test_actions_are_clipped_before_they_are_cast(library, space, action, clippe
     envs = Echo().make_vec(2, **LIBRARIES[library])
     envs.reset(seed=0)
     assert host(envs.step(np.array(action))[1]).tolist() == clipped
-    strict = Echo().make_vec(2, validate=True, **LIBRARIES[library])
+    strict = Echo().make_vec(2, check_actions="strict", **LIBRARIES[library])
     strict.reset(seed=0)
     with pytest.raises(af.ConversionError, match=r"environment [01] of 2 of Echo"):
         strict.step(np.array(action))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 import arrayferry as af
 import arrayferry_gym  # noqa: F401
-from arrayferry_gym.functional import Acrobot, CartPole, MountainCar, Pendulum
 
 COUNT = 4
 STEPS = 1_000
@@ -150,37 +148,3 @@ def test_images(name):
     envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, render_mode="rgb_array", xp="torch")
     envs.reset(seed=0)
     assert [image.shape for image in envs.render()] == [image.shape] * 2
-
-
-def test_earlier_names_of_angular_velocities():
-    for env in (CartPole(), Pendulum()):
-        envs = env.make_vec(2)
-        envs.reset(seed=1)
-        assert np.array_equal(envs.state.spin, envs.state.angular_velocity)
-    envs = Acrobot().make_vec(2)
-    envs.reset(seed=1)
-    assert np.array_equal(envs.state.spin_1, envs.state.angular_velocity_1)
-    assert np.array_equal(envs.state.spin_2, envs.state.angular_velocity_2)
-
-
-@pytest.mark.parametrize(
-    "env", [Acrobot(), MountainCar(), Pendulum()], ids=lambda env: type(env).__name__
-)
-def test_parameters_can_be_passed_under_their_earlier_names(env):
-    defaults = env.default_params
-    for earlier, name in type(defaults)._earlier_names.items():
-        assert getattr(defaults, earlier) == getattr(defaults, name)
-        changed = defaults._replace(**{name: 0.25})
-        assert type(defaults)(**{earlier: 0.25}) == defaults._replace(**{earlier: 0.25}) == changed
-        assert (
-            env.make(params={earlier: 0.25}).params
-            == env.make(params={name: 0.25}).params
-            == changed
-        )
-        assert pickle.loads(pickle.dumps(changed)) == changed
-        with pytest.raises(TypeError, match=f"'{earlier}', which is its earlier name"):
-            type(defaults)(**{earlier: 0.25, name: 0.25})
-        with pytest.raises(af.OptionError, match=f"'{earlier}', which is its earlier name"):
-            env.make(params={earlier: 0.25, name: 0.25})
-    with pytest.raises(TypeError, match="nonsense"):
-        type(defaults)(nonsense=1.0)

@@ -196,7 +196,7 @@ MISTAKES = {
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
     "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "was corrected: the shape \\(1, 1\\)"),
     "NaN where actions are checked": (
-        lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions=True), torch.tensor([float("nan")])), "bounds"),
+        lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions="strict"), torch.tensor([float("nan")])), "bounds"),
     "a step before the reset": (lambda: NumpyToTorch(cart()).step(torch.tensor(1)), "reset"),
 }  # fmt: skip
 

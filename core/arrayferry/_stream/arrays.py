@@ -1,4 +1,4 @@
-"""The arrays that a stream reads, and which of their own blocks make up a part."""
+"""The arrays that a stream reads, and the blocks of each that make up a part."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class StreamedArray:
         self.number = 0
         self.ends: list[int] = []
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield its own blocks that make up a part: their numbers, and where the part begins and ends in each."""
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
+        """Yield its own blocks that a part needs: the number and the length of each, and its piece of the part."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
             first = self.ends[block - 1] if block else 0
             end = min(self.ends[block], stop)
-            yield block, at - first, end - first
+            yield block, self.ends[block] - first, slice(at - first, end - first)
             at = end
 
 
@@ -77,7 +77,7 @@ def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Layout]:
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
-    """Return the arrays and the layout of a tree, with other trees in place of what cannot be made of blocks."""
+    """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
     arrays, layout = flatten_tree(value, _kind_of)
     kind_of = default_registry().kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
@@ -87,7 +87,7 @@ def _flattened(value: Any) -> tuple[list[Any], Layout]:
 
 
 def _kind_of(x: Any) -> Kind:
-    """Return what a value is to a stream: an array of texts, for example, is one array, and is cut as such."""
+    """Return the kind of a value in a stream: an array of texts, for example, is one array, and is cut as such."""
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
@@ -97,7 +97,7 @@ def _kind_of(x: Any) -> Kind:
 
 
 def _searched_kind(x: Any) -> Kind:
-    """Return what a value is where arrays of objects are searched for arrays."""
+    """Return the kind of a value, if arrays of objects are searched for arrays."""
     kind = default_registry().kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
@@ -164,14 +164,13 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             for number, leaf in enumerate(own):
                 leaf.group, leaf.number = len(groups), number
                 leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
+            groups.append(blocks)
         except Exception as error:
             try:
                 raise_named(reader, "blocks", error)
             except ConversionError as named:
                 named.locate(path=own[0].path, source=reader.name)
                 raise
-        else:
-            groups.append(blocks)
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
             "client= was given, but nothing here is computed by a cluster",
@@ -196,9 +195,10 @@ def common_length(leaves: list[StreamedArray]) -> int:
                 remedy="Pass arrays of the same length along the axis.",
                 path=leaf.path,
             )
-        if leaf.group is not None and (leaf.ends[-1] if leaf.ends else 0) != length:
+        total = leaf.ends[-1] if leaf.ends else 0
+        if leaf.group is not None and total != length:
             raise ContractError(
-                f"its blocks have the length {leaf.ends[-1] if leaf.ends else 0} together instead of {length}",
+                f"its blocks have the length {total} together instead of {length}",
                 method="blocks",
                 path=leaf.path,
             )
@@ -207,22 +207,17 @@ def common_length(leaves: list[StreamedArray]) -> int:
 
 def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
     """Return where blocks begin and end."""
-    if block is None:
-        ends = max(
-            [leaf.ends for leaf in leaves if leaf.group is not None]
-            or [
-                list(
-                    itertools.accumulate(even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis))
-                )
-                for leaf in leaves
-                if leaf.axis is not None
-            ],
-            key=len,
-        )
-    else:
+    if block is not None:
         ends = [*range(block, length, block), length]
-    starts = [0, *ends]
-    return [(start, end) for start, end in zip(starts, ends, strict=False) if end > start]
+    else:
+        of_their_own = [leaf.ends for leaf in leaves if leaf.group is not None]
+        in_memory = (
+            even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis)
+            for leaf in leaves
+            if leaf.axis is not None
+        )
+        ends = max(of_their_own or map(list, map(itertools.accumulate, in_memory)), key=len)
+    return [(start, end) for start, end in itertools.pairwise([0, *ends]) if end > start]
 
 
 def itemsize_of(x: Any) -> int:

@@ -8,10 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic
 
-from arrayferry._errors import (
-    BlockTimeoutError,
-    OptionError,
-)
+from arrayferry._errors import BlockTimeoutError, OptionError
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
@@ -35,27 +32,27 @@ class Iteration(Generic[B]):
     """An iterator over the blocks of a stream. It ends after an error.
 
     Args:
-        open_reads: begins to read.
-        block: returns a result by its number.
+        open_results: returns the `Results`, which begin to read.
+        take_result: returns a result by its number.
         count: how many results there are.
         progress: counts those that were taken.
     """
 
     def __init__(
         self,
-        open_reads: Callable[[], Any],
-        block: Callable[[Any, int], B],
+        open_results: Callable[[], Any],
+        take_result: Callable[[Any, int], B],
         count: int,
         progress: Progress,
     ) -> None:
-        self._open = open_reads
-        self._block = block
+        self._open = open_results
+        self._take_result = take_result
         self._count = count
         self._progress = progress
-        self._process: int | None = None  # where it was begun
+        self._process: int | None = None  # the process that began it
         self._turn = threading.RLock()
         self._state = threading.RLock()  # a signal handler may close it
-        self._reads: Any = None
+        self._results: Any = None
         self._closed = False
 
     def __iter__(self) -> Iteration[B]:
@@ -63,9 +60,8 @@ class Iteration(Generic[B]):
 
     def __next__(self) -> B:
         if self._process is None:
-            self._process = (
-                os.getpid()
-            )  # before a lock is held, which a forked process could not release
+            # before a lock is held, which a forked process could not release
+            self._process = os.getpid()
         elif self._process != os.getpid():
             raise OptionError(
                 "an iteration over a stream cannot go on in a process that was forked meanwhile",
@@ -82,9 +78,8 @@ class Iteration(Generic[B]):
                 self._progress.position = at + 1
                 return block
         except BaseException:
-            if (
-                at is not None
-            ):  # the block did not arrive, and cannot be taken again from what was read
+            # the result did not arrive, and the reads cannot give it again
+            if at is not None:
                 self.close()
                 if self._progress.position == at + 1:
                     self._progress.position = at
@@ -92,37 +87,37 @@ class Iteration(Generic[B]):
 
     def _take(self, position: int) -> B:
         try:
-            return self._block(self._reads or self._begin(), position)
+            return self._take_result(self._results or self._begin(), position)
         except BaseException as error:
             closed = self._closed
-            if self._reads is not None and isinstance(
+            if self._results is not None and isinstance(
                 error, (BlockTimeoutError, KeyboardInterrupt)
             ):
-                self._reads.abandon()
+                self._results.abandon()
             self.close()
             if closed and isinstance(error, Exception):  # by another thread
                 raise StopIteration from None
             raise
 
     def _begin(self) -> Any:
-        reads = self._open()
+        results = self._open()
         with self._state:
-            self._reads = reads
+            self._results = results
             closed = self._closed
         if closed:
-            reads.close()
-        return reads
+            results.close()
+        return results
 
     def close(self) -> None:
-        """Cancel what was asked for, and end the iteration, from any thread. It does not wait."""
+        """Cancel pending requests and end the iteration, from any thread. It does not wait."""
         if self._process not in (None, os.getpid()):  # its locks are those of another process
             self._closed = True
             return
         with self._state:
             self._closed = True
-            reads, self._reads = self._reads, None
-        if reads is not None:
-            reads.close()
+            results, self._results = self._results, None
+        if results is not None:
+            results.close()
 
     def __del__(self) -> None:
         if not self.__dict__.get("_closed", True) and self._process == os.getpid():

@@ -1,4 +1,4 @@
-"""Which blocks an iteration reads, in which order, and which of their rows make up each result."""
+"""The order of an iteration: of the blocks that it reads, and of the rows that make up each result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["Order", "Ordering", "batch_bounds", "linked_blocks"]
 
 BLOCKS_TOGETHER = 4
-"""How many blocks are permuted together if the user did not say how many rows."""
+"""How many blocks are permuted together if `buffer_size` is None."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""Most bytes of smaller arrays whose blocks are kept in memory, so that they do not decide what is read together."""
+"""Maximum size in bytes of smaller arrays whose blocks are kept in memory, so that they do not decide which blocks are read together."""
 
 SMALL_BYTES = 1024 * 1024
-"""Most bytes of arrays all of whose blocks are kept in memory."""
+"""Maximum size in bytes of arrays all of whose blocks are kept in memory."""
 
 
 class Ordering(NamedTuple):
@@ -30,7 +30,7 @@ class Ordering(NamedTuple):
 
     Attributes:
         shuffle: whether blocks, and rows in a buffer, are permuted.
-        seed: of the permutations.
+        seed: the seed of the permutations.
         buffer_size: how many rows are permuted together, None for 4 blocks.
         batch_size: the number of rows of a result, None for those of a block.
         drop_last: whether a last result with fewer rows is left out.
@@ -56,40 +56,33 @@ def linked_blocks(
 
     Blocks of smaller arrays are kept in memory instead, and an array of one block is in memory as a whole anyway.
     """
-    linking: list[list[int]] = []
+    linking: list[set[int]] = []  # where the blocks of each array begin and end
     total = 0
     read = sorted((leaf for leaf in leaves if leaf.group is not None), key=_size)
     for leaf in read:
         total += _size(leaf)
         if total > (SMALL_BYTES if leaf is read[-1] else KEPT_BYTES) and len(leaf.ends) > 1:
-            linking.append(leaf.ends)
+            linking.append({0, *leaf.ends})
     runs, first = [], 0
     for number in range(1, len(bounds) + 1):
-        if number < len(bounds) and any(_is_inside(each, bounds[number][0]) for each in linking):
-            continue
-        runs.append(range(first, number))
-        first = number
-    return runs if bounds else []
+        if number == len(bounds) or all(bounds[number][0] in ends for ends in linking):
+            runs.append(range(first, number))
+            first = number
+    return runs
 
 
 def _size(leaf: StreamedArray) -> int:
     return int(math.prod(leaf.x.shape)) * itemsize_of(leaf.x)
 
 
-def _is_inside(ends: list[int], at: int) -> bool:
-    """Return whether a place is inside a block."""
-    number = bisect_right(ends, at)
-    return at not in (0, ends[number - 1] if number else 0)
-
-
 class Order:
     """The order of one iteration: of blocks, and of the rows in each window of blocks.
 
     Args:
-        lengths: of all blocks.
-        runs: of blocks that are read one after another.
+        lengths: the lengths of all blocks.
+        runs: the runs of blocks that are read one after another.
         ordering: how they are shuffled. If they are not, each block is a window.
-        epoch: which epoch.
+        epoch: the number of the epoch.
         shard: the number of a reader, and how many there are. Each reads its part of the blocks.
 
     Attributes:

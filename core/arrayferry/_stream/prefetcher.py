@@ -24,6 +24,9 @@ from .arrays import StreamedArray
 
 __all__ = ["FailedError", "Prefetcher", "Reading", "concatenated", "guarded"]
 
+_Blocks = list[tuple[StreamedArray, int]]
+"""Blocks of arrays: the array of each, and its number there."""
+
 
 class FailedError(Exception):
     """A block could not be read, or rows of blocks could not be put together.
@@ -67,8 +70,8 @@ class Prefetcher:
 
     Args:
         reading: how the arrays are read.
-        bounds: the blocks that are asked for.
-        ahead: how many blocks may wait until they are taken, if that is more than are prefetched.
+        bounds: where each requested block begins and ends.
+        ahead: the number of blocks to read ahead, if that is more than `prefetch`.
     """
 
     def __init__(self, reading: Reading, bounds: Sequence[tuple[int, int]], ahead: int) -> None:
@@ -77,23 +80,20 @@ class Prefetcher:
         self._bounds = bounds
         self._ahead = ahead if prefetch else 0
         self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a block
-        reads: list[
-            list[list[tuple[StreamedArray, int]]]
-        ] = []  # for each read, the blocks by group
+        self._reads: list[list[_Blocks]] = []  # for each read, those of each group
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(bounds):
-            new: list[list[tuple[StreamedArray, int]]] = [[] for _ in groups]
+            new: list[_Blocks] = [[] for _ in groups]
             for leaf in reading.leaves:
                 if leaf.group is None:
                     continue
-                for block, _, _ in leaf.pieces(start, stop):
+                for block, *_ in leaf.pieces(start, stop):
                     if (leaf, block) not in self._last:
                         new[leaf.group].append((leaf, block))
                     self._last[leaf, block] = step
             if any(new):
-                reads.append(new)
-            self._needed.append(len(reads))
-        self._reads = reads
+                self._reads.append(new)
+            self._needed.append(len(self._reads))
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
         self._closed = False
@@ -105,7 +105,9 @@ class Prefetcher:
         blocks: Any = None
         try:
             for group, blocks in enumerate(groups):
-                steps = [[(leaf.number, block) for leaf, block in read[group]] for read in reads]
+                steps = [
+                    [(leaf.number, block) for leaf, block in read[group]] for read in self._reads
+                ]
                 self._readers.append(blocks.open(steps))
         except BaseException as error:
             self.close()
@@ -115,7 +117,7 @@ class Prefetcher:
                 f"{type(blocks).__name__}.open() raised {describe_error(error)}",
                 method="open",
             ) from error
-        if reads and (prefetch or reading.timeout is not None):
+        if self._reads and (prefetch or reading.timeout is not None):
             self._pool = Threads(max(prefetch, 1), "arrayferry-stream")
 
     def take(self, step: int) -> list[Any]:
@@ -148,7 +150,7 @@ class Prefetcher:
         return [reader.read(index) for reader in self._readers]
 
     def _hold(self, index: int) -> None:
-        """Wait for a read, and hold what it returned until it is not needed any more."""
+        """Wait for a read, and hold its blocks until they are not needed any more."""
         future = self._started[index] if self._pool is not None else None
         try:
             if future is not None:
@@ -156,7 +158,7 @@ class Prefetcher:
             results = self._read(index) if future is None else future.result()
         except (KeyboardInterrupt, FailedError):
             raise
-        except BaseException as error:  # also what would end the process, from a task
+        except BaseException as error:  # also one that would end the process, from a task
             raise FailedError(error, self._path_of(index)) from error
         if future is not None:
             self._started[index] = None
@@ -180,9 +182,9 @@ class Prefetcher:
                 raise FailedError(None) from None
 
     def abandon(self) -> None:
-        """Let the process end without waiting for what hangs."""
+        """Let the process end without waiting for reads that hang."""
         for reader in self._readers:
-            self._guarded(reader, "abandon")
+            self._call_safely(reader, "abandon")
         if self._pool is not None:
             self._pool.abandon()
 
@@ -199,17 +201,16 @@ class Prefetcher:
         if leaf.group is None:
             return self.own(leaf.x[(*before, slice(start, stop))])
         pieces = []
-        for block, first, last in leaf.pieces(start, stop):
+        for block, length, piece in leaf.pieces(start, stop):
             x = self._held[leaf, block]
-            length = leaf.ends[block] - (leaf.ends[block - 1] if block else 0)
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
                 raise FailedError(
                     ValueError(f"it has the shape {shape}, not the length {length}"), leaf.path
                 )
-            if last - first == length == stop - start:
+            if piece.stop - piece.start == length == stop - start:
                 return x
-            pieces.append(x[(*before, slice(first, last))])
+            pieces.append(x[(*before, piece)])
         return guarded(leaf, concatenated, pieces, leaf.axis)
 
     def own(self, x: Any) -> Any:
@@ -220,20 +221,21 @@ class Prefetcher:
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def close(self) -> None:
-        """Cancel what has not been read yet."""
+        """Cancel the reads that have not ended."""
         self._closed = True
         self._ended.put(None)
         for reader in self._readers:
-            self._guarded(reader, "close")
+            self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # Whoever still holds this, such as the frame of a read that failed, holds no array.
+        # an object that still holds this, such as the frame of a read that failed, holds no array
         self._reading = self._reading._replace(leaves=[], groups=[])
         self._readers = []
         for each in (self._held, self._started, self._reads, self._last):
             each.clear()
 
-    def _guarded(self, reader: Reader, method: str) -> None:
+    def _call_safely(self, reader: Reader, method: str) -> None:
+        """Call a method that a plugin may have overridden. An error becomes a warning."""
         try:
             getattr(reader, method)()
         except Exception as error:

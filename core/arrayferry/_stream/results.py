@@ -12,7 +12,7 @@ __all__ = ["Results"]
 
 
 class Results:
-    """Reads windows of blocks, and hands out their rows, result by result.
+    """Reads windows of blocks, and returns their rows, result by result.
 
     Args:
         reading: how the arrays are read.
@@ -29,7 +29,7 @@ class Results:
         self._window = order.window_of(order.result(first)[0])  # the next one to read
         self._skipped = order.windows[self._window][0]
         blocks = order.steps[self._skipped :]
-        self._reads = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
+        self._prefetcher = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
         self._end = 0  # the row after the last one of the window in memory
         self._rows: Any = None  # the permutation of its rows
         self._buffers: list[_Buffer | None] = [None] * len(leaves)
@@ -52,7 +52,9 @@ class Results:
             self._choose(self._rows[at - begin : end - begin], pieces)
             at = end
         return [
-            self._reads.own(leaf.x) if leaf.axis is None else guarded(leaf, _joined, own, leaf.axis)
+            self._prefetcher.own(leaf.x)
+            if leaf.axis is None
+            else guarded(leaf, _joined, own, leaf.axis)
             for leaf, own in zip(self._leaves, pieces, strict=True)
         ]
 
@@ -84,18 +86,18 @@ class Results:
     def _read(self, step: int) -> list[Any]:
         """Return the parts of a block."""
         try:
-            return self._reads.take(step - self._skipped)
+            return self._prefetcher.take(step - self._skipped)
         except FailedError as error:
             error.block = self._order.steps[step]
             raise
 
     def abandon(self) -> None:
-        """Let the process end without waiting for what hangs."""
-        self._reads.abandon()
+        """Let the process end without waiting for reads that hang."""
+        self._prefetcher.abandon()
 
     def close(self) -> None:
-        """Cancel what has not been read yet."""
-        self._reads.close()
+        """Cancel the reads that have not ended."""
+        self._prefetcher.close()
         self._leaves, self._buffers = [], []
 
 
@@ -105,7 +107,7 @@ class _Buffer:
     Args:
         axis: along which they are joined.
         length: how many rows there will be.
-        used: a buffer whose rows are not needed any more. Its memory is used again.
+        used: a buffer whose rows are not needed any more. Its memory is reused.
     """
 
     def __init__(self, axis: int, length: int, used: _Buffer | None = None) -> None:
@@ -133,7 +135,7 @@ class _Buffer:
         self._pieces.append(x)
 
     def _reserve(self, x: Any) -> None:
-        """Make room for all blocks, if there is none from the last window."""
+        """Make room for all blocks, unless the last window left enough."""
         import numpy as np
 
         if self._array is None or not self._fits(x) or self._array.shape[self._axis] < self._length:

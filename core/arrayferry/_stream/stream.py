@@ -56,7 +56,7 @@ class Stream(Generic[B]):
         conversion: converts a block.
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
-        block: the length of the blocks, None for the length of the chunks.
+        block: the length of the blocks, None for that of the chunks.
         client: the cluster that computes the blocks.
         timeout: seconds to wait for a block.
         ordering: the order and the size of the results.
@@ -224,7 +224,7 @@ class Stream(Generic[B]):
         `set_epoch`, it is the beginning of that epoch.
 
         Returns:
-            The position, and what it belongs to: the seed, the options, the length of the arrays, and `layout`, a
+            The position, and the stream that it belongs to: the seed, the options, the length of the arrays, and `layout`, a
             checksum of how they are split.
         """
         with _POSITION:
@@ -232,7 +232,7 @@ class Stream(Generic[B]):
             return {"epoch": at.epoch, "position": at.position, **self._identity()}
 
     def _identity(self) -> dict[str, int]:
-        """Return what a position belongs to."""
+        """Return the numbers that identify this stream in a saved position."""
         ordering, (part, parts) = self._ordering, self._shard
         if self._layout_sum is None:
             split = list(self.bounds), self._runs if ordering.shuffle else None
@@ -291,7 +291,7 @@ class Stream(Generic[B]):
 
     def warn_of_runs(self, stacklevel: int) -> None:
         """Warn if most rows are hardly shuffled, since their blocks are read one after another."""
-        longest = max((self._rows_of(run) for run in self._runs), default=0)
+        longest = max((_rows(self.bounds[run.start : run.stop]) for run in self._runs), default=0)
         windows = self._order_of(self._next.epoch).windows
         most = max((stop - start for _, _, start, stop in windows), default=0)
         if longest > max(2 * most, self.length // 8):
@@ -303,9 +303,6 @@ class Stream(Generic[B]):
                 "(rechunk those that have others), or pass a larger buffer_size.",
                 stacklevel=stacklevel,
             )
-
-    def _rows_of(self, run: range) -> int:
-        return sum(stop - start for start, stop in self.bounds[run.start : run.stop])
 
     def __iter__(self) -> Iteration[B]:
         """Return an iterator over the results. Its `close()`, in any thread, cancels pending requests."""
@@ -320,10 +317,10 @@ class Stream(Generic[B]):
             progress,
         )
 
-    def _result(self, work: Results, index: int) -> B:
+    def _result(self, results: Results, index: int) -> B:
         """Return one result, converted."""
         try:
-            return self._conversion(self._layout.unflatten(work.take(index)))  # type: ignore[no-any-return]
+            return self._conversion(self._layout.unflatten(results.take(index)))  # type: ignore[no-any-return]
         except FailedError as failed:
             if isinstance(failed.error, MemoryError):
                 raise failed.error from None
@@ -385,7 +382,7 @@ class Stream(Generic[B]):
     def __repr__(self) -> str:
         of, shard = self._ordering, self._shard
         what = "blocks" if of.batch_size is None else f"batches of {of.batch_size}"
-        rows = sum(stop - start for start, stop in self.bounds)
+        rows = _rows(self.bounds)
         if of.shuffle:
             what, order = f"shuffled {what}", self._order_of(self._next.epoch)
             rows = order.windows[-1][3] if order.windows else 0
@@ -418,22 +415,25 @@ class Stream(Generic[B]):
         return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))
 
 
+def _rows(bounds: Sequence[tuple[int, int]]) -> int:
+    """Return how many rows some blocks have together."""
+    return sum(stop - start for start, stop in bounds)
+
+
 def _whole(state: dict[str, Any], name: str) -> int:
     """Return a number of a state.
 
     Raises:
-        OptionError: it is none.
+        OptionError: it is not a natural number.
     """
     value = state.get(name) if isinstance(state, dict) else None
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)  # type: ignore[arg-type]
-        if number < 0:
-            raise TypeError
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
+        number = -1
+    if number < 0:
         raise OptionError(
             f"this is no state of a stream: its {name} is {value!r:.80}",
             remedy="Pass what state_dict() returned.",
-        ) from None
+        )
     return number

@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed.core import Status
-from distributed.worker import get_worker, secede
-from distributed.worker_state_machine import FreeKeysEvent
+from distributed import get_worker, secede
 
 from ._host import Host
+from ._internals import actor_on_worker, free, is_leaving, keep
 from ._messages import Close, to_bytes
 from ._observations import map_arrays
 
 __all__ = ["HostActor", "RemoteArray", "occupy_worker"]
-
-_LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.stopping}
 
 
 class RemoteArray(NamedTuple):
@@ -89,19 +86,18 @@ class HostActor:
         reply = await future
         kept: Any = self._kept
         self._kept = {}
-        if self._worker.status in _LEAVING:
+        if is_leaving(self._worker):
             return None
         if kept and not self.stopped.is_set():
             self._unclaimed.update(kept)
-            self._worker.update_data(data=kept)
+            keep(self._worker, kept)
         return reply
 
     def _settle(self, claimed: Sequence[str], discards: bool) -> None:
         self._unclaimed.difference_update(claimed)
         if discards and self._unclaimed:
             keys, self._unclaimed = list(self._unclaimed), set()
-            name = f"arrayferry-{uuid.uuid4().hex}"
-            self._worker.handle_stimulus(FreeKeysEvent(keys=keys, stimulus_id=name))
+            free(self._worker, keys)
 
     async def busy_with(self) -> int | None:
         """Return the environment that is being worked on."""
@@ -134,14 +130,14 @@ class HostActor:
             calls.put(None)
 
     def _keep(self, tree: Any) -> Any:
-        def keep(array: Any) -> RemoteArray:
+        def kept(array: Any) -> RemoteArray:
             key = f"arrayferry-{uuid.uuid4().hex}"
             self._kept[key] = array
             return RemoteArray(
                 key, self._name, self._worker.address, array.shape, array.dtype, array.nbytes
             )
 
-        return map_arrays(keep, tree)
+        return map_arrays(kept, tree)
 
     def __del__(self) -> None:
         self._end()
@@ -149,7 +145,7 @@ class HostActor:
 
 def occupy_worker(name: str) -> None:
     """Run as long as an actor is needed, as a task, so that an adaptive cluster does not close its worker."""
-    actor = get_worker().state.actors.get(name)
+    actor = actor_on_worker(name)
     if actor is not None:
         stopped = actor.stopped
         del actor

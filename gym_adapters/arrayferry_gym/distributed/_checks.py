@@ -99,9 +99,7 @@ def check_workers(workers: Any, resources: Any) -> None:
         )
 
 
-def check_engine(
-    engine: Engine | None, client: Any, workers: Any, resources: Any, keep: bool
-) -> None:
+def check_engine(engine: Engine | None, client: Any, workers: Any, resources: Any) -> None:
     """Check that no other option contradicts an engine.
 
     Args:
@@ -109,18 +107,12 @@ def check_engine(
         client: as given.
         workers: as given.
         resources: as given.
-        keep: whether observations stay on the workers.
     """
     if engine is None:
         return
     if client is not None:
         raise af.OptionError(
             "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
-        )
-    if keep and not engine.keeps_arrays:
-        raise af.OptionError(
-            f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
-            remedy="Use Dask's engine, or another target.",
         )
     if workers is not None or resources is not None:
         raise af.OptionError(

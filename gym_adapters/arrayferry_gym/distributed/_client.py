@@ -8,9 +8,7 @@ import os
 from typing import Any, NamedTuple
 
 import dask.utils
-from distributed.client import Client
-from distributed.deploy.local import LocalCluster
-from distributed.worker import get_client
+from distributed import Client, LocalCluster, get_client
 
 import arrayferry as af
 

@@ -169,7 +169,12 @@ class Collector(Iterator[Trajectories]):
         self._convert: Any = None
         if not self._keep and (backend.name != "numpy" or device is not None):
             self._convert = af.converter(to, device=device)
-        check_engine(engine, client, workers, resources, self._keep)
+        check_engine(engine, client, workers, resources)
+        if self._keep and engine is not None and not engine.keeps_arrays:
+            raise af.OptionError(
+                f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
+                remedy="Use Dask's engine, or another target.",
+            )
         library = _library(policy, policy_xp, env)
         self._module = policy if is_module(policy) else None
         if self._module is not None:

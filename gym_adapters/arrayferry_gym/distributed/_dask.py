@@ -11,15 +11,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed.client import Client
-from distributed.comm.core import connect
-from distributed.core import send_recv
-from distributed.protocol.serialize import to_serialize
+from distributed import Client
 
 from ._actor import HostActor, occupy_worker
 from ._client import PATIENCE, open_client
 from ._engine import Engine
 from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
+from ._internals import ask, ask_aside, connect, disconnect, workers_of
 from ._lazy import assembled
 
 __all__ = ["DaskEngine"]
@@ -140,18 +138,14 @@ class DaskEngine(Engine):
         """Return the workers of the cluster, all or those that may run hosts."""
         try:
             if fitting:
-                identity = await asyncio.wait_for(self._client.scheduler.identity(), PATIENCE)
-                workers = {
-                    at: one for at, one in identity["workers"].items() if self._fits(at, one)
-                }
-            else:
-                workers = await asyncio.wait_for(self._client.scheduler.ncores(), PATIENCE)
+                described = await asyncio.wait_for(workers_of(self._client), PATIENCE)
+                return [at for at, one in described.items() if self._fits(at, one)]
+            return list(await asyncio.wait_for(self._client.nthreads(), PATIENCE))
         except (OSError, TimeoutError, AttributeError) as error:
             raise SchedulerLostError(
                 f"the scheduler at {self._client.scheduler.address} cannot be reached",
                 remedy="Start it again, make a new client, and make the environments again.",
             ) from error
-        return list(workers)
 
     def _fits(self, address: str, worker: dict[str, Any]) -> bool:
         names = {address, worker.get("name"), str(worker.get("name"))}
@@ -259,9 +253,8 @@ class DaskEngine(Engine):
                     )
 
     async def _connect(self, future: Any, address: str) -> _ActorHandle | None:
-        arguments = self._client.connection_args
         try:
-            comm = await connect(address, timeout=PATIENCE, **arguments)
+            comm = await connect(self._client, address, PATIENCE)
         except OSError:
             known = await self._ask_scheduler()
             if address not in known:
@@ -338,23 +331,12 @@ class DaskEngine(Engine):
         return [None if task.cancelled() else task.result() for task in tasks]
 
     async def _ask(self, host: _ActorHandle, request: bytes) -> bytes | None:
-        message: dict[str, Any] = {
-            "op": "actor_execute",
-            "actor": host.future.key,
-            "function": "answer",
-            "kwargs": {},
-        }
-        reply: Any
         try:
             async with host.lock:
                 if host.lost:
                     return None
-                message["args"] = [to_serialize(request), *_claims(host)]
-                if host.comm is None:
-                    reply = await self._client.scheduler.proxy(worker=host.address, msg=message)
-                else:
-                    reply = await send_recv(host.comm, **message)
-            answer: bytes | None = reply["result"]
+                key, claims = host.future.key, _claims(host)
+                answer = await ask(self._client, host.comm, host.address, key, request, *claims)
         except Exception:  # whatever the error, the host is of no more use
             answer = None
         if answer is None:
@@ -383,14 +365,10 @@ class DaskEngine(Engine):
         return self._asked(host, "place")  # type: ignore[no-any-return]
 
     def _asked(self, host: _ActorHandle, method: str) -> Any:
-        async def ask() -> Any:
-            rpc = self._client.rpc(host.address)
-            reply = await rpc.actor_execute(actor=host.future.key, function=method)
-            return reply["result"]
-
         async def ask_briefly() -> Any:
+            asked = ask_aside(self._client, host.address, host.future.key, method)
             try:
-                return await asyncio.wait_for(ask(), 1.0)
+                return await asyncio.wait_for(asked, 1.0)
             except Exception:  # the caller can do without
                 return None
 
@@ -411,10 +389,9 @@ class DaskEngine(Engine):
     async def _stop(self, host: _ActorHandle, asked: bool) -> None:
         try:
             if asked:
-                rpc = self._client.rpc(host.address)
-                claims = _claims(host)
-                ask = rpc.actor_execute(actor=host.future.key, function="stop", args=claims)
-                await asyncio.wait_for(ask, _STOP_PATIENCE)
+                key, claims = host.future.key, _claims(host)
+                stop = ask_aside(self._client, host.address, key, "stop", *claims)
+                await asyncio.wait_for(stop, _STOP_PATIENCE)
         except Exception:  # it is gone
             pass
         finally:
@@ -422,7 +399,7 @@ class DaskEngine(Engine):
                 host.occupying.release()
             host.future.release()
             if host.comm is not None:
-                host.comm.abort()
+                disconnect(host.comm)
 
     async def _await_stops(self) -> None:
         if self._stopping:

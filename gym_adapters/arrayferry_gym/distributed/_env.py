@@ -35,7 +35,6 @@ from ._dask import DaskEngine
 from ._engine import Engine
 from ._errors import NotReadyError
 from ._messages import Call, Configure, Description, EnvSetup, Make, Render, Request, SetAttr
-from ._observations import is_stackable
 from ._placement import Placement
 from ._pool import Sent
 from ._records import EnvRecord
@@ -71,8 +70,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     `gymnasium.vector.SyncVectorEnv`.
 
     If a worker dies, its environments are recreated on others. The step that notices returns for them a reward of 0,
-    truncated, and `infos["worker_lost"]`; the other environments continue. When a worker joins again, they move back
-    at the ends of episodes.
+    truncated, and `infos["worker_lost"]`; the other environments continue. A `reset` of all spreads them over the
+    workers that there are then.
 
     Args:
         env_fns: functions that make one environment each. They are sent to the workers with cloudpickle.
@@ -80,8 +79,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
             and otherwise starts a cluster on this machine, which `close` shuts down.
         groups: the number of processes or threads that step environments, None for one on each worker.
         timeout: seconds that one step or reset of a worker's environments may take.
-        to: the library of observations, rewards, terminations and truncations. With "dask", observations stay
-            on the workers, as Dask arrays with one chunk for each, and the others are NumPy arrays.
+        to: the library of observations, rewards, terminations and truncations.
         device: the device of the results, None for the library's own choice.
         autoreset_mode: when finished episodes are reset.
         observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
@@ -195,7 +193,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         ) -> None: ...
         @overload
         def __init__(
-            self: DistributedVectorEnv[DaskArray, Any, NumpyArray],
+            self: DistributedVectorEnv[DaskArray, Any, DaskArray],
             env_fns: Sequence[Callable[[], Env[X, W]]],
             *,
             to: ToDask,
@@ -203,7 +201,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         ) -> None: ...
         @overload
         def __init__(
-            self: DistributedVectorEnv[dict[K, DaskArray], Any, NumpyArray],
+            self: DistributedVectorEnv[dict[K, DaskArray], Any, DaskArray],
             env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
             *,
             to: ToDask,
@@ -244,22 +242,15 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         check_workers(workers, resources)
         self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
         backend = af.registry.backend(to)
-        self._keep = backend.name == "dask"
-        check_engine(engine, client, workers, resources, self._keep)
+        check_engine(engine, client, workers, resources)
         self._convert: Any = None
-        if not self._keep and (backend.name != "numpy" or device is not None):
+        if backend.name != "numpy" or device is not None:
             self._convert = af.converter(to, device=device)
         own_engine = engine is None
         if engine is None:
             n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
             n_workers = max(n_workers, min_workers)
-            engine = DaskEngine(
-                client,
-                n_workers=n_workers,
-                set_as_default=self._keep,
-                workers=workers,
-                resources=resources,
-            )
+            engine = DaskEngine(client, n_workers=n_workers, workers=workers, resources=resources)
         self._engine = engine
         self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
         self._placement = Placement(engine, self._envs, groups, timeout, min_workers)
@@ -281,10 +272,8 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._runner = Runner(
             self._envs,
             self._placement,
-            engine,
             space=self.single_observation_space,
             mode=self.autoreset_mode,
-            keep=self._keep,
         )
 
     def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
@@ -296,11 +285,6 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self.observation_space = spaces.observation_space
         self.single_action_space = spaces.single_action_space
         self.action_space = spaces.action_space
-        if self._keep and not is_stackable(self.single_observation_space):
-            raise af.OptionError(
-                f"to='dask': observations of {self.single_observation_space} are not arrays",
-                remedy="Pass another target.",
-            )
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

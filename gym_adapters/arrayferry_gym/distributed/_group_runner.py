@@ -260,8 +260,11 @@ class GroupRunner:
             replies = self._placement.pool.receive([sent])
             segment: Segment | None = next(iter(replies.values()), None)
             # if arrays stay with a host that is gone, they are gone too
-            if segment is not None and counts and not (self._keep and self._is_gone(sent)):
-                self._add(group, sent, segment)
+            if segment is not None and not (self._keep and self._is_gone(sent)):
+                if counts:
+                    self._add(group, sent, segment)
+                elif self._keep:
+                    self._free(segment)
         except Exception:
             sent.host.version = -1  # what it has is not known
             if counts:
@@ -295,6 +298,13 @@ class GroupRunner:
         ready, taken = self._answered
         self._answered = _Answered((*ready, _Ready(group, trajectories, origin)), taken)
         self.counts.add(sent.host.worker, steps, segment.seconds, request.version)
+
+    def _free(self, segment: Segment) -> None:
+        """Free the arrays of a segment that nobody needs: the workers do when no Dask array of them is left."""
+        try:
+            self._engine.assemble([segment.arrays])
+        except NoWorkerError:  # they are gone already
+            pass
 
     def forget(self) -> None:
         """Forget what was not returned, so that nothing of it stays on the workers."""

@@ -75,7 +75,6 @@ class Host:
         self._progress = Progress()
         self._hosted: dict[int, _HostedEnv] = {}
         self._groups = HostedGroups(self._progress, keep)
-        self._keep = keep
         self._mode = AutoresetMode.NEXT_STEP
         self._space: Any = None
 
@@ -170,12 +169,12 @@ class Host:
             hosted.ended, hosted.first_info = False, None
             if info:
                 infos.append((index, _snapshot(info)))
-        return StepResult(self._observations(request.indices, request.keep), infos)
+        return StepResult(self._observations(request.indices), infos)
 
     def _step(self, request: Step) -> StepResult:
         next_step = self._mode == AutoresetMode.NEXT_STEP
         same_step = self._mode == AutoresetMode.SAME_STEP
-        indices, skipped, moving = request.indices, request.skipped, request.moving
+        indices, skipped = request.indices, request.skipped
         rewards = np.zeros(len(indices), dtype=np.float64)
         terminations = np.zeros(len(indices), dtype=np.bool_)
         truncations = np.zeros(len(indices), dtype=np.bool_)
@@ -205,19 +204,16 @@ class Host:
                 if same_step and hosted.ended:
                     final = {"final_obs": hosted.observation, "final_info": info}
                     infos.append((index, _sent(final)))  # which the reset may change
-                    if index in moving:
-                        continue
                     hosted.observation, info = env.reset()
             if info:
                 infos.append((index, _snapshot(info)))
-        observations = self._observations(indices, request.keep)
+        observations = self._observations(indices)
         return StepResult(observations, infos, rewards, terminations, truncations)
 
-    def _observations(self, indices: Sequence[int], keep: bool) -> Any:
+    def _observations(self, indices: Sequence[int]) -> Any:
         self._progress.env = None
         observations = [self._hosted[index].observation for index in indices]
-        batch = stacked(self._space, observations, indices, self._progress)
-        return self._keep(batch) if keep and self._keep is not None else batch
+        return stacked(self._space, observations, indices, self._progress)
 
     def _call(self, request: Call) -> list[Any]:
         results = []

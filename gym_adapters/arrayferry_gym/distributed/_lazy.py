@@ -1,19 +1,20 @@
-"""Dask arrays of observations that stay on the workers."""
+"""Dask arrays of segments that stay on the workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from distributed.client import Future
+from distributed import Future
 
 from ._actor import RemoteArray
+from ._internals import register
 from ._observations import map_arrays
 
 __all__ = ["assembled"]
 
 
-class _Observation(Future):  # type: ignore[misc]
+class _KeptArray(Future):  # type: ignore[misc]
     """A future of an array that a host has kept. No task can compute it again.
 
     Args:
@@ -28,8 +29,8 @@ class _Observation(Future):  # type: ignore[misc]
     def why_lost(self) -> tuple[str, str]:
         """Return why there is no result, and what to do."""
         return (
-            f"it was an observation on the worker {self.worker}, which is gone",
-            "Convert observations before the next step, or pass another target than 'dask'.",
+            f"it was collected on the worker {self.worker}, which is gone",
+            "Convert segments soon, or pass another target than 'dask'.",
         )
 
 
@@ -38,11 +39,11 @@ async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
     nbytes = {array.key: array.nbytes for array in arrays}
     who_has = {array.key: [array.worker] for array in arrays}
     try:
-        await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
+        await register(client, nbytes, who_has)
     except Exception:
         # some are noted without anybody who has or wants them: if they are wanted, they can be released
         nowhere: dict[str, list[str]] = {key: [] for key in who_has}
-        await client.scheduler.update_data(who_has=nowhere, nbytes=nbytes, client=client.id)
+        await register(client, nbytes, nowhere)
         raise
 
 
@@ -60,7 +61,7 @@ def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[s
 
     arrays: dict[str, RemoteArray] = {}
     map_arrays(lambda array: arrays.setdefault(array.key, array), tuple(references))
-    futures = {key: _Observation(array, client) for key, array in arrays.items()}
+    futures = {key: _KeptArray(array, client) for key, array in arrays.items()}
     try:
         client.sync(_tell_scheduler, client, list(arrays.values()))
     except BaseException:  # whose traceback may keep the futures for long

@@ -193,14 +193,12 @@ class Reset:
         indices: the environments whose observations are returned.
         seeds: the environments that are reset, and their seeds.
         options: passed to each.
-        keep: whether observations stay in the process of the host.
     """
 
     name: ClassVar[str] = "reset"
     indices: Sequence[int]
     seeds: dict[int, int | None]
     options: dict[str, Any] | None
-    keep: bool
 
 
 @dataclass(frozen=True)
@@ -211,17 +209,12 @@ class Step:
         indices: the environments.
         actions: one for each.
         skipped: those of them that take no step.
-        moving: those of them that are not reset at the end of an episode, since another host makes
-            them again.
-        keep: whether observations stay in the process of the host.
     """
 
     name: ClassVar[str] = "step"
     indices: Sequence[int]
     actions: Any
     skipped: frozenset[int]
-    moving: frozenset[int]
-    keep: bool
 
 
 @dataclass(frozen=True)

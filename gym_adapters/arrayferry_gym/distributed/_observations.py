@@ -12,14 +12,13 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from arrayferry_gym._batches import join
 from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 
-from ._engine import Engine
 from ._progress import Progress
 from ._records import EnvRecord
 
 __all__ = ["Observations", "Piece", "is_stackable", "map_arrays", "stacked"]
 
 Piece = tuple[Sequence[int], Any]
-"""Some environments, and a batch of their observations: of arrays, or of references to arrays on workers."""
+"""Some environments, and a batch of their observations."""
 
 
 class Observations:
@@ -28,18 +27,11 @@ class Observations:
     Args:
         space: the space of one observation.
         num_envs: the number of environments.
-        engine: makes Dask arrays of observations that stay on the workers, None if they do not.
     """
 
-    def __init__(
-        self,
-        space: Space[Any],
-        num_envs: int,
-        engine: Engine | None,
-    ) -> None:
+    def __init__(self, space: Space[Any], num_envs: int) -> None:
         self._space = space
         self._num_envs = num_envs
-        self._engine = engine
         self._last: Sequence[Piece] = []
 
     def piece(self, env: EnvRecord, observation: Any) -> Piece:
@@ -49,20 +41,11 @@ class Observations:
 
     def join(self, pieces: Sequence[Piece]) -> Any:
         """Put pieces together. Later pieces overwrite earlier ones."""
-        if self._engine is None:
-            self._last = pieces
-            return join(self._space, pieces, self._num_envs)
-        return _join_lazily(pieces, self._engine, self._num_envs)
+        self._last = pieces
+        return join(self._space, pieces, self._num_envs)
 
     def last(self, env: EnvRecord) -> Any:
-        """Return the observation of an environment that was returned last, in its own memory.
-
-        If observations stay on the workers, that of a lost environment is gone. The first of its new episode
-        stands in for it.
-        """
-        if self._engine is not None:
-            assert env.first is not None
-            return env.first[0]
+        """Return the observation of an environment that was returned last, in its own memory."""
         for indices, batch in reversed(self._last):
             if env.index in indices:
                 row = list(indices).index(env.index)
@@ -97,7 +80,7 @@ def stacked(
 
 
 def is_stackable(space: Space[Any]) -> bool:
-    """Tell whether a batch of observations consists of arrays only."""
+    """Return whether a batch of observations consists of arrays only."""
     return all(isinstance(leaf, ARRAYS) for leaf, _ in leaves(space))
 
 
@@ -108,37 +91,3 @@ def map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
     if type(tree) is tuple:
         return tuple(map_arrays(function, part) for part in tree)
     return function(tree)
-
-
-def _is_remote(batch: Any) -> bool:
-    """Tell whether a batch consists of references to arrays on workers."""
-    local: list[bool] = []
-    map_arrays(lambda array: local.append(isinstance(array, np.ndarray)), batch)
-    return not any(local)
-
-
-def _join_lazily(pieces: Sequence[Piece], engine: Engine, num_envs: int) -> Any:
-    """Put pieces together as Dask arrays, without computing them."""
-    import dask.array as da
-
-    remote = [_is_remote(batch) for _, batch in pieces]
-    assembled = iter(
-        engine.assemble([batch for (_, batch), there in zip(pieces, remote, strict=True) if there])
-    )
-    arrays = [
-        next(assembled) if there else map_arrays(da.from_array, batch)
-        for (_, batch), there in zip(pieces, remote, strict=True)
-    ]
-    listed = [index for indices, _ in pieces for index in indices]
-    rows = {index: row for row, index in enumerate(listed)}
-    order = [rows[index] for index in range(num_envs)]
-
-    def joined(parts: list[Any]) -> Any:
-        if isinstance(parts[0], dict):
-            return {key: joined([part[key] for part in parts]) for key in parts[0]}
-        if isinstance(parts[0], tuple):
-            return tuple(joined(list(inner)) for inner in zip(*parts, strict=True))
-        whole = da.concatenate(parts)
-        return whole if order == list(range(len(listed))) else whole[order]
-
-    return joined(arrays)

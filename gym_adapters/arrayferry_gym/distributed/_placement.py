@@ -80,7 +80,7 @@ class Placement:
     @property
     def may_move(self) -> list[Any]:
         """The environments that were made again, and may move to a worker with fewer environments."""
-        return self._select(lambda env: env.may_move)
+        return [env for env in self._envs if env.may_move]
 
     def forget_settled(self) -> None:
         """Drop from `unsettled` what is settled."""
@@ -202,22 +202,20 @@ class Placement:
                 env.may_move = False
 
     def spread(self, candidates: Iterable[Any]) -> list[Any]:
-        """Make hosts on workers that came later, and return which environments should move.
+        """Make hosts on workers that came later, take environments out that should move there, and return these.
 
         Args:
             candidates: those that may move, apart from those that were made again.
         """
         self.pool.fill()
         both = {*candidates, *self.may_move}
-        return self.should_move(sorted(both, key=lambda env: env.index))
+        moving = self.should_move(sorted(both, key=lambda env: env.index))
+        if moving:
+            self.take_out(moving)
+        return moving
 
-    def should_move(self, candidates: Sequence[Any], *, at_once: bool = True) -> list[Any]:
-        """Return those of some environments that are on a worker with too many.
-
-        Args:
-            candidates: the environments.
-            at_once: whether all of those that are returned will move, so that they must not be too many.
-        """
+    def should_move(self, candidates: Sequence[Any]) -> list[Any]:
+        """Return those of some environments that are on a worker with too many."""
         if not candidates or len(self.pool.hosts) < 2:
             return []
         load = self._load()
@@ -227,9 +225,8 @@ class Placement:
             emptiest = min(workers, key=load.__getitem__)
             if env.host is not None and load[env.host.worker] - load[emptiest] >= 2:
                 moving.append(env)
-                if at_once:
-                    load[env.host.worker] -= 1
-                    load[emptiest] += 1
+                load[env.host.worker] -= 1
+                load[emptiest] += 1
         return moving
 
     def take_out(self, envs: Sequence[Any]) -> None:

@@ -39,7 +39,7 @@ class Record:
     @property
     def settled(self) -> bool:
         """Whether there is nothing left to do for it or to report."""
-        return not (self.host is None or self.lost or self.may_move)
+        return not (self.host is None or self.lost)
 
 
 def seed_again(seed: int | None, index: int, times: int) -> int | None:

@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._batches import rows_of
 
-from ._engine import Engine
 from ._errors import NotReadyError
 from ._messages import EnvSetup, Make, Request, Reset, Start, Step, StepResult
 from ._observations import Observations, Piece
@@ -32,28 +31,22 @@ class Runner:
     Args:
         envs: the environments. They have been made.
         placement: the hosts that have them.
-        engine: makes and calls the hosts.
         space: the space of one observation.
         mode: when episodes that have ended are reset.
-        keep: whether observations stay on the workers.
     """
 
     def __init__(
         self,
         envs: Sequence[EnvRecord],
         placement: Placement,
-        engine: Engine,
         *,
         space: Space[Any],
         mode: AutoresetMode,
-        keep: bool,
     ) -> None:
         self._envs = envs
         self._placement = placement
-        self._engine = engine
         self._mode = mode
-        self._keep = keep
-        self._observations = Observations(space, len(envs), engine if keep else None)
+        self._observations = Observations(space, len(envs))
         self._needs_reset = "they have not been reset yet"  # why, "" if they do not
         self._changed = False  # whether a method may have changed something
         self._begun = False  # whether there was a full reset
@@ -97,23 +90,19 @@ class Runner:
             return replace(self._setup(env), start=start, reset_pending=False)
 
         self._interruptible("a reset was not finished")
+        moved: list[EnvRecord] = []
         if everything:
-            moving = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
-        else:
-            placement.look_for_workers()
-            moving = placement.should_move([e for e in placement.may_move if e in chosen])
-        if moving:
-            placement.take_out(moving)
+            moved = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
         self._begun = self._begun or everything
         remade = set(self._make_unplaced(setup))
-        for env in moving:
+        for env in moved:
             env.may_move = False  # they begin as they would anywhere
         still_to_reset = chosen - remade
         requests: dict[HostRecord, Reset] = {}
         for host in placement.hosts:
             if host.envs:
                 here = {e.index: seeds[e.index] for e in host.envs if e in still_to_reset}
-                requests[host] = Reset(host.indices, here, options, self._keep)
+                requests[host] = Reset(host.indices, here, options)
         replies = placement.pool.ask(requests)
         remade.update(self._make_unplaced(setup))
         pieces: list[Piece] = []
@@ -123,7 +112,7 @@ class Runner:
             infos += result.infos
         for env in placement.unsettled:
             if env not in chosen:
-                if env.unseen and (not self._keep or env.first is not None):
+                if env.unseen:
                     last = self._observations.last(env)
                     pieces.append(self._observations.piece(env, last))
                 continue
@@ -164,11 +153,10 @@ class Runner:
         """
         placement = self._placement
         self._interruptible("a step was not finished")
-        moving = self._before_step() if placement.unsettled else frozenset()
         skipped = frozenset(env.index for env in placement.unsettled if env.lost)
         return placement.pool.send(
             {
-                host: Step(host.indices, actions_of(host.indices), skipped, moving, self._keep)
+                host: Step(host.indices, actions_of(host.indices), skipped)
                 for host in placement.hosts
                 if host.envs
             }
@@ -188,70 +176,27 @@ class Runner:
         """
         placement = self._placement
         requests: Any = {each.host: each.request for each in sent}
-        moving: frozenset[int] = next((x.moving for x in requests.values()), frozenset())
         replies = placement.pool.receive(sent, timeout)
         stepped = [(requests[host].indices, result) for host, result in replies.items()]
-        lost, moved = self._after_step(stepped, moving) if placement.unsettled else ([], [])
-        return self._merged(stepped, lost, moved)
+        lost = self._make_lost() if placement.unsettled else []
+        return self._merged(stepped, lost)
 
-    def _before_step(self) -> frozenset[int]:
-        """Let environments that were made again move to other workers, where an episode has ended.
-
-        Returns:
-            Those that move if their episode ends in the step.
-        """
-        placement = self._placement
-        placement.look_for_workers()
-        if self._mode == AutoresetMode.SAME_STEP:
-            moving = placement.should_move(placement.may_move, at_once=False)
-            return frozenset(env.index for env in moving)
-        if self._mode == AutoresetMode.NEXT_STEP:
-            ended = [env for env in placement.may_move if self._ended[env.index]]
-            self._move([env for env in placement.should_move(ended) if env.first is None])
-        return frozenset()
-
-    def _after_step(
-        self, stepped: Sequence[tuple[Sequence[int], StepResult]], moving: frozenset[int]
-    ) -> tuple[list[EnvRecord], list[EnvRecord]]:
-        """Make environments again that were lost, or that move.
-
-        Returns:
-            Those that were lost, and those that have moved.
-        """
+    def _make_lost(self) -> list[EnvRecord]:
+        """Make the environments again that were lost in a step, and return them."""
         lost = self._placement.lost
-        moved: list[EnvRecord] = []
-        if moving:
-            for indices, result in stepped:
-                ended = result.terminations | result.truncations
-                moved += [
-                    self._envs[index]
-                    for index, over in zip(indices, ended, strict=True)
-                    if over and index in moving
-                ]
-            self._move(moved)
         self._make_unplaced(self._setup)
         for env in lost:
             env.lost = False
-        return lost, moved
+        return lost
 
     def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
         """Tell whether a reset gives the same results where an environment is made again."""
         return not self._changed and (seeds[env.index] is not None or env.seed is None)
 
-    def _move(self, envs: Sequence[EnvRecord]) -> None:
-        if envs:
-            self._placement.take_out(envs)
-            self._make_unplaced(self._setup)
-            if self._mode == AutoresetMode.NEXT_STEP:  # the hosts know what to return
-                for env in envs:
-                    if not env.lost:
-                        env.first = None
-
     def _merged(
         self,
         stepped: Sequence[tuple[Sequence[int], StepResult]],
         lost: Sequence[EnvRecord],
-        moved: Sequence[EnvRecord],
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Put the results of a step together."""
         count = len(self._envs)
@@ -268,10 +213,6 @@ class Runner:
             truncations[rows] = result.truncations
             pieces.append((indices, result.observations))
             infos += result.infos
-        for env in moved:
-            observation, info = env.take_first()
-            pieces.append(self._observations.piece(env, observation))
-            infos.append((env.index, info))
         for env in lost:
             last = self._observations.last(env)
             observation, info = env.take_first()
@@ -304,8 +245,6 @@ class Runner:
     def _interruptible(self, problem: str) -> None:
         """Note that the environments need a reset if what follows is not `finished`, also by Ctrl-C."""
         self._needs_reset = problem
-        if self._keep:
-            self._engine.discard()  # what a step or reset before left behind when it failed
 
     def finished(self) -> None:
         """Note that the results of a reset or step are about to be returned."""

@@ -251,13 +251,6 @@ def completed(given: Any, defaults: Any) -> Any:
         type(given) is type(defaults) and list(given) == list(defaults)
     ):
         return given
-    earlier = getattr(type(defaults), "_earlier_names", {})
-    for name in earlier.keys() & given.keys():
-        if earlier[name] in given:
-            raise af.OptionError(
-                f"the parameters have {earlier[name]!r}, and {name!r}, which is its earlier name"
-            )
-    given = {earlier.get(name, name): value for name, value in given.items()}
     fields = field_names(defaults)
     for name in given:
         if name not in fields:

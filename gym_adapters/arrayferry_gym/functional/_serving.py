@@ -69,7 +69,6 @@ class Served:
         max_episode_steps: Any,
         params: Any,
         render_mode: str | None,
-        validate: bool,
         check_actions: Any,
         differentiable: bool,
     ) -> None:
@@ -79,7 +78,6 @@ class Served:
             raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.metadata = dict(env.metadata)
         check_render_mode(render_mode, env.metadata, type(env).__name__)
-        check_flag("validate", validate)
         check_flag("differentiable", differentiable)
         self.render_mode = render_mode
         self._n = n
@@ -87,7 +85,7 @@ class Served:
         self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(self._own_limit)
         self._given_params = params
-        self._check_actions = check_actions_of("strict" if validate else check_actions)
+        self._check_actions = check_actions_of(check_actions)
         self._misfits = Misfits()
         self._rows = n if isinstance(self, VectorEnv) else None
         self._differentiable = differentiable

@@ -38,7 +38,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             the environment's.
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
-        validate: the same as `check_actions="strict"`.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
             the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
@@ -70,14 +69,13 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         max_episode_steps: Any = UNSET,
         params: Any = None,
         render_mode: str | None = None,
-        validate: bool = False,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
     ) -> None:
         self._set_up(
             env, 1, AutoresetMode.DISABLED, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            validate=validate, check_actions=check_actions, differentiable=differentiable,
+            check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
 
     def _set_spaces(self, libraries: Libraries | None) -> None:

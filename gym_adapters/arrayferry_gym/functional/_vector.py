@@ -56,7 +56,6 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             the environment's.
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
-        validate: the same as `check_actions="strict"`.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
             the check is "strict", and nothing that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
@@ -138,8 +137,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             self: FunctionalVectorEnv[Any, Any, Any], env: Dynamics | type[Dynamics] | Wrong,
             num_envs: int | Wrong = 1, *, xp: Target, device: Any = None,
             autoreset_mode: AutoresetMode | str | Wrong = "NextStep", max_episode_steps: int | Wrong | None = None,
-            params: Any = None, render_mode: str | Wrong | None = None, validate: bool | Wrong = False,
-            check_actions: CheckActions | Wrong = "fit", differentiable: bool | Wrong = False, **others: Wrong,
+            params: Any = None, render_mode: str | Wrong | None = None, check_actions: CheckActions | Wrong = "fit",
+            differentiable: bool | Wrong = False, **others: Wrong,
         ) -> None: ...  # fmt: skip
 
     def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
@@ -153,7 +152,6 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         max_episode_steps: Any = UNSET,
         params: Any = None,
         render_mode: str | None = None,
-        validate: bool = False,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
     ) -> None:
@@ -162,7 +160,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self._set_up(
             env, self.num_envs, self.autoreset_mode, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            validate=validate, check_actions=check_actions, differentiable=differentiable,
+            check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 

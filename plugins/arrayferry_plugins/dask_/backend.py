@@ -1,4 +1,4 @@
-"""What Dask says about its arrays, and the general way in and out."""
+"""The backend of Dask: facts about its arrays, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from arrayferry import Backend, Blocks, ConversionError, converter, registry
 from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
 from .block_libraries import copied, with_blocks
 from .chunks import split
 from .computing import compute, gather
 from .graphs import failure_of, is_future
-from .results import has_sparse_blocks, is_finished, on_host, owned, read_values, written
+from .results import is_finished, on_host, owned, read_values, synchronized
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["DaskBackend"]
 
@@ -62,10 +63,11 @@ class DaskBackend(Backend):
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         if device is None or str(device).startswith("cpu"):
             return split(x)
-        return split(written(CUPY.from_numpy(x, device)))
+        return split(synchronized(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: Any) -> bool:
-        return has_sparse_blocks(x._meta)
+        meta = x._meta  # an empty block, of whatever library
+        return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
     def to_dense(self, x: Any) -> Any:
         import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from arrayferry import Conversion, ConversionError, backend_of, convert, fit_dtype, namespace_of
@@ -16,7 +17,7 @@ def with_blocks(x: Any, conversion: Conversion) -> Any:
     from dask.base import tokenize
 
     meta, dtype = _empty(x, conversion)
-    to_blocks = _ToBlocks(conversion)
+    to_blocks = partial(_converted, conversion)
     name = f"to-{conversion.target.name}-{tokenize(x, conversion, str(dtype))}"
     return x.map_blocks(to_blocks, name=name, dtype=dtype, meta=meta)
 
@@ -38,31 +39,21 @@ def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
             fit_dtype(meta, target, conversion.options.narrowing)
         except ConversionError as error:
             raise error.locate(source="dask", target=target.name) from None
-    made = conversion(meta)
-    _join(type(made))
+    made = _converted(conversion, meta)
     if not isinstance(getattr(made, "dtype", None), np.dtype):
         made = convert(made, "numpy")
     return made, made.dtype
 
 
-class _ToBlocks:
-    """Converts blocks, wherever they are computed.
-
-    Args:
-        conversion: to the library of the blocks.
-    """
-
-    def __init__(self, conversion: Conversion) -> None:
-        self.conversion = conversion
-
-    def __call__(self, block: Any) -> Any:
-        made = self.conversion(block)
-        _join(type(made))
-        return made
+def _converted(conversion: Conversion, block: Any) -> Any:
+    """Convert a block, in the process where it is computed."""
+    made = conversion(block)
+    _join(type(made))
+    return made
 
 
 def _join(cls: type) -> None:
-    """Tell Dask how to concatenate arrays of a type, if it does not know."""
+    """Register a function that concatenates arrays of a type, unless Dask has one."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 

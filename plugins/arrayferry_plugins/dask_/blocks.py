@@ -21,7 +21,7 @@ from typing import Any
 from arrayferry import Blocks, ConversionError, Reader, backend_of
 
 from .computing import scheduler_of
-from .engines import AGAIN, ClusterEngine, ThreadEngine, check_client, connected, reconnected
+from .engines import NOT_KEPT, ClusterEngine, ThreadEngine, check_client, connected, reconnected
 from .graphs import arguments, is_future, owner_of, persisted
 
 __all__ = ["DaskBlocks"]
@@ -84,8 +84,8 @@ class DaskBlocks(Blocks):
         graph = persisted(whole)  # which optimizing may leave out
         computed = [*graph.values(), *arguments(whole)]
         graph.update(self._xs[0].__dask_optimize__(whole, keys))
-        grids = [_grid(x, self._axis) for x in self._xs]
-        wanted = [[grids[array][block] for array, block in step] for step in steps]
+        blocks = [_along(nested, self._axis) for nested in keys]
+        wanted = [[blocks[array][block] for array, block in step] for step in steps]
         return _DaskReader(graph, wanted, self._engine(computed))
 
     def _engine(self, futures: Sequence[Any]) -> ThreadEngine | ClusterEngine:
@@ -159,16 +159,11 @@ def _in_task() -> bool:
     return bool(worker is not None and getattr(worker.thread_state, "key", None))
 
 
-def _grid(x: Any, axis: int) -> list[Any]:
+def _along(keys: Any, axis: int) -> list[Any]:
     """Return the keys of each block along an axis, nested as the chunks along the other axes are."""
-    keys = x.__dask_keys__()
-    return [_at(keys, axis, block) for block in range(x.numblocks[axis])]
-
-
-def _at(keys: Any, axis: int, block: int) -> list[Any]:
     if axis == 0:
-        return [keys[block]]
-    return [_at(inner, axis - 1, block) for inner in keys]
+        return [[key] for key in keys]
+    return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]
 
 
 def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
@@ -193,7 +188,7 @@ class _Uses:
         self, dependencies: Callable[[Any], Iterable[Any]], outputs: Sequence[Sequence[Any]]
     ) -> None:
         first: dict[Any, int] = {}
-        order: list[Any] = []  # each key after what it depends on
+        order: list[Any] = []  # each key after those that it depends on
         uses: dict[Any, set[int]] = {}
         for step, keys in enumerate(outputs):
             for key in keys:
@@ -244,7 +239,7 @@ class _DaskReader(Reader):
     Args:
         graph: the tasks of all arrays.
         wanted: for each step, the nested keys of each block.
-        engine: what runs tasks.
+        engine: runs the tasks.
     """
 
     def __init__(
@@ -274,7 +269,7 @@ class _DaskReader(Reader):
             raise
         for key in own:
             if not self._kept[key].done():
-                self._keep(key, AGAIN)
+                self._keep(key, NOT_KEPT)
         self._drop(step)
         owned = self._engine.owned and len(keys) == len(every)  # no chunk is in two blocks
         values = dict(zip(keys, results, strict=True))
@@ -288,7 +283,7 @@ class _DaskReader(Reader):
 
     def close(self) -> None:
         self._engine.close()
-        self._graph.clear()  # errors of distributed hold the frames of what was cancelled, and so this object
+        self._graph.clear()  # errors of distributed hold the frames of cancelled tasks, and so this object
 
     def _keep(self, key: Any, result: Any) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""
@@ -297,17 +292,17 @@ class _DaskReader(Reader):
         self._kept[key].set_result(result)
 
     def _tasks(self, keys: list[Any], step: int) -> dict[Any, Any]:
-        """Return what a step runs, with what earlier steps kept."""
+        """Return the tasks of a step. Results that earlier steps kept stand in place of theirs."""
         tasks: dict[Any, Any] = {}
         waiting = list(keys)
         while waiting:
             key = waiting.pop()
             if key in tasks:
                 continue
-            result, kept = AGAIN, self._kept.get(key)
+            result, kept = NOT_KEPT, self._kept.get(key)
             if kept is not None and self._uses.first[key] < step:
                 result = kept.result()  # waits for an earlier step, which began before this one
-            if result is AGAIN:
+            if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._dependencies(key))
             else:
@@ -315,7 +310,7 @@ class _DaskReader(Reader):
         return tasks
 
     def _drop(self, step: int) -> None:
-        """Drop what no later step needs."""
+        """Drop the results that no later step needs."""
         with self._lock:
             for key in self._uses.needed.pop(step, ()):
                 self._uses.counts[key] -= 1

@@ -26,9 +26,7 @@ def split(x: Any) -> Any:
     chunks, whole = chosen_chunks.get(), tuple((length,) for length in x.shape)
     if chunks is None and x.nbytes > BLOCK:  # then the first axis is not empty
         chunks = max(1, BLOCK * x.shape[0] // x.nbytes)
-    if chunks is not None and not whole:
-        chunks = None
-    if chunks is not None:
+    if chunks is not None and whole:
         try:
             whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
         except Exception as error:

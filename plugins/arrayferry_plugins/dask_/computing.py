@@ -17,24 +17,27 @@ __all__ = ["compute", "gather", "scheduler_of"]
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several collections together, so that what they have in common is computed once."""
+    """Compute several collections together, so that common parts are computed once."""
     import dask
 
     if not xs:
         return []
+    are_arrays = [registry.kind(x).is_array for x in xs]
     try:
         client = _client_of(xs)
         if client is None:
             scheduler_of(xs)
         options = {} if client is None else {"scheduler": client}
-        if not all(registry.kind(x).is_array for x in xs):
-            xs = [x if registry.kind(x).is_array else _LikeArray(x) for x in xs]
+        if not all(are_arrays):
+            xs = [
+                x if is_array else _LikeArray(x) for x, is_array in zip(xs, are_arrays, strict=True)
+            ]
         return dask.compute(*xs, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
     except Exception as error:
         which = "a" if len(xs) == 1 else f"one of {len(xs)}"
-        what = "Dask array" if all(registry.kind(x).is_array for x in xs) else "Dask value"
+        what = "Dask array" if all(are_arrays) else "Dask value"
         raise ConversionError(
             f"{which} {what}{'s' if len(xs) > 1 else ''} could not be computed "
             f"({type(error).__name__}: {error})",
@@ -65,7 +68,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
 
 
 class _LikeArray:
-    """A `Delayed` that Dask optimises together with arrays, so that what they have in common runs once.
+    """A `Delayed` that Dask optimises together with arrays, so that common parts run once.
 
     Args:
         delayed: the value.
@@ -118,16 +121,16 @@ def gather(futures: Sequence[Any]) -> Sequence[Any]:
     with contextlib.ExitStack() as stack:
         if not all(future.done() for future in futures):
             stack.enter_context(_outside_the_pool())
-        for some in by_client.values():
+        for own in by_client.values():
             try:
-                results = iter(some[0].client.gather(some, errors="skip"))
+                results = iter(own[0].client.gather(own, errors="skip"))
             except Exception as error:
                 raise ConversionError(
-                    f"the results of {len(some)} Dask Futures could not be gathered "
+                    f"the results of {len(own)} Dask Futures could not be gathered "
                     f"({type(error).__name__}: {error})",
                     remedy="client.gather(futures) raises the error too.",
                 ) from error
-            for future in some:
+            for future in own:
                 failure = failure_of(future)
                 values[id(future)] = next(results) if failure is None else failure
     return [values[id(future)] for future in futures]

@@ -1,4 +1,4 @@
-"""Direct ways between Dask and CuPy, which stay on the GPU."""
+"""Direct converters between Dask and CuPy, which stay on the GPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import Converter, convert
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Cost
 from .chunks import split
 from .computing import compute
-from .results import is_finished, owned, read_values, written
+from .results import is_finished, owned, read_values, synchronized
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Cost
 
 __all__ = ["CupyToDask", "DaskToCupy"]
 
@@ -53,4 +54,4 @@ class CupyToDask(Converter):
         if copy is False:
             return NotImplemented
         with cupy.cuda.Device(x.device.id):
-            return split(written(x.copy()))
+            return split(synchronized(x.copy()))

@@ -1,4 +1,4 @@
-"""What runs the tasks of a stream: threads of this process, or a cluster."""
+"""Engines run the tasks of a stream: in threads of this process, or on a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from arrayferry import ConversionError, OptionError
 from arrayferry.adapting import Threads
 
-__all__ = ["AGAIN", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
+__all__ = ["NOT_KEPT", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
 
 KEPT_BYTES = 128 * 1024 * 1024
 """Most bytes that the results of one kind may take together if they are kept for longer."""
@@ -27,7 +27,7 @@ PATIENCE = 5.0
 REACH = 1.0
 """Seconds to try to reach a worker."""
 
-AGAIN: Any = object()
+NOT_KEPT: Any = object()
 """Stands for a result that was not kept."""
 
 
@@ -36,7 +36,7 @@ def check_client(client: Any, which: str) -> None:
 
     Args:
         client: the client.
-        which: what to call it in an error.
+        which: its name in errors.
     """
     if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
         raise OptionError(
@@ -103,16 +103,6 @@ def _reachable(client: Any) -> bool | None:
     return None
 
 
-class _Value:
-    """A task that returns a known result."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __call__(self) -> Any:
-        return self._value
-
-
 class _StoppedError(Exception):
     """The stream was closed."""
 
@@ -135,7 +125,7 @@ class ThreadEngine:
         self._options: dict[str, Any] = {}
         self._closed = False
         self._lock = threading.Lock()
-        self._sizes: dict[Any, tuple[str, int]] = {}  # of what is kept
+        self._sizes: dict[Any, tuple[str, int]] = {}  # of the results that are kept
         self._totals = {"many": 0, "far": 0}
         if self._get is dask.threaded.get:
             pool = dask.config.get("pool", None)
@@ -193,7 +183,9 @@ class ThreadEngine:
 
     def as_task(self, result: Any) -> Any:
         """Return a task for a known result."""
-        return (_Value(result),)
+        from dask.core import literal
+
+        return (literal(result),)
 
     def abandon(self) -> None:
         """Let the process end without waiting for the tasks that run."""
@@ -252,7 +244,7 @@ class ClusterEngine:
                 many, itertools.accumulate(sizes.get(key, 0) for key in many), strict=True
             ):
                 if total > limit:
-                    keep(key, AGAIN)
+                    keep(key, NOT_KEPT)
         return values
 
     def forget(self, key: Any) -> None:
@@ -270,7 +262,7 @@ class ClusterEngine:
         with self._lock:
             self._closed = True
             futures = list(self._futures)
-        for future in futures:  # this cancels what nobody else wants
+        for future in futures:  # this cancels those that nobody else wants
             future.release()
         if self._own:
             self._client.close()

@@ -1,4 +1,4 @@
-"""Futures in graphs of Dask, found without writing out the whole graph."""
+"""Futures in graphs of Dask, found without materializing the whole graph."""
 
 from __future__ import annotations
 
@@ -28,26 +28,21 @@ def owner_of(futures: Sequence[Any]) -> Any:
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
-    """Return the parts of a graph that are futures, without writing out the whole graph."""
+    """Return the parts of a graph that are futures, without materializing the whole graph."""
     return {
-        key: part for layer in _written_out(graph) for key, part in layer.items() if is_future(part)
+        key: part
+        for layer in _materialized(graph)
+        for key, part in layer.items()
+        if is_future(part)
     }
 
 
 def arguments(graph: Any) -> list[Any]:
-    """Return the futures that are arguments of tasks of a graph, without writing out the whole graph."""
-    waiting = [part for layer in _written_out(graph) for part in layer.values()]
+    """Return the futures that are arguments of tasks of a graph, without materializing the whole graph."""
+    tasks = [task for layer in _materialized(graph) for task in layer.values()]
+    waiting = [task for task in tasks if not is_future(task)]  # a future itself is persisted
     waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
     futures: list[Any] = []
-    for part in waiting:
-        if not is_future(part):  # otherwise it is persisted
-            _find_futures(part, futures)
-    return futures
-
-
-def _find_futures(part: Any, futures: list[Any]) -> None:
-    """Add the futures in a task to a list. A task that depends on nothing has none."""
-    waiting = [part]
     while waiting:
         part = waiting.pop()
         if is_future(part):
@@ -56,16 +51,17 @@ def _find_futures(part: Any, futures: list[Any]) -> None:
             waiting.extend(part)
         elif isinstance(part, dict):
             waiting.extend(part.values())
-        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):  # others have none
             waiting += [*part.args, *part.kwargs.values()]
+    return futures
 
 
 def _layers(graph: Any) -> Iterable[Any]:
     return getattr(graph, "layers", {"": graph}).values()
 
 
-def _written_out(graph: Any) -> list[Any]:
-    """Return the layers of a graph whose tasks are known already."""
+def _materialized(graph: Any) -> list[Any]:
+    """Return the layers of a graph whose tasks exist already."""
     from dask.highlevelgraph import MaterializedLayer
 
     return [layer for layer in _layers(graph) if isinstance(layer, (MaterializedLayer, dict))]

@@ -6,12 +6,7 @@ from typing import Any
 
 from arrayferry import ConversionError, backend_of, convert, registry
 
-__all__ = ["has_sparse_blocks", "is_finished", "on_host", "owned", "read_values", "written"]
-
-
-def has_sparse_blocks(blocks: Any) -> bool:
-    """Return whether blocks, or the empty one that stands for them, are sparse, of whatever library."""
-    return hasattr(type(blocks), "todense") and hasattr(blocks, "nnz")
+__all__ = ["is_finished", "on_host", "owned", "read_values", "synchronized"]
 
 
 def read_values(values: Any) -> Any:
@@ -62,11 +57,11 @@ def owned(values: Any, *, fresh: bool) -> Any:
         # blocks are computed on streams of other threads
         cupy.cuda.Device(values.device.id).synchronize()
     alone = fresh or backend.memory != "writable"
-    return values if alone else written(backend.copy(values))
+    return values if alone else synchronized(backend.copy(values))
 
 
 def _is_alone(values: Any) -> bool:
-    """Return whether an array may be written to, and keeps nothing else alive, such as a message of a worker."""
+    """Return whether an array may be synchronized to, and keeps nothing else alive, such as a message of a worker."""
     import numpy as np
 
     whole = values if values.base is None else values.base
@@ -82,8 +77,8 @@ def on_host(values: Any, sparse: Any = "raise") -> Any:
     return convert(read_values(values), "numpy", sparse=sparse)
 
 
-def written(x: Any) -> Any:
-    """Wait until a copy is made, if it is one of CuPy, since its readers or its source are on other streams."""
+def synchronized(x: Any) -> Any:
+    """Wait until a copy by CuPy is made, since its readers or its source are on other streams."""
     if backend_of(x).name == "cupy":
         import cupy
 

@@ -1,4 +1,4 @@
-"""Collections of Dask that are not arrays: what to call first."""
+"""Collections of Dask that are not arrays: errors name the method to call first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDIES = {
         "Convert x.to_delayed() first: it is one number.",
     ),
 }
-"""What to do instead of a conversion, and of a stream."""
+"""Remedies for a conversion, and for a stream."""
 _FRAME = (
     "Convert x.to_dask_array(lengths=True) instead.",
     "Pass x.to_dask_array(lengths=True) instead, which computes the lengths of the partitions.",
@@ -45,7 +45,7 @@ class _Collection(Source):
 
 
 class DataFrameSource(_Collection):
-    """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: what to call first."""
+    """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: errors name the method to call first."""
 
     name = "dask.dataframe"
     array_types: tuple[str, ...] = (
@@ -57,7 +57,7 @@ class DataFrameSource(_Collection):
 
 
 class BagSource(_Collection):
-    """Dask's `Bag` and `Item`: what to call first."""
+    """Dask's `Bag` and `Item`: errors name the method to call first."""
 
     name = "dask.bag"
     array_types: tuple[str, ...] = ("dask.bag.Bag", "dask.bag.Item")

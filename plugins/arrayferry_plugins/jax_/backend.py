@@ -1,4 +1,4 @@
-"""What JAX says about its arrays, and the general way in and out."""
+"""The backend of JAX: facts about its arrays, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    ConversionError,
-    TracedValueError,
-)
+from arrayferry import Autodiff, Backend, ConversionError, TracedValueError
 
-from .functions import JaxAutodiff, call_host
-
-if TYPE_CHECKING:
-    from arrayferry import Autodiff
-    from arrayferry.typing import Memory
 from .dtypes import WIDE, dtype_names
+from .functions import JaxAutodiff, call_host
 from .identity import owned
 from .placement import (
     Spread,
@@ -30,6 +22,9 @@ from .placement import (
     without_mesh,
 )
 from .random import JaxRandom, seed_number
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Memory
 
 __all__ = ["BACKEND", "JaxBackend"]
 
@@ -72,7 +67,7 @@ class JaxBackend(Backend):
                 "a JAX array that is spread over several processes cannot be converted",
                 remedy="Call jax.experimental.multihost_utils.process_allgather(x) first.",
             )
-        # asarray caches what it gathers from several devices, which would be shared with the result
+        # asarray gathers from several devices into a cache, which the result would share
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
@@ -270,7 +265,7 @@ def _parts(x: Any) -> Sequence[Any]:
 
 
 def _refuse(x: Any) -> None:
-    """Raise for what holds no array, or none any more."""
+    """Raise for a reference, and for an array that was deleted."""
     import jax
 
     if isinstance(x, getattr(jax, "Ref", ())):
@@ -286,7 +281,7 @@ def _refuse(x: Any) -> None:
 
 
 def _refuse_unreduced(x: Any) -> None:
-    """Raise for an array whose values are the sums of what its devices hold."""
+    """Raise for an array whose values are still to be summed over its devices."""
     if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
         raise ConversionError(
             f"a JAX array that is not summed up over its devices yet cannot be converted: {x.sharding.spec}",

@@ -1,4 +1,4 @@
-"""Direct ways between JAX and other libraries."""
+"""Direct converters between JAX and other libraries."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    Converter,
-    Inline,
-    Options,
-    fit_dtype,
-)
+from arrayferry import Backend, Converter, Inline, Options, fit_dtype
 from arrayferry.adapting import Cache, CostlyCache
-from arrayferry_plugins._packed import Packed, Part, cut
+from arrayferry_plugins._packed import Packed, Parts, cut
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Cost
 from .backend import BACKEND
 from .dtypes import native_dtypes
 from .identity import Identity, array_type, identity
 from .placement import put
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Cost
 
 __all__ = ["JaxToNumpy", "JaxToTorch", "NumpyToGpu", "NumpyToJax", "TorchToJax"]
 
@@ -53,19 +48,19 @@ class _ToJax(Converter):
         if jax.default_backend() != "cpu":
             return None
         view, config = self.view(), jax.config
-        enter = identity(committed=options.device is not None)
+        to_jax = identity(committed=options.device is not None)
         narrow, wide, kind = native_dtypes(False), native_dtypes(True), array_type()
 
         def many(xs: list[Any]) -> list[Any]:
             arrays = [view(x) for x in xs]
-            held = wide if config.jax_enable_x64 else narrow
+            available = wide if config.jax_enable_x64 else narrow
             for index, array in enumerate(arrays):
-                if array.dtype not in held:
+                if array.dtype not in available:
                     fitting = fit_dtype(array, BACKEND, options.narrowing)
                     arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError("the compiled identity cannot be used")
-            results = enter(arrays)
+            results = to_jax(arrays)
             if type(results[0]) is not kind:
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
@@ -81,41 +76,38 @@ class NumpyToGpu(Packed):
     """
 
     target = "jax"
+    backend: Backend = BACKEND
 
     def __init__(self) -> None:
         self._seen: Cache[Any, None] = Cache(4 * Identity.MOST)
         self._programs: CostlyCache[Any, Any] = CostlyCache(Identity.MOST)
 
-    @property
-    def backend(self) -> Backend:
-        return BACKEND
-
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         return staged if device is None else put(staged, BACKEND._own_device(device))
 
-    def split(self, flat: Any, parts: tuple[Part, ...]) -> list[Any]:
-        program = self._programs[parts, flat.dtype]
-        self._programs.used.add(program)
-        ys: list[Any] = program(flat)
-        if type(ys[0]) is not array_type():
-            raise RuntimeError("inside a traced function, or compilation is disabled")
-        return ys
-
-    def is_worth_it(self, dtype: Any, parts: tuple[Part, ...]) -> bool:
+    def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         import jax
 
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code checks for these
-            return False
+            return None
         key = parts, dtype
-        if key in self._programs:
-            return True
-        if key not in self._seen:
-            self._seen[key] = None
-            return False
-        if self._programs.make_room(key) is None:
-            return False
-        self._programs[key] = jax.jit(partial(cut, parts=parts))
-        return True
+        program = self._programs.get(key)
+        if program is None:
+            if key not in self._seen:
+                self._seen[key] = None
+                return None
+            if self._programs.make_room(key) is None:
+                return None
+            program = self._programs[key] = jax.jit(partial(cut, parts=parts))
+        self._programs.used.add(program)
+
+        def split(flat: Any) -> list[Any]:
+            ys: list[Any] = program(flat)
+            if type(ys[0]) is not array_type():
+                raise RuntimeError("inside a traced function, or compilation is disabled")
+            return ys
+
+        return split
 
 
 class NumpyToJax(_ToJax):

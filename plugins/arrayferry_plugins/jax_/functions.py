@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
 from arrayferry.adapting import CostlyCache, dtype_info
 
 __all__ = ["JaxAutodiff", "call_host"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_MADE = 64
 """How many derived functions are kept for each function: gradients, and maps over axes of different lengths."""
@@ -165,23 +167,11 @@ class JaxAutodiff(Autodiff):
         return _reversible(crossing, list(arrays))
 
 
-class JaxFunction(Differentiable):
-    """A function of JAX.
+def _kept(make: F) -> F:
+    """Let a method of `JaxFunction` return the same object each time for the same arguments, while there is room."""
 
-    Args:
-        function: the function.
-        compiled: whether it and what is derived from it are compiled.
-    """
-
-    def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
-        self._function = function
-        self._compiled: bool = compiled
-        self.takes_numpy: bool = compiled
-        self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
-
-    def _make(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Return what a method returns for these arguments, the same object each time while there is room."""
-        key = make, args
+    def kept(self: JaxFunction, *args: Any) -> Any:
+        key = make.__name__, args
         made = self._made.get(key)
         if made is None:
             if self._made.make_room(key) is None:
@@ -190,11 +180,29 @@ class JaxFunction(Differentiable):
         self._made.used.add(made)
         return made
 
-    def __call__(self, arrays: list[Any]) -> Flat:
-        return Flat(*self._make(JaxFunction._runner)(arrays))
+    return kept  # type: ignore[return-value]
 
+
+class JaxFunction(Differentiable):
+    """A function of JAX.
+
+    Args:
+        function: the function.
+        compiled: whether it and the functions derived from it are compiled.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
+        self._function = function
+        self._compiled: bool = compiled
+        self.takes_numpy: bool = compiled
+        self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
+
+    def __call__(self, arrays: list[Any]) -> Flat:
+        return Flat(*self._runner()(arrays))
+
+    @_kept
     def _runner(self) -> Any:
-        return self._jitted(lambda arrays: _Packed(*self._function(arrays)))
+        return self._jitted(lambda arrays: _FlatPytree(*self._function(arrays)))
 
     def _jitted(self, function: Any) -> Any:
         import jax
@@ -206,8 +214,8 @@ class JaxFunction(Differentiable):
     ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
         import jax
 
-        packed, pullback = self._make(JaxFunction._forward, wanted)(arrays)
-        kept = self._compiled and (JaxFunction._forward, (wanted,)) in self._made
+        flat, pullback = self._forward(wanted)(arrays)
+        kept = self._compiled and ("_forward", (wanted,)) in self._made
         backward, wide = _backward() if kept else _pull, jax.config.jax_enable_x64
 
         def pull(cotangents: list[Any]) -> list[Any]:
@@ -219,71 +227,68 @@ class JaxFunction(Differentiable):
             gradients: list[Any] = backward(pullback, cotangents)
             return gradients
 
-        return Flat(*packed), pull
+        return Flat(*flat), pull
 
+    @_kept
     def _forward(self, wanted: tuple[int, ...]) -> Any:
         import jax
 
         def forward(arrays: list[Any]) -> Any:
             chosen = [arrays[index] for index in wanted]
-            _, pullback, packed = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
-            return packed, pullback
+            _, pullback, flat = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
+            return flat, pullback
 
         return self._jitted(forward)
 
-    def _part(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
+    def _restricted(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
         """Return a function of the wanted arguments. It returns the results of inexact dtype, and also all results."""
 
-        def part(*chosen: Any) -> Any:
+        def restricted(*chosen: Any) -> Any:
             every = list(arrays)
             for index, x in zip(wanted, chosen, strict=True):
                 every[index] = x
             flat = self._function(every)
-            return [y for y in flat.arrays if _is_inexact(y)], _Packed(*flat)
+            return [y for y in flat.arrays if _is_inexact(y)], _FlatPytree(*flat)
 
-        return part
+        return restricted
 
+    @_kept
     def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(JaxFunction._transposed, count, wanted)  # type: ignore[no-any-return]
-
-    def _transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
 
         def transposed(values: list[Any]) -> Flat:
             arrays, cotangents = values[:count], values[count:]
             chosen = [arrays[index] for index in wanted]
-            _, pullback, _ = jax.vjp(self._part(arrays, wanted), *chosen, has_aux=True)
+            _, pullback, _ = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
             return Flat(_pull(pullback, cotangents))
 
         return JaxFunction(transposed, self._compiled)
 
+    @_kept
     def pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        return self._make(JaxFunction._pushed, count, wanted)  # type: ignore[no-any-return]
-
-    def _pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
         import jax
 
         def pushed(values: list[Any]) -> Flat:
             arrays, tangents = values[:count], values[count:]
             chosen = [arrays[index] for index in wanted]
-            _, outgoing, _ = jax.jvp(self._part(arrays, wanted), chosen, tangents, has_aux=True)
+            _, outgoing, _ = jax.jvp(
+                self._restricted(arrays, wanted), chosen, tangents, has_aux=True
+            )
             return Flat(outgoing)
 
         return JaxFunction(pushed, self._compiled)
 
+    @_kept
     def mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
-        return self._make(JaxFunction._mapped, axes, size)  # type: ignore[no-any-return]
-
-    def _mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
         import jax
 
         mapped = jax.vmap(
-            lambda arrays: _Packed(*self._function(arrays)), (list(axes),), axis_size=size
+            lambda arrays: _FlatPytree(*self._function(arrays)), (list(axes),), axis_size=size
         )
         return JaxFunction(lambda arrays: Flat(*mapped(arrays)), self._compiled)
 
 
-class _Packed:
+class _FlatPytree:
     """Results, as a pytree whose layout is static, so that they pass through `jit` and `vmap`."""
 
     def __init__(self, arrays: list[Any], layout: Any = None) -> None:
@@ -301,11 +306,11 @@ def _register() -> None:
 
     kinds: tuple[tuple[Any, Any, Any], ...] = (
         (
-            _Packed,
-            lambda packed: (packed.arrays, packed.layout),
-            lambda layout, arrays: _Packed(list(arrays), layout),
+            _FlatPytree,
+            lambda flat: (flat.arrays, flat.layout),
+            lambda layout, arrays: _FlatPytree(list(arrays), layout),
         ),
-        (_Held, lambda held: ((), held), lambda held, _: held),
+        (_Residuals, lambda residuals: ((), residuals), lambda residuals, _: residuals),
     )
     for kind in kinds:
         with suppress(ValueError):  # another thread was faster
@@ -340,12 +345,12 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-class _Held:
-    """What is passed unchanged from the forward to the backward pass.
+class _Residuals:
+    """Passed unchanged from the forward to the backward pass.
 
     Args:
         wanted: the numbers of the arguments whose gradients are wanted.
-        pullback: what was computed with values, None if they were traced.
+        pullback: computed with the values, None if they were traced.
     """
 
     def __init__(self, wanted: tuple[int, ...], pullback: Any) -> None:
@@ -400,18 +405,18 @@ def _crossed(*, symbolic: bool) -> Any:
             results = crossing.run(arrays)
         else:
             results, pullback = crossing.vjp(arrays, wanted)
-        return results, (_Held(wanted, pullback), arrays)
+        return results, (_Residuals(wanted, pullback), arrays)
 
     def backward(crossing: Crossing, kept: Any, cotangents: list[Any]) -> Any:
-        held, arrays = kept
+        residuals, arrays = kept
         given = [_conjugate(_full(x)) for x in cotangents if x.dtype != jax.dtypes.float0]
-        if held.pullback is not None and not any(map(_is_traced, given)):
-            pulled = held.pullback(given)
+        if residuals.pullback is not None and not any(map(_is_traced, given)):
+            pulled = residuals.pullback(given)
         else:
-            transposed = crossing.transposed(len(arrays), held.wanted, held.pullback)
+            transposed = crossing.transposed(len(arrays), residuals.wanted, residuals.pullback)
             pulled = _reversible(transposed, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(held.wanted, pulled, strict=True):
+        for index, x in zip(residuals.wanted, pulled, strict=True):
             gradients[index] = _varying(_conjugate(x), arrays[index]).astype(arrays[index].dtype)
         return (gradients,)
 

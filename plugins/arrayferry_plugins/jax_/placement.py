@@ -1,4 +1,4 @@
-"""Where arrays of JAX are: devices, shardings and meshes."""
+"""Placement of JAX arrays: devices, shardings and meshes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def put(x: Any, place: Any) -> Any:
 
 
 def overlap(x: Any, y: Any) -> bool:
-    """Tell whether two arrays have a shard in common."""
+    """Return whether two arrays have a shard in common."""
 
     def addresses(array: Any) -> set[int]:
         return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
@@ -128,7 +128,7 @@ def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
 
 
 def mesh_is_set() -> bool:
-    """Tell whether a mesh is set, in which new arrays would be made."""
+    """Return whether a mesh is set, in which new arrays would be made."""
     import jax
 
     return not jax.sharding.get_abstract_mesh().empty

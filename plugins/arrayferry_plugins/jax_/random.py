@@ -78,7 +78,7 @@ class JaxRandom(Random):
 
 
 def _in_host_memory(bound: Any) -> Any:
-    """Return a bound for integers as NumPy knows it, or as it is if that cannot be."""
+    """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
     import jax
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What PyTorch says about its tensors, and the general way in and out."""
+"""The backend of PyTorch: facts about its tensors, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import (
     ArrayFerryError,
+    Autodiff,
     Backend,
     ConversionError,
     TracedValueError,
@@ -18,12 +19,8 @@ from arrayferry import (
 from arrayferry.adapting import describe_error
 from arrayferry_plugins._cuda import is_capturing, unless_capturing
 
-from .functions import TorchAutodiff, uncompiled
-
-if TYPE_CHECKING:
-    from arrayferry import Autodiff
-    from arrayferry.typing import Memory
 from .dtypes import dtype_bits, dtype_names, dtypes_by_bits
+from .functions import TorchAutodiff
 from .random import TorchRandom
 
 __all__ = ["BACKEND", "TorchBackend"]
@@ -37,7 +34,6 @@ class TorchBackend(Backend):
     aliases: tuple[str, ...] = ("pytorch",)
     array_types: tuple[str, ...] = ("torch.Tensor",)
     item_types: tuple[str, ...] = ("torch.Tensor",)
-    memory: Memory = "writable"
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
     dlpack_devices: tuple[str, ...] = ("cuda",)
@@ -51,7 +47,7 @@ class TorchBackend(Backend):
             values = self.to_numpy(plain).view()
             values.flags.writeable = False
             return values
-        with _in_words(x):
+        with _explaining_errors(x):
             _refuse(x)
             x = x.detach()
             if x.device.type != "cpu":
@@ -86,7 +82,7 @@ class TorchBackend(Backend):
         import torch
 
         x = _plain(x)
-        with _in_words(x):
+        with _explaining_errors(x):
             if torch.nn.parameter.is_lazy(x) or _freed(x):
                 _refuse(x)
             try:
@@ -101,7 +97,7 @@ class TorchBackend(Backend):
 
     def to_device(self, x: Any, device: Any) -> Any:
         x = _plain(x)
-        with _in_words(x):
+        with _explaining_errors(x):
             if x.is_meta:
                 _refuse(x)
             return x.to(device)
@@ -165,7 +161,20 @@ class TorchBackend(Backend):
         return torch.from_dlpack(x)
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return uncompiled(function)
+        disabled: list[Callable[..., Any]] = []
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # nothing is compiled before torch._dynamo is imported, which takes a second
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            if not disabled:
+                import torch
+
+                disabled.append(torch.compiler.disable(function))
+            return disabled[0](*args, **kwargs)
+
+        wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
+        return wrapper
 
     def is_out_of_memory(self, error: Exception) -> bool:
         import torch
@@ -218,7 +227,7 @@ class _Exported:
 
 @cache
 def _devices() -> tuple[str, ...]:
-    """Ask which devices there are, once: a forked process cannot ask, and knows what its parent knew."""
+    """Return the names of the devices. They are queried once: a forked process cannot, and uses its parent's answer."""
     import torch
 
     gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
@@ -240,7 +249,7 @@ def _plain(x: Any) -> Any:
 
 
 @contextmanager
-def _in_words(x: Any) -> Iterator[None]:
+def _explaining_errors(x: Any) -> Iterator[None]:
     """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
     import torch
 
@@ -254,7 +263,7 @@ def _in_words(x: Any) -> Iterator[None]:
             error
         ):
             raise
-        ways = [
+        methods = [
             f"x.{name}()"
             for name in ("full_tensor", "dequantize", "to_dense", "to_tensor")
             if getattr(cls, name, None) is not getattr(torch.Tensor, name, None)
@@ -262,7 +271,7 @@ def _in_words(x: Any) -> Iterator[None]:
         raise ConversionError(
             f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors, cannot be converted "
             f"({describe_error(error)})",
-            remedy=f"Call {ways[0] if ways else 'what makes an ordinary tensor of it'} first.",
+            remedy=f"Call {methods[0] if methods else 'what makes an ordinary tensor of it'} first.",
         ) from error
 
 
@@ -306,19 +315,11 @@ def _refuse(x: Any) -> None:
 
 
 def _is_sparse(x: Any) -> bool:
-    import torch
-
-    return x.layout in (
-        torch.sparse_coo,
-        torch.sparse_csr,
-        torch.sparse_csc,
-        torch.sparse_bsr,
-        torch.sparse_bsc,
-    )
+    return str(x.layout).startswith("torch.sparse_")
 
 
 def _freed(x: Any) -> bool:
-    """Tell whether a tensor is larger than its storage, as after the storage was resized to zero."""
+    """Return whether a tensor is larger than its storage, as after the storage was resized to zero."""
     import torch
 
     if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():

@@ -1,4 +1,4 @@
-"""Direct ways between PyTorch and host memory."""
+"""Direct converters between PyTorch and host memory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import (
-    Backend,
-    Converter,
-    Inline,
-    Options,
-)
+from arrayferry import Backend, Converter, Inline, Options
 from arrayferry_plugins._packed import Packed
+
+from .backend import BACKEND
+from .dtypes import dtype_bits
 
 if TYPE_CHECKING:
     import numpy as np
 
     from arrayferry.typing import Cost
-from .backend import BACKEND
-from .dtypes import dtype_bits
 
 __all__ = ["NumpyToCuda", "NumpyToTorch", "TorchToNumpy", "host_values"]
 
@@ -89,7 +85,7 @@ class NumpyToTorch(Converter):
             return lambda x: from_numpy(x.copy())
         if options.copy is False:
             return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
-        # what cannot be shared, such as read-only memory, is copied
+        # memory that cannot be shared, such as read-only memory, is copied
         return lambda x: from_numpy(
             x if x.flags.behaved and min(x.strides, default=0) >= 0 else x.copy()
         )
@@ -139,10 +135,7 @@ class NumpyToCuda(Packed):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
 
     target = "torch"
-
-    @property
-    def backend(self) -> Backend:
-        return BACKEND
+    backend: Backend = BACKEND
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
         import torch

@@ -23,7 +23,7 @@ EXTRA = (
 
 @cache
 def dtype_names() -> frozenset[str]:
-    """The names of the dtypes that both PyTorch, as it is here, and other libraries have."""
+    """The names of the dtypes that both this version of PyTorch and other libraries have."""
     import torch
 
     return frozenset(name for name in (*STANDARD_DTYPES, *EXTRA) if hasattr(torch, name))

@@ -9,25 +9,7 @@ from typing import Any
 
 from arrayferry import Autodiff, Crossing, Differentiable, Flat, TracedValueError
 
-__all__ = ["TorchAutodiff", "uncompiled"]
-
-
-def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that `torch.compile` does not look into. See `arrayferry.Backend.uncompiled`."""
-    disabled: list[Callable[..., Any]] = []
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # until somebody imports it, nothing is compiled; importing it takes a second
-        if "torch._dynamo" not in sys.modules:
-            return function(*args, **kwargs)
-        if not disabled:
-            import torch
-
-            disabled.append(torch.compiler.disable(function))
-        return disabled[0](*args, **kwargs)
-
-    wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
-    return wrapper
+__all__ = ["TorchAutodiff"]
 
 
 class TorchAutodiff(Autodiff):
@@ -173,7 +155,7 @@ class _Pass:
     """A call of a crossing, from its forward to its backward pass.
 
     Args:
-        autodiff: what calls crossings.
+        autodiff: calls crossings.
         crossing: the crossing.
         wanted: the numbers of the arguments whose gradients are wanted.
     """
@@ -263,7 +245,7 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _keep(ctx: Any, state: _Pass, arrays: Sequence[Any], results: Sequence[Any]) -> None:
-    """Keep what the other passes need."""
+    """Keep the values that the other passes need."""
     ctx.state = state
     ctx.save_for_backward(*arrays)
     ctx.save_for_forward(*arrays)

@@ -11,7 +11,7 @@ __all__ = ["TorchRandom"]
 
 
 def _in_host_memory(bound: Any) -> Any:
-    """Return a bound for integers as NumPy knows it, or as it is if that cannot be."""
+    """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
     if not getattr(bound, "is_cpu", False):
         return bound
     try:

@@ -9,14 +9,11 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from ._earlier import earlier_names
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["Acrobot", "AcrobotParams"]
 
 
-@earlier_names(most_spin_1="max_angular_velocity_1", most_spin_2="max_angular_velocity_2")
 class AcrobotParams(NamedTuple):
     """The parameters of `Acrobot`, in metres, kilograms, seconds and radians.
 
@@ -59,16 +56,6 @@ class AcrobotState(NamedTuple):
     angle_2: Any
     angular_velocity_1: Any
     angular_velocity_2: Any
-
-    @property
-    def spin_1(self) -> Any:
-        """The earlier name of `angular_velocity_1`."""
-        return self.angular_velocity_1
-
-    @property
-    def spin_2(self) -> Any:
-        """The earlier name of `angular_velocity_2`."""
-        return self.angular_velocity_2
 
 
 _HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
@@ -140,7 +127,7 @@ class Acrobot(FunctionalEnv):
 
     def render(self, state: AcrobotState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("AcrobotEnv", state, index)
+        return image_of("classic_control.AcrobotEnv", state=numbers_of(state, index))
 
 
 def _derivative(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["CartPole", "CartPoleParams"]
 
@@ -48,11 +47,6 @@ class CartPoleState(NamedTuple):
     velocity: Any
     angle: Any
     angular_velocity: Any
-
-    @property
-    def spin(self) -> Any:
-        """The earlier name of `angular_velocity`."""
-        return self.angular_velocity
 
 
 _HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
@@ -123,4 +117,4 @@ class CartPole(FunctionalEnv):
 
     def render(self, state: CartPoleState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("CartPoleEnv", state, index)
+        return image_of("classic_control.CartPoleEnv", state=numbers_of(state, index))

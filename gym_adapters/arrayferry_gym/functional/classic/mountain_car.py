@@ -8,22 +8,11 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from ._earlier import earlier_names
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
 
-@earlier_names(
-    left="min_position",
-    right="max_position",
-    most_speed="max_speed",
-    goal="goal_position",
-    goal_speed="goal_velocity",
-    first_start="min_start",
-    last_start="max_start",
-)
 class MountainCarParams(NamedTuple):
     """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.
 
@@ -116,7 +105,7 @@ class MountainCar(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("MountainCarEnv", state, index)
+        return image_of("classic_control.MountainCarEnv", state=numbers_of(state, index))
 
 
 class MountainCarContinuous(_MountainCar):
@@ -148,4 +137,4 @@ class MountainCarContinuous(_MountainCar):
 
     def render(self, state: MountainCarState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("Continuous_MountainCarEnv", state, index)
+        return image_of("classic_control.Continuous_MountainCarEnv", state=numbers_of(state, index))

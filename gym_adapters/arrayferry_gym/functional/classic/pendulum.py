@@ -9,18 +9,11 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from ._earlier import earlier_names
-from .draw import drawn
+from arrayferry_gym.functional._drawing import image_of, numbers_of
 
 __all__ = ["Pendulum", "PendulumParams"]
 
 
-@earlier_names(
-    most_torque="max_torque",
-    most_spin="max_angular_velocity",
-    start_spin="start_angular_velocity",
-)
 class PendulumParams(NamedTuple):
     """The parameters of `Pendulum`, in metres, kilograms, seconds and radians.
 
@@ -50,11 +43,6 @@ class PendulumState(NamedTuple):
 
     angle: Any
     angular_velocity: Any
-
-    @property
-    def spin(self) -> Any:
-        """The earlier name of `angular_velocity`."""
-        return self.angular_velocity
 
 
 class Pendulum(FunctionalEnv):
@@ -116,4 +104,4 @@ class Pendulum(FunctionalEnv):
 
     def render(self, state: PendulumState, index: int) -> Any:
         """Draw it as Gymnasium does, without the torque arrow. This needs pygame."""
-        return drawn("PendulumEnv", state, index, last_u=None)
+        return image_of("classic_control.PendulumEnv", state=numbers_of(state, index), last_u=None)

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._base import FunctionalEnv
-
-from ._drawing import drawn
+from arrayferry_gym.functional._drawing import image_of
 
 __all__ = ["Blackjack", "BlackjackParams"]
 
@@ -175,8 +174,7 @@ class Blackjack(FunctionalEnv):
         """Draw it as Gymnasium does, with a fixed suit. This needs pygame."""
         total, showing = int(state.total[index]), int(state.showing[index])
         ace = bool(state.ace[index])
-        return drawn(
-            "BlackjackEnv", {},
+        return image_of("toy_text.BlackjackEnv",
             player=[1, total - 1] if ace else [total], dealer=[showing, int(state.hidden[index])],
             dealer_top_card_value_str={1: "A", 10: "K"}.get(showing, str(showing)),
         )  # fmt: skip

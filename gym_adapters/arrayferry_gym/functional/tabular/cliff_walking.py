@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._drawing import drawn
+from arrayferry_gym.functional._drawing import image_of
+
 from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
 
@@ -53,7 +54,7 @@ class CliffWalking(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("CliffWalkingEnv", {}, s=int(state.number[index]), lastaction=None)
+        return image_of("toy_text.CliffWalkingEnv", s=int(state.number[index]), lastaction=None)
 
 
 class CliffWalkingSlippery(CliffWalking):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import arrayferry as af
+from arrayferry_gym.functional._drawing import image_of
 
-from ._drawing import drawn
 from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
 
@@ -104,8 +104,11 @@ class FrozenLake(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn(
-            "FrozenLakeEnv", {"desc": list(self.desc)}, s=int(state.number[index]), lastaction=None
+        return image_of(
+            "toy_text.FrozenLakeEnv",
+            options={"desc": list(self.desc)},
+            s=int(state.number[index]),
+            lastaction=None,
         )
 
 

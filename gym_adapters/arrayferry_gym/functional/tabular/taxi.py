@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import arrayferry as af
+from arrayferry_gym.functional._drawing import image_of
 
-from ._drawing import drawn
 from ._grid import Outcome
 from .table import TabularEnv, TabularState, Transitions
 
@@ -154,4 +154,4 @@ class Taxi(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return drawn("TaxiEnv", {}, s=int(state.number[index]), lastaction=None)
+        return image_of("toy_text.TaxiEnv", s=int(state.number[index]), lastaction=None)

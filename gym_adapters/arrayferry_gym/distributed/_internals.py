@@ -1,0 +1,112 @@
+"""All uses of what Dask's API reference does not list, since another release of Dask may change it.
+
+Public actors would not do for the calls: they repeat a call after an `OSError`, so that an environment could take a step
+twice, and a step takes 2.9 ms instead of 1.8.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distributed.comm.core import connect as _connect
+from distributed.core import Status, send_recv
+from distributed.protocol.serialize import to_serialize
+from distributed.worker import get_worker
+from distributed.worker_state_machine import FreeKeysEvent
+
+__all__ = [
+    "actor_on_worker",
+    "ask",
+    "ask_aside",
+    "connect",
+    "disconnect",
+    "free",
+    "is_leaving",
+    "keep",
+    "register",
+    "workers_of",
+]
+
+_LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.stopping}
+
+
+# In the process of the client, in its event loop.
+
+
+async def connect(client: Any, address: str, timeout: float) -> Any:
+    """Open a connection to a worker. Over one of its own, a call is sent once, or its failure is known.
+
+    Raises:
+        OSError: the worker cannot be reached from here.
+    """
+    return await _connect(address, timeout=timeout, **client.connection_args)
+
+
+def disconnect(comm: Any) -> None:
+    """Close a connection at once."""
+    comm.abort()
+
+
+async def ask(
+    client: Any, comm: Any, address: str, actor: str, request: bytes, *args: Any
+) -> bytes | None:
+    """Call `answer` of an actor, over a connection, or through the scheduler if `comm` is None."""
+    message: dict[str, Any] = {
+        "op": "actor_execute",
+        "actor": actor,
+        "function": "answer",
+        "args": [to_serialize(request), *args],
+        "kwargs": {},
+    }
+    if comm is None:
+        reply = await client.scheduler.proxy(worker=address, msg=message)
+    else:
+        reply = await send_recv(comm, **message)
+    answer: bytes | None = reply["result"]
+    return answer
+
+
+async def ask_aside(client: Any, address: str, actor: str, method: str, *args: Any) -> Any:
+    """Call a method of an actor that answers while the actor is busy with another call."""
+    reply = await client.rpc(address).actor_execute(actor=actor, function=method, args=args)
+    return reply["result"]
+
+
+async def workers_of(client: Any) -> dict[str, dict[str, Any]]:
+    """Return the description of each worker by its address. `Client.scheduler_info` may be out of date."""
+    identity: dict[str, Any] = await client.scheduler.identity()
+    workers: dict[str, dict[str, Any]] = identity["workers"]
+    return workers
+
+
+async def register(
+    client: Any, nbytes: dict[str, int], who_has: Mapping[str, Sequence[str]]
+) -> None:
+    """Make results that workers have `keep`t known to the scheduler, as `Client.scatter` does for those that it sends."""
+    await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
+
+
+# In the process of a worker.
+
+
+def is_leaving(worker: Any) -> bool:
+    """Return whether a worker is about to leave."""
+    return worker.status in _LEAVING
+
+
+def keep(worker: Any, data: dict[str, Any]) -> None:
+    """Make values results of tasks on a worker, without sending them."""
+    worker.update_data(data=data)
+
+
+def free(worker: Any, keys: list[str]) -> None:
+    """Drop results that the scheduler does not know of."""
+    event = FreeKeysEvent(keys=keys, stimulus_id=f"arrayferry-{uuid.uuid4().hex}")
+    worker.handle_stimulus(event)
+
+
+def actor_on_worker(key: str) -> Any:
+    """Return an actor on the worker of this task, None if there is none of that key."""
+    return get_worker().state.actors.get(key)
