@@ -124,11 +124,8 @@ class _Question(NamedTuple):
         text = "v0"
         for step in self.path:
             inside = children(text, step)
-            text = (
-                f"[*{inside}][{step.position}]"
-                if step.cls is dict
-                else f"{inside}[{step.position}]"
-            )
+            items = f"[*{inside}]" if step.cls is dict else inside
+            text = f"{items}[{step.position}]"
         if self.of is None:
             return f"type({text})"
         inside = children(text, self.of)
