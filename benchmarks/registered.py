@@ -107,7 +107,7 @@ def _repeated(made: list[MadeUp]) -> Iterator[Row]:
     for count in COUNTS:
         convert = _conversion(_registry(made[:count]), "torch")
         plan_ways[str(count)] = Statement("f(x)", {"f": convert, "x": value})
-        fallback_ways[str(count)] = Statement("f(x)", {"f": convert.fallback, "x": value})
+        fallback_ways[str(count)] = Statement("f(x)", {"f": convert.slow_path, "x": value})
     for what, ways in (("repeated", plan_ways), ("repeated, without a plan", fallback_ways)):
         times = fastest(ways, seconds=1.5)
         yield Row(

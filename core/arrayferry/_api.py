@@ -1,11 +1,12 @@
-"""What users call: `convert`, `converter`, and questions about arrays, backends and routes."""
+"""The functions for users: `convert`, `converter`, and questions about arrays, backends and routes."""
 
 # pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._cache import Cache
 from ._conversion.conversion import Conversion, make_conversion
@@ -22,10 +23,6 @@ from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
 __all__ = [
     "backend_of",
     "backends",
@@ -41,7 +38,7 @@ __all__ = [
 ]
 
 MAX_KEPT = 256
-"""Conversions that are kept for `convert`, by their target and options."""
+"""The maximum number of conversions that are kept for `convert`."""
 
 _OTHER_DEFAULTS = Options()[2:]
 _plain: Cache[str, Conversion] = Cache(MAX_KEPT)
@@ -207,7 +204,7 @@ def conversion_like(
 
 
 def device_like(array: Any, backend: Backend) -> Any:
-    """Return the device of an array, or what stands for several, None if it is traced."""
+    """Return the device of an array, or the object for its several devices, or None if it is traced."""
     try:
         return backend.place_of(array)
     except Exception:

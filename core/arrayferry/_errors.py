@@ -18,7 +18,7 @@
         `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
 
 Errors keep their data as attributes and can be pickled, since they are sent between processes in
-vector environments. `PluginWarning` reports a plugin that was left out, `TraceWarning` what a trace found.
+vector environments. `PluginWarning` reports a plugin that was left out, `TraceWarning` a finding of a trace.
 
 This module knows nothing about arrays.
 """
@@ -54,12 +54,12 @@ class ArrayFerryError(Exception):
     """The base class of all errors of arrayferry.
 
     Args:
-        reason: what went wrong, as a clause without a full stop.
+        reason: the problem, as a clause without a full stop.
         remedy: how to fix it, as one or more sentences.
 
     Attributes:
-        reason: as given.
-        remedy: as given, "" if there is none.
+        reason: the problem.
+        remedy: how to fix it, or "".
     """
 
     def __init__(self, reason: str, *, remedy: str = "") -> None:
@@ -74,16 +74,15 @@ class ArrayFerryError(Exception):
         return _restore, (type(self), self.reason, self.__dict__)
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows: the user's frames, and one of arrayferry's."""
+        """Return the traceback for IPython: the user's frames, and one of arrayferry's."""
         from ._notebook import render_traceback
 
         return render_traceback(self)
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    make = (
-        OSError.__new__ if issubclass(cls, OSError) else cls.__new__
-    )  # which TimeoutError insists on
+    # BlockTimeoutError is a TimeoutError, which only OSError.__new__ makes
+    make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = make(cls, reason)
     Exception.__init__(error, reason)
     error.__dict__.update(state)
@@ -165,11 +164,11 @@ class ContractError(ConversionError, PluginError):
     """A plugin broke its contract in a conversion: a method raised, or returned something wrong.
 
     Args:
-        duty: what the method must do, as one or more sentences.
+        duty: the rule that the method must follow, as one or more sentences.
 
     Attributes:
-        duty: as given.
-        method: the name of the method, if it is known.
+        duty: the rule that the method must follow.
+        method: the name of the method, or "".
     """
 
     def __init__(

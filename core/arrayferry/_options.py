@@ -51,11 +51,11 @@ class Options(_Options):
         device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice;
             None keeps the source's.
         copy: True to always copy, False to share or raise, None to share where this is possible and safe.
-        narrowing: what to do if the target lacks the dtype.
+        narrowing: how to handle an array whose dtype the target lacks.
         scalars: whether Python numbers and bools become 0-d arrays.
-        unsupported: what to do with an array whose dtype the target does not support.
-        unknown: what to do with an object in a tree that is of no known library but could become an array.
-        sparse: what to do with sparse arrays where the library changes.
+        unsupported: how to handle an array whose kind of dtype the target does not support.
+        unknown: how to handle an object in a tree that is of no known library but could become an array.
+        sparse: how to handle a sparse array where the library changes.
 
     Raises:
         OptionError: an option has an invalid value.
@@ -100,13 +100,13 @@ def check_flag(option: str, value: Any) -> None:
 
 
 def check_count(option: str, value: Any, least: int | None, more: str = "") -> None:
-    """Raise an error for an option that is no whole number, or less than it may be.
+    """Raise an error for an option that is not a whole number, or too small.
 
     Args:
         option: its name.
         value: its value.
-        least: the least value, None if any will do.
-        more: what the remedy says besides.
+        least: the smallest value that is valid, None for no limit.
+        more: text to append to the remedy.
     """
     if type(value) is not int or (least is not None and value < least):
         at_least = "" if least is None else f" from {least} on"

@@ -28,7 +28,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def shown(value: Any, most: int = 40) -> str:
-    """Write a value: text and numbers as they are, cut if they are long; anything else by its type alone."""
+    """Write a value: text and numbers as Python does, cut if they are long; anything else by its type alone."""
     if type(value) not in _PLAIN:
         return f"<{type(value).__name__}>"
     if isinstance(value, int) and value.bit_length() > 4 * most:
@@ -105,8 +105,8 @@ def html_table(
 
     Args:
         heads: the names of the columns.
-        rows: the cells: text of one or several lines, or a text and what is shown where the mouse is over it.
-        numbers: how many of the first columns are aligned to the right.
+        rows: the cells: a text of one or several lines, or a text and its tooltip.
+        numbers: the number of columns, from the first, that are aligned to the right.
     """
     aligned = [
         f' style="text-align: {"right" if n < numbers else "left"}"' for n in range(len(heads))
@@ -125,7 +125,7 @@ def html_facts(title: str, facts: Mapping[str, str], more: str = "") -> str:
     """Describe an object in HTML for a notebook.
 
     Args:
-        title: what the object is.
+        title: a name for the object.
         facts: names and values. Those without a value are left out, and long lines are cut.
         more: HTML that follows, such as another table.
 
@@ -145,7 +145,7 @@ def html_facts(title: str, facts: Mapping[str, str], more: str = "") -> str:
 
 
 def html_code(title: str, codes: Sequence[str]) -> str:
-    """Write code for a notebook, folded up; nothing if there is none."""
+    """Write code for a notebook, folded up. Without code, return ""."""
     if not codes:
         return ""
     text = html.escape("\n\n".join(codes))

@@ -1,7 +1,7 @@
-"""What type checkers know of arrays and targets. At run time, this loads no library.
+"""Types of arrays and targets for type checkers. At run time, this loads no library.
 
-The arrays that are converted are described by what only they have, not by their classes: the class of a library that
-is not installed is unknown to a checker, and would stand for everything.
+Arrays that are converted are described by attributes that only they have, not by their classes: the class of a library
+that is not installed is unknown to a checker, which would accept everything for it.
 """
 
 from __future__ import annotations
@@ -32,32 +32,6 @@ else:
 
     A = TypeVar("A", covariant=True)
     B = TypeVar("B", covariant=True)
-
-__all__ = [
-    "K2",
-    "X2",
-    "X3",
-    "A",
-    "AnyModule",
-    "Array",
-    "Arrays",
-    "B",
-    "K",
-    "Leaf",
-    "Nothing",
-    "R",
-    "Text",
-    "ToCupy",
-    "ToDask",
-    "ToJax",
-    "ToNumpy",
-    "ToTorch",
-    "Unclear",
-    "V",
-    "W",
-    "Wrong",
-    "X",
-]
 
 
 class _Torch(Protocol):

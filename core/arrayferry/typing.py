@@ -1,8 +1,7 @@
-"""Types to annotate code with that passes on what arrayferry takes. Importing this loads no array library.
+"""Types for annotating code that passes arguments on to arrayferry. Importing this loads no array library.
 
-The names of arrays and targets (`TorchArray`, `ToTorch`) are only for type checkers. At run time they stand for
-`Any`, since what they mean is in libraries that may not be installed. Overloads that tell what a target makes of a
-value are written with them:
+The names of arrays and targets (`TorchArray`, `ToTorch`) are only for type checkers. At run time they are `Any`, since
+their libraries may not be installed. Overloads for the results of each target are written with them:
 
     @overload
     def load(path: str, to: ToTorch) -> TorchArray: ...
@@ -14,8 +13,8 @@ value are written with them:
 - `Array`: any array that is converted as a whole.
 - `Unclear`: structures whose types do not say which arrays they hold.
 - `Nothing`: a type that no value has. Only a value of type `Any` fits an argument of it.
-- `Wrong`: what is wrong as an option. The last overload takes it for each option, and for all other names, so that
-  mypy reports a wrong option alone, and not all overloads.
+- `Wrong`: a type for wrong options. The last overload takes it for each option, and for all other names, so that
+  mypy reports only a wrong option, not all overloads.
 
 Example:
     >>> import arrayferry as af

@@ -39,8 +39,8 @@ def counted(conversion, monkeypatch):
     """Count how often a conversion takes a value apart."""
     times = []
     plans = conversion._compiled.plans
-    original = plans.slow
-    monkeypatch.setattr(plans, "slow", lambda value: times.append(1) or original(value))
+    original = plans.slow_path
+    monkeypatch.setattr(plans, "slow_path", lambda value: times.append(1) or original(value))
     return times
 
 

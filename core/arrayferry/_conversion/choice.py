@@ -1,13 +1,13 @@
-"""Finds the plan for a value among many, by asking only what tells their structures apart.
+"""Finds the plan for a value among many, by asking only for the differences between their structures.
 
-Where all are dicts of different lengths, that is the length. Only among those of one length, the type or length of
-something inside is asked next. Nothing is checked here: a plan checks all that it relies on.
+Where all are dicts of different lengths, it asks for the length. Only among those of one length, it asks next for the
+type or length of a value inside. Nothing is checked here: a plan checks all that it relies on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from arrayferry._plugin.container import Container
@@ -22,14 +22,14 @@ __all__ = ["Choice", "Fork", "leads_to", "with_plan", "without_plan"]
 
 
 def leads_to(choice: Choice | None, plan: Plan) -> bool:
-    """Tell whether a plan is found for values of its structure."""
+    """Return whether a choice finds a plan for values of its structure."""
     while isinstance(choice, Fork):
-        choice = choice.parts.get(choice.question.answer(plan.structure))
+        choice = choice.choices.get(choice.question.answer(plan.structure))
     return choice is plan
 
 
 def with_plan(choice: Choice | None, plan: Plan, root: Any) -> Choice:
-    """Return a choice with one more plan, or with another one for its structure.
+    """Return a choice with one more plan, or with a new one for its structure.
 
     Args:
         choice: the choice. A plan that cannot be told apart from its plans is not added.
@@ -42,7 +42,7 @@ def with_plan(choice: Choice | None, plan: Plan, root: Any) -> Choice:
         question = choice.question.first_difference(choice.structure, plan.structure)
         if question is None:
             answer = choice.question.answer(plan.structure)
-            choice.parts[answer] = with_plan(choice.parts.get(answer), plan, root)
+            choice.choices[answer] = with_plan(choice.choices.get(answer), plan, root)
             return choice
     elif choice.structure == plan.structure:
         return plan
@@ -58,29 +58,29 @@ def without_plan(choice: Choice | None, plan: Plan) -> Choice | None:
     if not isinstance(choice, Fork):
         return None if choice is plan else choice
     answer = choice.question.answer(plan.structure)
-    left = without_plan(choice.parts.get(answer), plan)
+    left = without_plan(choice.choices.get(answer), plan)
     if left is not None:
-        choice.parts[answer] = left
+        choice.choices[answer] = left
     else:
-        choice.parts.pop(answer, None)
-    return choice if len(choice.parts) > 1 else next(iter(choice.parts.values()), None)
+        choice.choices.pop(answer, None)
+    return choice if len(choice.choices) > 1 else next(iter(choice.choices.values()), None)
 
 
 class _Step(NamedTuple):
-    """The way to a child of a container."""
+    """A step from a container to one of its children."""
 
     cls: type
     container: Container
-    place: int
+    position: int
 
 
 class _Question(NamedTuple):
-    """What is asked of a value.
+    """A question about a value: the type of a value inside, or the number or types of the children of a container.
 
     Attributes:
-        path: where something in it is, the type of which is asked.
-        of: what that is, if its children are asked for instead: how many they are,
-        types: or which types they have.
+        path: the place of the value inside.
+        of: the container at that place, if the question is about its children; None for its type.
+        types: whether to ask for the types of the children, not their number.
     """
 
     path: tuple[_Step, ...]
@@ -88,29 +88,29 @@ class _Question(NamedTuple):
     types: bool = False
 
     def answer(self, structure: Any) -> Any:
-        """Return the answer for a structure in which there is something at the path."""
+        """Return the answer for a structure that has a value at the path."""
         for step in self.path:
-            structure = structure[1 + step.place]
+            structure = structure[1 + step.position]
         if self.of is None:
             return _type_of(structure)
         return _types_in(structure) if self.types else _length_of(structure)
 
     def first_difference(self, one: Any, other: Any) -> _Question | None:
-        """Return what must be asked before, if that has different answers for two structures."""
-        return next((q for q in self._before() if q.answer(one) != q.answer(other)), None)
+        """Return the first question before this one that has different answers for two structures.
 
-    def _before(self) -> Iterator[_Question]:
-        """Yield what must have the same answer for all, so that there is something at the path."""
+        Only where all of those have the same answer, there is a value at the path.
+        """
+        before: list[_Question] = []
         for depth, step in enumerate(self.path):
-            yield _Question(self.path[:depth])
-            yield _Question(self.path[:depth], step)
+            before += [_Question(self.path[:depth]), _Question(self.path[:depth], step)]
         if self.of is not None:
-            yield _Question(self.path)
-            if self.types:
-                yield _Question(self.path, self.of)
+            before.append(_Question(self.path))
+        if self.types:
+            before.append(_Question(self.path, self.of))
+        return next((q for q in before if q.answer(one) != q.answer(other)), None)
 
     def code(self, names: dict[str, Any]) -> str:
-        """Write what is asked of the value `v0`, and add the objects that this refers to."""
+        """Write the question as an expression of the value `v0`, and add the objects that it refers to to `names`."""
 
         def children(text: str, step: _Step) -> str:
             if step.cls in (list, tuple):
@@ -124,7 +124,8 @@ class _Question(NamedTuple):
         text = "v0"
         for step in self.path:
             inside = children(text, step)
-            text = f"[*{inside}][{step.place}]" if step.cls is dict else f"{inside}[{step.place}]"
+            items = f"[*{inside}]" if step.cls is dict else inside
+            text = f"{items}[{step.position}]"
         if self.of is None:
             return f"type({text})"
         inside = children(text, self.of)
@@ -144,7 +145,7 @@ def _types_in(structure: Any) -> tuple[Any, ...]:
 
 
 def _difference(one: Any, other: Any, root: Any) -> _Question | None:
-    """Return what tells two structures apart, None if nothing that is asked does.
+    """Return a question that has different answers for two structures, None if there is no such question.
 
     Args:
         one: a structure.
@@ -165,30 +166,30 @@ def _difference(one: Any, other: Any, root: Any) -> _Question | None:
             if _length_of(mine) is MANY:
                 return _Question((*path, step))
             return _Question(path, step, types=True)
-        for place, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
-            waiting.append(((*path, step._replace(place=place)), *parts))
+        for position, parts in enumerate(zip(mine[1:], its[1:], node.children, strict=False)):
+            waiting.append(((*path, step._replace(position=position)), *parts))
     return None
 
 
 class Fork:
-    """A question, and what each answer leads to: a plan, or another question.
+    """A question with a choice for each answer: a plan, or another question.
 
     Attributes:
         question: the question.
-        structure: one of the structures that are told apart.
-        parts: what the answers lead to.
+        structure: one of the structures that it tells apart.
+        choices: a choice for each answer.
         names: the objects that its code refers to.
-        code: an expression for the part that the answer for a value `v0` leads to.
+        code: an expression for the choice for a value `v0`.
         find: the same as a function.
     """
 
     def __init__(self, question: _Question, choice: Choice, plan: Plan) -> None:
         self.question = question
         self.structure = plan.structure
-        self.parts: dict[Any, Choice] = {
+        self.choices: dict[Any, Choice] = {
             question.answer(each.structure): each for each in (choice, plan)
         }
-        self.names: dict[str, Any] = {"get": self.parts.get, "many": MANY}
+        self.names: dict[str, Any] = {"get": self.choices.get, "many": MANY}
         self.code = f"get({question.code(self.names)}) or get(many)"
         self.find: Callable[[Any], Choice | None] = eval(f"lambda v0: {self.code}", self.names)
 

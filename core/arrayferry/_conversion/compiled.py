@@ -1,7 +1,7 @@
 """`CompiledConversion`: the pairs of backends and the plans that a conversion has made from one catalog.
 
-It belongs to one catalog. When the registry changes, the conversion drops it as a whole, so that nothing
-in it can outlive the change, even if other threads still use it.
+When the registry changes, the conversion drops it as a whole, so that nothing in it can outlive the change, even if
+other threads still use it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from .snippets import CodeSnippet, snippet_for
 
 __all__ = ["CompiledConversion"]
 
-Run = Callable[[Any], Any]
-
 
 class CompiledConversion:
-    """What a conversion has learnt from one catalog.
+    """The pairs and plans that a conversion has made from one catalog.
 
     Args:
-        catalog: where routes are found.
+        catalog: finds routes.
         target: the backend of the results.
         options: the options of the conversion.
-        kind_of: tells what a value is.
+        kind_of: returns the kind of a value.
 
     Attributes:
-        catalog, target, options, kind_of: as given.
-        plans: what it has learnt.
+        catalog, target, options, kind_of: the arguments.
+        plans: the plans for structures.
         run: converts a value. If there are observers, it notifies them.
     """
 
@@ -52,8 +50,8 @@ class CompiledConversion:
         self.target = target
         self.options = options
         self.kind_of = kind_of
-        self.run: Run
-        self._convert: Run
+        self.run: Callable[[Any], Any]
+        self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
         self.plans: Plans = Plans(target.name, self._snippet_for, self.slow_path, self._use)
@@ -64,7 +62,7 @@ class CompiledConversion:
         self.notice_observers()
 
     def notice_observers(self) -> None:
-        """Start or stop showing conversions to observers, depending on whether there are any now."""
+        """Start showing conversions to observers if there are any, or stop if there are none."""
         while True:
             watched = bool(observers)
             self.run = self._watched if watched else self._convert
@@ -72,22 +70,22 @@ class CompiledConversion:
                 return
 
     def _watched(self, value: Any) -> Any:
-        return self.in_sight(self._convert, value)
+        return self.convert_watched(self._convert, value)
 
-    def in_sight(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value with a function, and show that to the observers."""
+    def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
+        """Convert a value with a function, and show the conversion to the observers."""
         for observer in observers:
             return observer.watch(self, convert, value)
-        self.notice_observers()  # the observers are in the process that this one was forked from
+        self.notice_observers()  # the observers are in the parent of this forked process
         return convert(value)
 
     def slow_path(self, value: Any) -> Any:
-        """Convert a value without a plan, and learn its structure."""
+        """Convert a value without a plan, and count its structure."""
         try:
             tree = Tree(value, self.kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))
         except ArrayFerryError as error:
-            # the frames of this package say nothing to the user, unlike those of the cause
+            # the frames of this package do not help the user, unlike those of the cause
             raise error.with_traceback(None) from error.__cause__
         self.plans.learn(tree)
         return result
@@ -105,31 +103,31 @@ class CompiledConversion:
                     raise
             if not self._stays(kind):
                 groups.setdefault(self._origin_of(kind), []).append(index)
-        pairs = {self.pair(origin): places for origin, places in groups.items()}
+        pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
-            places = pairs[pair]
-            pair.check([arrays[index] for index in places], self._paths(tree, places))
+            indices = pairs[pair]
+            pair.check([arrays[index] for index in indices], self._paths(tree, indices))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
         for one in sorted(pairs, key=lambda pair: pair in lazy):
-            places = pairs[one]
-            results = one.many([arrays[index] for index in places], self._paths(tree, places))
-            for index, y in zip(places, results, strict=True):
+            indices = pairs[one]
+            results = one.many([arrays[index] for index in indices], self._paths(tree, indices))
+            for index, y in zip(indices, results, strict=True):
                 arrays[index] = y
         return arrays
 
-    def _paths(self, tree: Tree, places: list[int]) -> Callable[[int], str]:
-        return lambda index: tree.path_of(places[index])
+    def _paths(self, tree: Tree, indices: list[int]) -> Callable[[int], str]:
+        return lambda index: tree.path_of(indices[index])
 
     def _stays(self, kind: Kind) -> bool:
-        """Tell whether a value is deferred and stays deferred, since the target is its own library."""
+        """Return whether a value is deferred and stays deferred, since the target is its own library."""
         return kind.category == "deferred" and kind.backend is self.target
 
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
-        """Convert what computing a lazy array or a deferred value returned into memory that nobody else holds.
+        """Convert a computed lazy array or deferred value into memory that nobody else holds.
 
         Args:
-            value: the result.
+            value: the result of computing it.
             fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
             path: its place in the tree.
         """
@@ -170,14 +168,8 @@ class CompiledConversion:
         pair = self._pairs.get(source)
         if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
-            sides = (
-                self.catalog,
-                source,
-                self.target,
-                self.options,
-                self.kind_of,
-                self.plans.forget,
-            )
+            forget = self.plans.forget
+            sides = self.catalog, source, self.target, self.options, self.kind_of, forget
             if source.memory == "lazy" and not same:
                 pair = LazyPair(*sides, convert_computed=self._convert_computed)
             else:
@@ -185,8 +177,14 @@ class CompiledConversion:
             self._pairs[source] = pair
         return pair
 
-    def _snippet_for(self, kind: Kind, cls: type, with_slow_path: bool) -> CodeSnippet | None:
-        """Return how code converts arrays of a kind and type."""
+    def _snippet_for(self, kind: Kind, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
+        """Return the code that converts arrays of a kind and type, None if there should be no plan.
+
+        Args:
+            kind: the kind of the arrays.
+            cls: their type.
+            with_slow_path: whether the code also converts arrays that a direct converter does not handle.
+        """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
         if self._stays(kind):

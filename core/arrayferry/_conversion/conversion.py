@@ -40,8 +40,8 @@ class Conversion(Calls[A]):
         registry: where backends are looked up. A conversion can be pickled only if this is `arrayferry.registry`.
 
     Attributes:
-        options: as given.
-        registry: as given.
+        options: the options.
+        registry: where backends are looked up.
 
     Raises:
         ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be unknown or
@@ -65,7 +65,7 @@ class Conversion(Calls[A]):
         self._compiled: CompiledConversion | None = None
         registry.watch(self)
 
-    if not TYPE_CHECKING:  # which know more of it
+    if not TYPE_CHECKING:  # type checkers know its overloads
 
         def __call__(self, value: Any) -> Any:
             """Convert a value.
@@ -78,12 +78,12 @@ class Conversion(Calls[A]):
             """
             try:  # `try` costs nothing, and reading the attribute before the call is faster
                 run = self._compiled.run
-            except AttributeError:  # nothing has been learnt yet, or the registry has changed
+            except AttributeError:  # this is the first call, or the registry has changed
                 run = self._prepare().run
             return run(value)
 
     def _prepare(self) -> CompiledConversion:
-        """Look up the target, and start learning."""
+        """Look up the target, and start without plans."""
         registry, options = self.registry, self.options
         while True:
             problem = registry.backend(self._to).problem()
@@ -115,21 +115,21 @@ class Conversion(Calls[A]):
         """Convert a value without a plan, as for a new structure."""
         compiled = self._compiled or self._prepare()
         if observers:
-            return compiled.in_sight(compiled.slow_path, value)
+            return compiled.convert_watched(compiled.slow_path, value)
         return compiled.slow_path(value)
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        return "\n\n".join(self._sources()) or (
+        return "\n\n".join(self._codes()) or (
             "no structure has been converted twice yet, so there is no plan"
         )
 
-    def _sources(self) -> list[str]:
+    def _codes(self) -> list[str]:
         compiled = self._compiled
-        return [] if compiled is None else [plan.source for plan in compiled.plans.all]
+        return [] if compiled is None else [plan.code for plan in compiled.plans.all]
 
     def _portable(self) -> tuple[str | Backend, Options]:
-        """Return what another process needs to make an equal conversion."""
+        """Return the target and options with which another process can make an equal conversion."""
         device = self.options.device
         if _is_text(device) or not self.target.is_named(device):
             return self._to, self.options
@@ -156,9 +156,7 @@ class Conversion(Calls[A]):
             raise TypeError(
                 f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
             )
-        namespace = (
-            ""  # the module of a target that no plugin handles, which another process has to import
-        )
+        namespace = ""  # the module of a target without a plugin, which the other process imports
         with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
@@ -198,7 +196,7 @@ class Conversion(Calls[A]):
         return html_facts(
             f"Conversion to {self._name}",
             {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
-            html_code("Code for structures that it has converted", self._sources()),
+            html_code("Code for structures that it has converted", self._codes()),
         )
 
 
@@ -212,13 +210,13 @@ def _portable_target(target: Target, registry: Registry) -> str | Backend:
 
 
 def _is_text(device: Any) -> bool:
-    """Tell whether a device means the same in another process: a name, or none."""
+    """Return whether a device means the same in another process: a name, or None."""
     return device is None or isinstance(device, str)
 
 
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
     if namespace:
-        with suppress(Exception):  # if it is not here, calling the conversion says so
+        with suppress(Exception):  # calling the conversion raises an error if it is not here
             import_module(namespace)
     return Conversion(target, options, default_registry())
 

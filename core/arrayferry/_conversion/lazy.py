@@ -23,16 +23,16 @@ from .pair import Pair
 __all__ = ["LazyPair"]
 
 _KEPT: Any = object()
-"""Stands for the values of an array that is kept as it is."""
+"""Marks an array that is returned unchanged, in place of its values."""
 
 
 class LazyPair(Pair):
-    """Converts what is computed or read on demand.
+    """Converts arrays that are computed or read on demand.
 
     Args:
         arguments: those of `Pair`.
-        convert_computed: converts what computing an array or a deferred value returned, if that is no NumPy array. It
-            is called with the result, whether nobody else holds its memory, and the place in the tree.
+        convert_computed: converts a computed array or deferred value that is not a NumPy array. It is called with
+            that, whether nobody else holds its memory, and the place in the tree.
     """
 
     def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
@@ -57,7 +57,7 @@ class LazyPair(Pair):
                 if id(x) not in deferred:
                     deferred[id(x)] = self._convert_computed(value, False, path_of(index))
                 results[index] = deferred[id(x)]
-            elif self._computes and _is_no_numpy_array(value) and self.kind_of(value).is_array:
+            elif self._computes and self._is_of_other_library(value):
                 fresh = id(value) not in seen and self._is_fresh(value)
                 seen.add(id(value))
                 results[index] = self._convert_computed(value, fresh, path_of(index))
@@ -72,8 +72,8 @@ class LazyPair(Pair):
         """Check lazy arrays and deferred values before any is computed.
 
         Returns:
-            The indices of those that are computed together, and of those that are converted one by one. An array
-            that is kept as it is appears in neither.
+            The indices of those to compute together, and of those to convert one by one. An array that is returned
+            unchanged appears in neither.
         """
         together: list[int] = []
         others: list[int] = []
@@ -88,7 +88,7 @@ class LazyPair(Pair):
         return together, others
 
     def _check(self, x: Any) -> bool:
-        """Check what is known about a lazy array or a deferred value before it is computed.
+        """Check a lazy array or a deferred value without computing it.
 
         Returns:
             Whether it is computed together with others.
@@ -102,9 +102,15 @@ class LazyPair(Pair):
         return self.executor.check(x) or self._computes
 
     def _is_fresh(self, value: Any) -> bool:
-        """Tell whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
+        """Return whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
+
+    def _is_of_other_library(self, value: Any) -> bool:
+        """Return whether a computed value is an array, but not of NumPy."""
+        import numpy
+
+        return not isinstance(value, numpy.ndarray) and self.kind_of(value).is_array
 
     def _is_deferred(self, x: Any) -> bool:
         return self.kind_of(x).category == "deferred"
@@ -123,9 +129,8 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            groups = [
-                [index] for index in groups[0]
-            ]  # one that is refused must not stop the others
+            # one that is refused must not stop the others
+            groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         known = dict(zip(first, computed, strict=True))
         values = []
@@ -140,7 +145,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call; `_KEPT` for those that are kept as they are."""
+        """Compute the values of arrays in one call; `_KEPT` for those that are returned unchanged."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
@@ -169,9 +174,3 @@ class LazyPair(Pair):
             if isinstance(value, ConversionError):
                 raise self.locate(value, path_of(index))
         return values
-
-
-def _is_no_numpy_array(value: Any) -> bool:
-    import numpy
-
-    return not isinstance(value, numpy.ndarray)

@@ -1,6 +1,6 @@
 """`Pair`: converts arrays of one backend to another under fixed options.
 
-It knows the direct way, if there is one, and falls back to executing a route.
+It tries the direct converter first, if there is one, then executes a route.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Pair:
     """Converts arrays of one backend to another under fixed options.
 
     Args:
-        catalog: where routes are found.
+        catalog: finds routes.
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        kind_of: tells what a value is.
+        kind_of: returns the kind of a value.
         forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        catalog, source, target, options, kind_of: as given.
+        source, target, options, kind_of: the arguments.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
@@ -61,13 +61,13 @@ class Pair:
         kind_of: Callable[[Any], Kind],
         forget: Callable[[], None],
     ) -> None:
-        self.catalog = catalog
-        self.kind_of = kind_of
-        self._forget = forget
         self.source = source
         self.target = target
         self.options = options
-        self.same: bool = source.name == target.name and isinstance(source, Backend)
+        self.kind_of = kind_of
+        self._catalog = catalog
+        self._forget = forget
+        self.same: bool = isinstance(source, Backend) and source.name == target.name
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
@@ -77,7 +77,7 @@ class Pair:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
-        return Executor(self.catalog, self.source, self.target, self.options)
+        return Executor(self._catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
@@ -86,7 +86,7 @@ class Pair:
         there, device = resolve_device(self.target, self.options.device, "cpu")
         if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        route = describe_route(self.catalog, self.source, self.target, device, "cpu")
+        route = describe_route(self._catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
@@ -113,7 +113,7 @@ class Pair:
 
         Args:
             xs: the arrays.
-            path_of: tells the place of an array in the tree, for errors, by its index in `xs`.
+            path_of: returns the place in the tree of an array, by its index in `xs`, for errors.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
         convert: Callable[[Any], Any] = self.slow_path
@@ -192,19 +192,16 @@ class Pair:
             method="to_dense",
         )
 
-    def _is_of_target(self, y: Any) -> bool:
-        return self.kind_of(y).is_array_of(self.target)
-
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
-        if self._is_of_target(y):
+        kind = self.kind_of(y)
+        if kind.is_array_of(self.target):
             return y
         target, method = self.target, self._last_method()
-        backend = self.kind_of(y).backend
-        if backend is not None:
+        if kind.backend is not None:
             raise ContractError(
                 f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
-                f"{backend.name}",
+                f"{kind.backend.name}",
                 duty=f"{method} is wrong.",
                 method=method,
             )
@@ -219,11 +216,11 @@ class Pair:
         """Name the method that makes results, as far as it is known."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or to_device()"
-        route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
+        route = describe_route(self._catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:
-        """Note that the direct converter does not handle an array, for those who watch."""
+        """Note for the observers that the direct converter does not handle an array."""
         direct, call = self.direct, open_conversion.call
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return

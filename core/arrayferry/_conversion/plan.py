@@ -1,9 +1,8 @@
 """Plans: code written for a structure that was converted before, so that the next time is fast.
 
-This is the main idea that makes conversions fast. A value that was converted without a plan leaves a
-`Tree`. A plan is written from that: a Python function that checks each container and each leaf just
-enough to know that the same code is still right, makes the framework's own fastest call for each array,
-and puts the structure together. For
+This is the main idea that makes conversions fast. A plan is written from the `Tree` of a value that was converted
+without a plan: a Python function that checks each container and each leaf just enough to know that the same code is
+still right, makes the framework's own fastest call for each array, and puts the structure together. For
 
     {"image": x, "info": ("text", y)}
 
@@ -19,10 +18,10 @@ to PyTorch it reads, in short:
         return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
     return miss(v0)
 
-A plan relies on nothing that it has not checked in the same call: types, lengths, what a direct converter
-needs to know of an array (layout, writability), and that no container is in two places. Keys are not
-checked, since the value's own keys are used. Everything that is different, and everything that raises, goes
-to `miss`, which handles every value and raises the errors.
+A plan relies on nothing that it has not checked in the same call: types, lengths, the properties of an array that
+a direct converter needs (layout, writability), and that no container is in two places. Keys are not
+checked, since the value's own keys are used. Values that are different, or raise an error, go to `miss`, which handles
+every value and raises the errors.
 
 `Conversion.explain()` shows the code.
 """
@@ -30,6 +29,7 @@ to `miss`, which handles every value and raises the errors.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
 import keyword
 import re
@@ -49,26 +49,24 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "write_plan"]
 
 MAX_LEAVES = 4_000
-"""How many leaves are written out one by one at most. That many take a seventh of a second."""
+"""The maximum number of leaves that are written out one by one. Writing this many takes a seventh of a second."""
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Plan:
     """Code for one structure.
 
     Attributes:
         structure: the structure, see `structure_of`.
-        run: takes the value, and optionally a function to call for a value that it does not handle.
-        source: the text of the code.
+        run: the compiled code. It takes the value, and optionally a function to call if it does not handle the value.
+        code: the text of the code.
         with_slow_path: whether it also converts arrays that a direct converter does not handle.
     """
 
-    __slots__ = ("run", "source", "structure", "with_slow_path")
-
-    def __init__(self, structure: Any, run: Callable[..., Any], source: str) -> None:
-        self.structure: Any = structure
-        self.run: Any = run
-        self.source: str = source
-        self.with_slow_path: bool = False
+    structure: Any
+    run: Any
+    code: str
+    with_slow_path: bool = False
 
 
 def write_plan(
@@ -82,50 +80,47 @@ def write_plan(
 
     Args:
         tree: a value that was taken apart.
-        snippet_for: returns how arrays of a kind and type are converted, or None if there should be no plan.
-        structure: what `structure_of` returned.
+        snippet_for: returns the code that converts arrays of a kind and type, None if there should be no plan.
+        structure: the result of `structure_of`.
         target: the name of the target, for tracebacks.
-        miss: what the code calls for a value that it does not handle.
+        miss: the function that the code calls for a value that it does not handle.
 
     Returns:
-        The plan, or None if there can be none. That is not an error, since the value itself has been converted.
+        The plan, or None if it cannot be written. That is not an error, since the value itself has been converted.
     """
     scope = _Scope(tree, snippet_for)
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        source = _Writer(scope).function(name, tree.root)
-        names = {**scope.things, "miss": miss}
-        exec(compile(source, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
+        code = _Writer(scope).function(name, tree.root)
+        names = {**scope.objects, "miss": miss}
+        exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
     except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
         return None
-    return Plan(structure, names[name], source)
-
-
-class _MissedPartError(Exception):
-    """A part of a value is not as the code expects it."""
+    return Plan(structure, names[name], code)
 
 
 def _miss_part(value: Any) -> Any:
-    raise _MissedPartError
+    """Let the calling code miss its value, since it does not handle a part of it."""
+    raise LookupError
 
 
 class _Scope:
-    """What the functions of one plan have in common.
+    """The names, objects and snippets that the functions of one plan share.
 
     Args:
         tree: a value that was taken apart.
-        snippet_for: returns how arrays of a kind and type are converted.
+        snippet_for: returns the code that converts arrays of a kind and type.
 
     Attributes:
-        tree: as given.
-        things: the objects that the code refers to, by name.
-        leaves: how many leaves were written out.
+        tree: the value that was taken apart.
+        objects: the objects that the code refers to, by name.
+        leaves: the number of leaves that were written out.
     """
 
     def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
         self.tree = tree
-        self.things: dict[str, Any] = {}
+        self.objects: dict[str, Any] = {}
         self.leaves = 0
         self._snippet_for = snippet_for
         self._known_snippets: dict[tuple[Kind, type], CodeSnippet | None] = {}
@@ -137,12 +132,12 @@ class _Scope:
         name = self._known.get(id(thing))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
-            taken = hint in self.things or getattr(builtins, hint, thing) is not thing
+            taken = hint in self.objects or getattr(builtins, hint, thing) is not thing
             local = hint == "miss" or hint.startswith("convert_")
             if not plain or taken or local or re.fullmatch(r"[a-z]+\d+.*", hint):
-                hint = f"thing_{len(self.things) + 1}"
+                hint = f"thing_{len(self.objects) + 1}"
             name = self._known[id(thing)] = hint
-            self.things[name] = thing
+            self.objects[name] = thing
         return name
 
     def cls(self, leaf: Leaf) -> type:
@@ -150,7 +145,7 @@ class _Scope:
         return type(self.tree.arrays[leaf.index])
 
     def snippet(self, leaf: Leaf) -> CodeSnippet:
-        """Return how the array of a leaf is converted, which is the same object for equal ones."""
+        """Return the code that converts the array of a leaf: one object for each kind and type."""
         known, key = self._known_snippets, (self.tree.kinds[leaf.index], self.cls(leaf))
         if key not in known:
             known[key] = self._snippet_for(*key)
@@ -164,7 +159,7 @@ class _Writer:
     """Writes the code of one function, line by line.
 
     Args:
-        scope: what it shares with the other functions.
+        scope: shared with the other functions of the plan.
     """
 
     def __init__(self, scope: _Scope) -> None:
@@ -201,7 +196,7 @@ class _Writer:
         )
 
     def convert_together(self, many: str, inputs: list[str]) -> None:
-        """Write the call that converts several arrays; "*v1" stands for all that are in v1."""
+        """Write the call that converts several arrays; "*v1" means all items of v1."""
         self.lines.append(f"{many}_in = [{', '.join(inputs)}]")
         if not any(name.startswith("*") for name in inputs):
             outputs = ", ".join(f"y{name}" for name in inputs)
@@ -339,7 +334,7 @@ class _Writer:
         return result
 
     def listed(self, items: str) -> str:
-        """Return the name of a list or tuple of the items, which are read more than once."""
+        """Return the name of a list or tuple of the items, so that they can be read more than once."""
         if items.isidentifier():
             return items
         name = self.new("l")
@@ -348,7 +343,7 @@ class _Writer:
 
 
 def _any_same(names: list[str]) -> str:
-    """Write a condition that two of several containers are the same; "*v1" stands for all that are in v1."""
+    """Write a condition that two of several containers are the same; "*v1" means all items of v1."""
     several = [name[1:] for name in names if name.startswith("*")]
     single = [name for name in names if not name.startswith("*")]
     if not several and len(single) <= 3:

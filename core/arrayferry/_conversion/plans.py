@@ -1,12 +1,12 @@
-"""`Plans`: the code that a conversion has written for structures, and which of it converts a value."""
+"""`Plans`: the code that a conversion has written for structures, and the choice among it for a value."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import Cache, CostlyCache
-from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
 
 from .choice import Choice, Fork, leads_to, with_plan, without_plan
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["MAX_PLANS", "Plans"]
 
 MAX_PLANS = 128
-"""How many plans are kept."""
+"""The maximum number of plans."""
 MAX_STRUCTURES = 1_000
-"""How many structures are counted."""
+"""The maximum number of structures that are counted."""
 RARELY = 8
-"""When there are that many plans, one in so many values is looked at for another one."""
+"""When there is no room for more plans, one value in this many is considered for one."""
 NEVER = -(10**9)
-"""The count of a structure that there can be no plan for."""
-MAX_OTHERS = 8
-"""How many plans are tried one after the other, since they cannot be told apart."""
+"""The count of a structure that cannot have a plan."""
+MAX_IN_TURN = 8
+"""The maximum number of plans that are tried in turn, since they cannot be told apart."""
 STREAK = 16
-"""After this many values in turn, the plan for them is called directly."""
+"""A plan that converts this many values in a row is called directly."""
 
 Run = Callable[[Any], Any]
 
@@ -57,7 +57,7 @@ def choose(v0):
     else:
         plans.left -= 1
         if not plans.left:
-            plans.settle(found)
+            plans.skip_choice(found)
     return found.run(v0)
 """
 
@@ -67,28 +67,27 @@ class Plans:
 
     Args:
         target: the name of the target.
-        snippet_for: returns how arrays of a kind and type are converted, and whether those that a direct converter does not
-            handle must be; None if there should be no plan.
-        slow: converts a value without a plan.
-        use: is called with the function that converts values from now on.
+        snippet_for: returns the code that converts arrays of a kind and type, with or without the slow path for those
+            that a direct converter does not handle; None if there should be no plan.
+        slow_path: converts a value without a plan.
+        use: called with the function that converts values from now on.
 
     Attributes:
-        slow: as given.
         last: the plan that was chosen last.
-        left: how many times more it must be chosen in turn until it is called directly.
+        left: how many more values in a row it must convert until it is called directly.
         counts: how often each structure was converted without a plan, by its hash, which keeps no type alive.
     """
 
     def __init__(
         self,
         target: str,
-        snippet_for: Callable[[Kind, type, bool], CodeSnippet | None],
-        slow: Run,
+        snippet_for: Callable[..., CodeSnippet | None],
+        slow_path: Run,
         use: Callable[[Run], None],
     ) -> None:
         self._target = target
         self._snippet_for = snippet_for
-        self.slow = slow
+        self.slow_path = slow_path
         self._use = use
         self.forget()
 
@@ -96,7 +95,7 @@ class Plans:
         """Drop all plans."""
         self._plans: CostlyCache[int, Plan] = CostlyCache(MAX_PLANS)
         self.counts: Cache[int, int] = Cache(MAX_STRUCTURES)
-        self._others: list[Plan] = []
+        self._in_turn: list[Plan] = []
         self._passed = 0
         self._choose_by(None)
 
@@ -117,13 +116,13 @@ class Plans:
     def _start(self) -> None:
         self.last: Plan | None = None
         self.left = STREAK
-        self._direct = False
+        self._choice_skipped = False
         self._use(self._choose)
 
-    def settle(self, plan: Plan) -> None:
+    def skip_choice(self, plan: Plan) -> None:
         """Call a plan directly, until it does not handle a value."""
         if plan in self.all:
-            self._direct = True
+            self._choice_skipped = True
             self._use(plan.run)
 
     @property
@@ -133,14 +132,14 @@ class Plans:
 
     def miss(self, value: Any) -> Any:
         """Convert a value that a plan did not handle, or that no plan was found for."""
-        if self._direct:  # it may be for another plan
+        if self._choice_skipped:  # it may be for another plan
             self._start()
             return self._choose(value)
-        for plan in self._others:
+        for plan in self._in_turn:
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 return result
-        return self.slow(value)
+        return self.slow_path(value)
 
     def learn(self, tree: Tree) -> None:
         """Write a plan for a structure that has been converted before."""
@@ -170,20 +169,18 @@ class Plans:
             return
         for plan in dropped:
             self._choose_by(without_plan(self._choice, plan))
-            self._others = [each for each in self._others if each is not plan]
+            self._in_turn = [each for each in self._in_turn if each is not plan]
         self._write(tree, structure, key, with_slow_path=False)
 
     def _try_first(self, plan: Plan) -> None:
         """Try a plan for values that no plan is found for."""
-        self._others = [plan, *(each for each in self._others if each.structure != plan.structure)]
-        del self._others[MAX_OTHERS:]
+        others = [each for each in self._in_turn if each.structure != plan.structure]
+        self._in_turn = [plan, *others][:MAX_IN_TURN]
 
     def _write(self, tree: Tree, structure: Any, key: int, *, with_slow_path: bool) -> None:
         from .plan import write_plan  # the first conversion does not need it
 
-        def snippet_for(kind: Kind, cls: type) -> CodeSnippet | None:
-            return self._snippet_for(kind, cls, with_slow_path)
-
+        snippet_for = functools.partial(self._snippet_for, with_slow_path=with_slow_path)
         plan = write_plan(tree, snippet_for, structure, self._target, self.miss)
         if plan is None:
             self.counts[key] = NEVER

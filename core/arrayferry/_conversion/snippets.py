@@ -1,4 +1,4 @@
-"""How the code that is written for a structure converts arrays of one type."""
+"""`CodeSnippet`: the part of the code for a structure that converts arrays of one type."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["CodeSnippet", "snippet_for"]
 
 
 class CodeSnippet(NamedTuple):
-    """How code converts arrays of one type: `many` for all in one call if there is one, else `one` for each.
+    """The code that converts arrays of one type: `many` for all in one call if it is not None, else `one` for each.
 
     Attributes:
         one: expressions for one array.
         many: converts several arrays.
-        test: a condition over `{x}` for each array that `many` is called with, "" if there is none.
+        test: a condition over `{x}` for each array that `many` is called with, or "".
     """
 
     one: Inline
@@ -29,31 +29,30 @@ class CodeSnippet(NamedTuple):
 
 
 def snippet_for(pair: Pair, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
-    """Return how code converts arrays of exactly this type, None if it should not.
+    """Return the code that converts arrays of exactly this type, None if there should be no plan.
 
     Args:
-        pair: converts them one by one.
-        cls: the type.
+        pair: the pair for the arrays.
+        cls: their type.
         with_slow_path: whether the code must also convert arrays that a direct converter does not handle, at the
             cost of a call for each array.
     """
     import numpy
 
     no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
+    by_call = CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
             return CodeSnippet(Inline(no_objects, "{x}", {}))
         if pair.options.device == DEFAULT:  # the default may change
-            return CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+            return by_call
         return CodeSnippet(_already_there(pair, no_objects))
     if isinstance(pair, LazyPair):  # computing takes longer than anything that code could save
         return None
     direct = pair.direct
-    if direct is not None and direct.is_checked:
-        with_slow_path = True
     if direct is None or not direct.takes(cls):
-        return CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
-    if with_slow_path or direct.converter.target_device != "cpu":
+        return by_call
+    if with_slow_path or direct.is_checked or direct.converter.target_device != "cpu":
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_slow_path(pair)})
         return CodeSnippet(convert, many, no_objects)
@@ -78,7 +77,7 @@ def _one_with_slow_path(pair: Pair) -> Callable[[Any], Any]:
 
 
 def _already_there(pair: Pair, test: str) -> Inline:
-    """Within one library: the array itself if it is on the device that was asked for."""
+    """Return the code for arrays of one library: the array itself if it is on the requested device."""
     there, device = resolve_device(pair.target, pair.options.device, "cpu")
     names: dict[str, Any] = {"convert": pair.one, "there": there}
     if isinstance(device, str):
@@ -89,6 +88,6 @@ def _already_there(pair: Pair, test: str) -> Inline:
 
 
 def _inline_call(convert: Any) -> Inline:
-    """Return expressions for a function that returns `NotImplemented` for what it does not handle."""
+    """Return the code that calls a function, which returns `NotImplemented` for an array that it does not handle."""
     test = "({y} := {convert}({x})) is not NotImplemented"
     return Inline(test, "{y}", {"convert": convert})

@@ -1,4 +1,4 @@
-"""What a plan would check in a value: its structure. Also, which of its containers are written as loops."""
+"""The structure of a value, which is all that a plan checks, and the containers that a plan writes as loops."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from arrayferry._tree.tree import Tree
 __all__ = ["MANY", "UnplannableError", "is_uniform", "structure_of"]
 
 MANY = "..."
-"""Stands for any number of children that are like the first."""
+"""Marks a container with any number of children that are like the first."""
 RUN = 16
 """A container with at least this many children of one kind is written as a loop, whatever its length."""
 MAX_LEVELS = 30
-"""How many levels a planned structure may have, since Python's own parser has a limit."""
+"""The maximum number of levels of a structure with a plan, since Python's own parser has a limit."""
 
 
 class UnplannableError(Exception):
-    """There is no plan for a structure: it is too large, too deep, or holds an array of objects."""
+    """A structure cannot have a plan: it is too large, too deep, or holds an array of objects."""
 
 
 def structure_of(tree: Tree) -> Any:
-    """Return all that a plan for this tree would check, None if there can be no plan.
+    """Return all that a plan for this tree would check, None if it cannot have a plan.
 
-    That is the type of a leaf; for a container its type and what its children are, or what each of them is and
-    `MANY` if it is written as a loop; and the type alone, in a tuple, of anything else.
+    That is the type of a leaf; a tuple of the type of a container and the structures of its children, or the structure
+    that all of them have and `MANY` if it is written as a loop; and a tuple of the type alone for any other value.
     """
     if not tree.cacheable:
         return None
     try:
         structure = _key(tree, tree.root, 0, set())
-        hash(structure)  # which fails for some classes
+        hash(structure)  # it raises for some classes
     except Exception:
         return None
     return structure
@@ -53,12 +53,12 @@ def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
 
 
 def is_uniform(tree: Tree, node: Branch) -> bool:
-    """Tell whether a container is long and its children have one structure, so that it is written as a loop."""
+    """Return whether a container is long and its children have one structure, so that it is written as a loop."""
     return _may_be_loop(node) and len({_key(tree, child, 0, set()) for child in node.children}) == 1
 
 
 def _may_be_loop(node: Branch) -> bool:
-    """Tell whether a container is long, and its children are arrays or parts."""
+    """Return whether a container is long, and its children are arrays or parts."""
     children = node.children
     return (
         len(children) >= RUN
@@ -68,9 +68,9 @@ def _may_be_loop(node: Branch) -> bool:
 
 
 def _is_part(node: Any) -> bool:
-    """Tell whether a node is a container that holds arrays, but no other container that is rebuilt.
+    """Return whether a node is a part: a container that holds arrays, but no other container that is rebuilt.
 
-    Then it is enough to check that the parts themselves are different objects.
+    For these, it is enough to check that the parts themselves are different objects.
     """
     return (
         type(node) is Branch

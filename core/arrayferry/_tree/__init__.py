@@ -1,4 +1,4 @@
 """Taking a value apart into its arrays, and putting it together again around others.
 
-This layer knows structures. A function that is passed in tells it what an object is to a conversion.
+This layer knows structures. It asks a function, `kind_of`, how a conversion treats an object.
 """

@@ -1,10 +1,10 @@
-"""Classes that list their fields, dataclasses and attrs classes, and types registered as JAX pytrees."""
+"""Containers for dataclasses, attrs classes and types registered as JAX pytrees."""
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from arrayferry._errors import StructureError
@@ -12,20 +12,21 @@ from arrayferry._plugin.container import Container
 
 from .state import with_state
 
-__all__ = ["ATTRS", "DATACLASS", "PYTREE", "Fields", "WithFields"]
+__all__ = ["ATTRS", "DATACLASS", "PYTREE", "DataclassContainer", "WithFields"]
 
 
-class Fields(Container):
-    """A class that lists its fields: dataclasses and attrs classes. No constructor is called."""
+class DataclassContainer(Container):
+    """A class that lists its fields. No constructor is called."""
 
-    def names(self, cls: type) -> Iterable[str]:
-        raise NotImplementedError
+    def fields(self, cls: Any) -> Sequence[Any]:
+        return dataclasses.fields(cls)
 
-    def present(self, value: Any) -> list[str]:
-        return [name for name in self.names(type(value)) if hasattr(value, name)]
+    def names(self, value: Any) -> list[str]:
+        """Return the names of the fields that are set."""
+        return [f.name for f in self.fields(type(value)) if hasattr(value, f.name)]
 
     def children(self, value: Any) -> Sequence[Any]:
-        return [getattr(value, name) for name in self.present(value)]
+        return [getattr(value, name) for name in self.names(value)]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = with_state(value)
@@ -33,7 +34,7 @@ class Fields(Container):
         return new
 
     def fill(self, new: Any, value: Any, children: list[Any]) -> None:
-        for name, child in zip(self.present(value), children, strict=True):
+        for name, child in zip(self.names(value), children, strict=True):
             object.__setattr__(new, name, child)
             if _is_elsewhere(value, name) or getattr(new, name) is not child:
                 cls = type(value)
@@ -44,11 +45,11 @@ class Fields(Container):
                 )
 
     def steps(self, value: Any) -> Sequence[str]:
-        return [f".{name}" for name in self.present(value)]
+        return [f".{name}" for name in self.names(value)]
 
 
 def _is_elsewhere(value: Any, name: str) -> bool:
-    """Return whether a field is neither in the instance nor in its class, but found by `__getattr__`."""
+    """Return whether a field is found only by `__getattr__`, not in the object or its class."""
     cls = type(value)
     return name not in getattr(value, "__dict__", ()) and not any(
         name in base.__dict__ for base in cls.__mro__
@@ -58,7 +59,7 @@ def _is_elsewhere(value: Any, name: str) -> bool:
 class WithFields(Container):
     """A class derived from one of Python's containers that has fields as well."""
 
-    def __init__(self, items: Container, fields: Fields) -> None:
+    def __init__(self, items: Container, fields: DataclassContainer) -> None:
         self.items = items
         self.fields = fields
 
@@ -80,25 +81,20 @@ class WithFields(Container):
         return [*self.items.steps(value), *(step for step, (_, item) in own if item is None)]
 
     def _parts(self, value: Any) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
-        """Return the items, and each field with the index of the item that is the same object, if one is."""
+        """Return the items, and each field with the index of the item that is the same object, or None."""
         items = self.items.children(value)
-        places = {id(item): index for index, item in enumerate(items)}
+        indices = {id(item): index for index, item in enumerate(items)}
         fields = self.fields.children(value)
-        return items, [(field, places.get(id(field))) for field in fields]
+        return items, [(field, indices.get(id(field))) for field in fields]
 
 
-class DataclassContainer(Fields):
-    def names(self, cls: Any) -> Iterable[str]:
-        return [field.name for field in dataclasses.fields(cls)]
-
-
-class AttrsContainer(Fields):
-    def names(self, cls: Any) -> Iterable[str]:
-        return [field.name for field in cls.__attrs_attrs__]
+class AttrsContainer(DataclassContainer):
+    def fields(self, cls: Any) -> Sequence[Any]:
+        return tuple(cls.__attrs_attrs__)
 
     def fill(self, new: Any, value: Any, children: list[Any]) -> None:
         super().fill(new, value, children)
-        if hasattr(value, _HASH):  # cache_hash=True: it is computed when it is asked for
+        if hasattr(value, _HASH):  # of cache_hash=True; attrs computes it again when it is None
             object.__setattr__(new, _HASH, None)
 
 
@@ -109,16 +105,10 @@ class PytreeContainer(Container):
     """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
 
     def children(self, value: Any) -> Sequence[Any]:
-        import jax
-
-        children: list[Any] = jax.tree_util.tree_leaves(value, is_leaf=_all_but_the_first())
-        return children
+        return _flatten_once(value)[0]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        import jax
-
-        structure = jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first())
-        new = jax.tree_util.tree_unflatten(structure, children)
+        new = _flatten_once(value)[1].unflatten(children)
         if not _same_leaves(self.children(new), children) and self._is_steady(value):
             cls = type(value)
             raise StructureError(
@@ -129,20 +119,26 @@ class PytreeContainer(Container):
             )
         return new
 
-    def static(self, value: Any) -> Any:
-        import jax
-
-        return jax.tree_util.tree_structure(value, is_leaf=_all_but_the_first()).node_data()
-
     def _is_steady(self, value: Any) -> bool:
         """Return whether its flatten function returns the same objects each time."""
         return _same_leaves(self.children(value), self.children(value))
+
+    def static(self, value: Any) -> Any:
+        return _flatten_once(value)[1].node_data()
 
     def steps(self, value: Any) -> Sequence[str]:
         import jax
 
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
         return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def _flatten_once(value: Any) -> tuple[list[Any], Any]:
+    """Return the children of a pytree, and JAX's structure of it."""
+    import jax
+
+    children, structure = jax.tree_util.tree_flatten(value, is_leaf=_all_but_the_first())
+    return children, structure
 
 
 def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:

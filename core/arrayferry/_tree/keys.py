@@ -1,8 +1,8 @@
-"""Keys: two values have the same one only if code that was made for one of them is right for the other.
+"""Keys: two values have equal keys only if code that was made for one of them is right for the other.
 
-Unlike Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, classes that are derived from others, and
-objects whose attributes differ, however they are compared. Functions are the same if their code is, and all that it
-closes over.
+Unlike with Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, an object of a class and one of a
+derived class, and objects whose attributes differ, even if they compare equal. Functions have equal keys if their code
+and all that it closes over have.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 POINTER = struct.calcsize("P")
 
 Parts = Iterable[tuple[str, Any]]
-"""What a value is made of: labels, as Python writes the way to a part, and the parts."""
+"""The parts of a value with their labels, which are written as Python would write the way to a part."""
 
 
 class Same:
@@ -62,7 +62,7 @@ class Same:
 
 
 class _Unlike:
-    """The key of a value that may change at any time. It only equals itself."""
+    """The key of a value that may change at any time, or is too large. It equals only itself."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class _Unlike:
 def exact_key(value: Any) -> Hashable:
     """Return a key for everything that code made for a value relies on.
 
-    What may change without notice, such as a writable array, or is too large, has a key that no other value has.
+    A value that may change without notice, such as a writable array, or is too large, has a key that equals no other.
     """
     if type(value) is str:
         return str, value
@@ -91,7 +91,7 @@ def difference(one: Hashable, other: Hashable) -> str:
 
 
 def _parts_of(key: Any) -> Any:
-    """Return the parts of a key with their labels, none for a leaf."""
+    """Return the parts of a key with their labels, () for a leaf."""
     parts = key[1] if isinstance(key, tuple) and len(key) == 2 else None
     whole = isinstance(parts, tuple) and all(
         type(part) is tuple and len(part) == 2 for part in parts
@@ -150,7 +150,7 @@ class Keys:
 
     def compound(self, value: Any, cls: type) -> Hashable:
         """Return the key of a value that may have parts."""
-        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as NumPy's text is
+        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as NumPy's text and floats are
             return cls, self.array(value)
         if cls is FunctionType or not compares(cls):
             inner = _without_jax(value, cls)
@@ -194,15 +194,13 @@ class Keys:
         if isinstance(value, _class_of("numpy", "generic")):
             return str(value.dtype), value.tobytes()
         hash(value)
-        if isinstance(value, _structures()):
-            structure: Hashable = (
-                value  # equal ones may hold objects that are written in several ways
-            )
-            return structure
+        structures = _class_of("jax.tree_util", "PyTreeDef"), _class_of("optree", "PyTreeSpec")
+        if isinstance(value, structures):  # equal ones may be written in several ways
+            return (value,)
         return value, _ADDRESS.sub("", repr(value))  # Decimal("1.0") equals Decimal("1")
 
     def parts(self, value: Any, cls: type) -> Parts | None:
-        """Return the parts of a value, None if they are hidden in C."""
+        """Return the parts of a value, None if it hides them, as objects of C code do."""
         if issubclass(cls, PurePath):  # its attributes are caches
             return [("", str(value))]
         content = _content(value, cls)
@@ -223,7 +221,7 @@ def compares(cls: Any) -> bool:
 
 
 def _content(value: Any, cls: Any) -> Parts | None:
-    """Return what a value of one of Python's own types holds besides attributes; None for other values."""
+    """Return the parts of a value of one of Python's own types, without its attributes; None for other values."""
     if issubclass(cls, dict):
         content = []
         if hasattr(cls, "default_factory"):
@@ -260,12 +258,12 @@ def _content(value: Any, cls: Any) -> Parts | None:
 
 
 def _of_function(function: Any) -> Parts:
-    """Return what makes a function besides its attributes: its code, and the values that it holds."""
+    """Return the parts of a function without its attributes: its code, and the values that it holds."""
     parts = [(" code", function.__code__), (" module", Same(function.__globals__))]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             parts.append((f" {name}", cell.cell_contents))
-        except ValueError:  # it is not filled yet
+        except ValueError:  # still empty
             pass
     parts.append((" defaults", function.__defaults__))
     parts.append((" keyword defaults", function.__kwdefaults__))
@@ -273,7 +271,7 @@ def _of_function(function: Any) -> Parts:
 
 
 def _without_jax(value: Any, cls: type) -> Any:
-    """Return what a function or object of JAX wraps, or its identity: it holds nothing else of the user's."""
+    """Return the function that one of JAX wraps, its identity if it wraps none, or any other value unchanged."""
     function = cls is FunctionType
     if not _is_of_jax(value if function else cls):
         return value
@@ -304,8 +302,8 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 def _is_of_c(base: type) -> bool:
     """Return whether a class is not written in Python, so that objects hold more than their attributes.
 
-    Classes of C can be heap types, as those of Python are. Then they are immutable, as those of the standard library
-    from Python 3.12 on, or objects have room for more than `__dict__`, `__weakref__` and slots, as those of nanobind.
+    A class of C may be a heap type, as those of Python are. Then it is immutable, as in the standard library since
+    Python 3.12, or its objects have room for more than `__dict__`, `__weakref__` and slots, as with nanobind.
     """
     if not base.__flags__ & HEAP_TYPE or base.__flags__ & IMMUTABLE_TYPE:
         return True
@@ -315,23 +313,15 @@ def _is_of_c(base: type) -> bool:
     return room > 0 and room > POINTER * sum(type(x) is MemberDescriptorType for x in own.values())
 
 
-_WAYS_OUT = ("__array__", "__dlpack__", "__array_namespace__", "__array_interface__")
+_PROTOCOLS = ("__array__", "__dlpack__", "__array_namespace__", "__array_interface__")
 
 
 def _is_array(cls: type) -> bool:
-    return (
-        hasattr(cls, "shape")
-        and hasattr(cls, "dtype")
-        and hasattr(cls, "__len__")
-        and any(hasattr(cls, name) for name in _WAYS_OUT)
+    return all(hasattr(cls, name) for name in ("shape", "dtype", "__len__")) and any(
+        hasattr(cls, name) for name in _PROTOCOLS
     )
 
 
-def _structures() -> Any:
-    """Return the classes of the structures of trees, which compare what they hold themselves."""
-    return _class_of("jax.tree_util", "PyTreeDef"), _class_of("optree", "PyTreeSpec")
-
-
 def _class_of(module: str, name: str) -> Any:
-    """Return a class of a module, if that was imported; if not, what no object is an instance of."""
+    """Return a class of a module for `isinstance`, an empty tuple if the module was not imported."""
     return getattr(sys.modules.get(module), name, ())

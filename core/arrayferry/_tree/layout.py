@@ -1,4 +1,4 @@
-"""Layouts: what a tree is made of, without its leaves. Unlike a `Tree`, they can be compared and hashed."""
+"""Layouts: the structure of a tree, without its leaves. Unlike a `Tree`, they can be compared and hashed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ class Layout:
     def __init__(self, nodes: Nodes, paths: list[str]) -> None:
         self.paths: list[str] = paths
         self._nodes = nodes
-        self._key = (*map(_branch_key, nodes.branches), _code(nodes.root))
+        root = nodes.root
+        self._key = (*map(_branch_key, nodes.branches), _code(root))
         self._hash: int | None = None
-        self._flat = _flat_type(nodes.root)
+        self._flat = _flat_type(root)
 
     @property
     def has_numbers(self) -> bool:
         """Whether it contains Python numbers other than bools."""
-        nodes = self._nodes
-        held = [child for branch in nodes.branches for child in branch.children]
-        return any(type(node) in (int, float, complex) for node in (nodes.root, *held))
+        branches = self._nodes.branches
+        nodes = [self._nodes.root, *(child for branch in branches for child in branch.children)]
+        return any(type(node) in (int, float, complex) for node in nodes)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Rebuild a tree around other leaves, one for each of the paths.
@@ -78,7 +79,7 @@ class Layout:
         return order if same else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._nodes.root, self._nodes.branches, self.paths)
+        return Layout, (self._nodes, self.paths)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
@@ -103,10 +104,6 @@ class Layout:
         return f"<Layout {''.join(parts)}>"
 
 
-def _restore(root: Any, branches: list[Branch], paths: list[str]) -> Layout:
-    return Layout(Nodes(root, branches), paths)
-
-
 def flatten(
     value: Any, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
 ) -> tuple[list[Any], Layout]:
@@ -114,10 +111,10 @@ def flatten(
 
     Args:
         value: an array or a tree.
-        kind_of: tells what a value is.
-        everything: whether what is neither array nor container is a leaf too. If not, it belongs to the
+        kind_of: returns the kind of a value.
+        everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
             layout.
-        prefix: what the paths begin with.
+        prefix: the start of each path.
 
     Raises:
         StructureError: the tree contains itself, or is too deep.
@@ -136,11 +133,12 @@ def flatten(
             if key not in templates:
                 templates[key] = _template_of(branch)
             branch.value = templates[key]
-    return tree.arrays, Layout(Nodes(tree.root, tree.branches), _paths(tree.root, prefix))
+    root = tree.root
+    return tree.arrays, Layout(Nodes(root, tree.branches), _paths(root, prefix))
 
 
 class _Places(Tree):
-    """A tree whose leaves are listed once per place: arrays and deferred values, or everything that is no container."""
+    """A tree whose leaves are listed once per place: arrays and deferred values, or all but containers."""
 
     __slots__ = ("_everything",)
     lists_places = True
@@ -171,7 +169,7 @@ _LEAF = Nodes(Leaf(0), [])
 
 
 class _Placeholder:
-    """Stands for a child in a template. Each is an object of its own, but all are equal."""
+    """Takes the place of a child in a template. Each is an object of its own, but all are equal."""
 
     __slots__ = ()
 
@@ -186,19 +184,19 @@ class _Placeholder:
 
 
 def _template_of(branch: Branch) -> Any:
-    """Return a container with placeholders as children, so that no array is kept alive; the same one if it takes none."""
+    """Return a container with placeholders as children, so that no array is kept alive; the same one if it refuses them."""
     value = branch.value
     try:
         template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
-    except Exception:  # it can hold nothing but arrays
+    except Exception:  # it can hold only arrays
         return value
     return template if type(template) is type(value) else value
 
 
 def _branch_key(branch: Branch) -> Any:
-    """Return a key for a container: what it is besides its children, and what those are."""
+    """Return a key for a container: its own, and those of its children."""
     if not branch.rebuilt:
-        return None  # it is part of another one's key, as a value
+        return None  # it is part of the key of another container, as a value
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
 
 
@@ -211,7 +209,7 @@ def _code(node: Any) -> Any:
 
 
 def _static_key(branch: Branch) -> Any:
-    """Return a key for what a container keeps besides its children."""
+    """Return the key of a container without its children."""
     value, cls = branch.value, type(branch.value)
     if cls is dict:
         return tuple(value) if {str}.issuperset(map(type, value)) else tuple(map(exact_key, value))
@@ -230,15 +228,17 @@ def _is_plain_tuple(cls: type) -> bool:
 
 def _flat_type(node: Any) -> Any:
     """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
-    if type(node) is not Branch or any(type(child) is not Leaf for child in node.children):
+    cls = type(node.value) if type(node) is Branch else None
+    if cls is None or not _is_plain_tuple(cls):
         return None
-    cls = type(node.value)
-    plain = _is_plain_tuple(cls) and cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
-    return cls if plain and len(getattr(cls, "_fields", ())) == len(node.children) else None
+    plain = cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
+    only_leaves = all(type(child) is Leaf for child in node.children)
+    named = len(getattr(cls, "_fields", ())) == len(node.children)
+    return cls if plain and only_leaves and named else None
 
 
 def _match(mine: Any, its: Any, order: list[int]) -> bool:
-    """Compare two nodes, whatever the order of keys, and list which leaf of the other one each of the first is."""
+    """Compare two nodes, whatever the order of keys, and list the index of each leaf of the first in the other."""
     if type(mine) is Leaf and type(its) is Leaf:
         order.append(its.index)
         return True
@@ -260,7 +260,7 @@ def _match(mine: Any, its: Any, order: list[int]) -> bool:
 
 
 def _besides_items(branch: Branch) -> Any:
-    """Return a key for what a dict holds besides its items."""
+    """Return a key for the attributes and the default factory of a dict."""
     value = branch.value
     return exact_key((getattr(value, "default_factory", None), dict(attributes(value))))
 

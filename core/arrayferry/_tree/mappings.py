@@ -38,7 +38,7 @@ class DictContainer(Container):
 
 
 class OrderedDictContainer(DictContainer):
-    """Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
+    """An `OrderedDict`. Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = OrderedDict(zip(value, children, strict=True))
@@ -167,7 +167,7 @@ def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
 
 
 MAPPING = MappingContainer()
-"""For mappings that are none of the others."""
+"""For mappings of other types."""
 
 MAPPINGS: dict[type, Container] = {
     dict: DictContainer(),

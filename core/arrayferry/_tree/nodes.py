@@ -1,4 +1,4 @@
-"""The nodes of a tree that was taken apart, and how it is put together again around other arrays."""
+"""The nodes of a tree that was taken apart, and how they are put together again around other arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._plugin.container import Container
 
-__all__ = ["Branch", "Leaf", "Nodes", "steps_of", "too_deep", "written_path"]
+__all__ = ["Branch", "Leaf", "Nodes", "too_deep", "written_path"]
 
 
 class Leaf:
@@ -29,14 +29,14 @@ class Branch:
 
     Attributes:
         value: the container.
-        container: how it is read and rebuilt.
+        container: the `Container` that reads and rebuilds it.
         children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
-        steps: how each child is reached, if leaves are listed once per place.
+        steps: how each child is reached, as Python would write it; empty if leaves are not listed once per place.
         index: its place among the branches of the tree.
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
-        rebuilt: whether a new one is made, or it is returned as it is.
-        repeated: whether the same container has a branch of its own in another place, too.
+        rebuilt: whether a new one is made. If not, it is returned unchanged.
+        repeated: whether the same container has another branch, in another place.
     """
 
     __slots__ = (
@@ -56,15 +56,15 @@ class Branch:
 
 
 class Nodes:
-    """What is known of a tree: its containers, and where its leaves are.
+    """The containers of a tree, and the places of its leaves.
 
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         branches: the containers, each after those that are in it.
-        keeps: whether a container that cannot hold the results is kept as it is.
+        keeps: whether a container that cannot hold the results is returned unchanged.
 
     Attributes:
-        branches: as given.
+        branches: the containers.
     """
 
     __slots__ = ("_keeps", "_root", "branches")
@@ -88,7 +88,7 @@ class Nodes:
         if type(root) is not Branch:
             return root
         built: list[Any] = []
-        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by what they hold
+        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
         for branch in self.branches:
             if not branch.rebuilt:
                 built.append(branch.value)
@@ -122,7 +122,7 @@ class Nodes:
         except RecursionError as error:
             raise too_deep(self._path_to(lambda node: node is branch), error) from error
         except Exception as error:
-            if not branch.arrays:  # a torch.Size, say, whose numbers cannot be arrays
+            if not branch.arrays:  # such as a torch.Size, whose numbers cannot be arrays
                 return value
             if isinstance(error, ConversionError):
                 if self._keeps:
@@ -168,18 +168,6 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
         why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
         remedy = "See the cause; flatten the tree, or convert its parts one by one."
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
-
-
-def steps_of(container: Container, value: Any, count: int) -> list[str]:
-    """Return how each child of a container is reached.
-
-    Raises:
-        ValueError: there are more or fewer steps than children.
-    """
-    steps = list(map(str, container.steps(value)))
-    if len(steps) != count:
-        raise ValueError(f"{count} children have {len(steps)} steps")
-    return steps
 
 
 def written_path(steps: list[tuple[Branch, int]], most: int = 8) -> str:

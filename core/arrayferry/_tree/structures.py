@@ -1,4 +1,4 @@
-"""Which container handles a value: Python's own structures, classes with fields, and JAX's pytrees."""
+"""Chooses the container for a value: of Python's own structures, classes with fields, and JAX's pytrees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry._plugin.container import Container
 
-from .fields import ATTRS, DATACLASS, PYTREE, Fields, WithFields
+from .fields import ATTRS, DATACLASS, PYTREE, DataclassContainer, WithFields
 from .mappings import MAPPING, MAPPINGS, MAPPINGS_BY_BASE
 from .sequences import SEQUENCES, SEQUENCES_BY_BASE, STRUCT_SEQUENCE
 from .state import class_attribute
@@ -43,7 +43,7 @@ def container_for(value: Any) -> Container | None:
     return MAPPING if issubclass(cls, Mapping) else None
 
 
-def _fields_of(cls: type) -> Fields | None:
+def _fields_of(cls: type) -> DataclassContainer | None:
     if isinstance(class_attribute(cls, "__dataclass_fields__"), dict):
         return DATACLASS
     if isinstance(class_attribute(cls, "__attrs_attrs__"), tuple):

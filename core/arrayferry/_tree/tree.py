@@ -16,7 +16,7 @@ from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.origin import Source
 
 from .kind import Kind
-from .nodes import Branch, Leaf, Nodes, steps_of, too_deep, written_path
+from .nodes import Branch, Leaf, Nodes, too_deep, written_path
 from .values import (
     UNKNOWN,
     has_own_attributes,
@@ -45,15 +45,15 @@ class Tree(Nodes):
 
     Args:
         value: anything.
-        kind_of: tells what a value is: an array, a container, or something else.
-        options: say whether Python's numbers and objects that could become arrays count as arrays. None:
+        kind_of: returns the kind of a value.
+        options: they decide whether Python's numbers and objects that could become arrays count as arrays. With None,
             neither do, nor do deferred values, and nothing is refused.
-        whole: whether it is the whole value, or part of another one.
+        whole: whether this is the whole value, not part of another one.
 
     Attributes:
         arrays: the arrays in order.
         kinds: the kind of each array.
-        cacheable: whether every kind stays the same, so that what follows from it may be cached.
+        cacheable: whether a plan may be written, since each type keeps its kind.
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
@@ -63,7 +63,7 @@ class Tree(Nodes):
     __slots__ = ("_kind_of", "_open", "_options", "_seen", "_whole", "arrays", "cacheable", "kinds")
 
     lists_places = False
-    """Whether what is in a container that is in several places is listed once per place."""
+    """Whether the leaves of a container that is in several places are listed once per place."""
 
     def __init__(
         self,
@@ -81,18 +81,18 @@ class Tree(Nodes):
         self._options = options
         self._whole = whole
         self._seen: dict[int, Any] = {}
-        # the containers that are being looked at, and what is in each
+        # the containers that are being read, and the values in each
         self._open: list[tuple[Branch, list[Any]]] = []
         try:
             root = self._walk(value)
-        except RecursionError as error:  # of a container, or since the stack was almost full before
+        except RecursionError as error:  # of a container, or the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
-        if not all(branch.rebuilt for branch in self.branches):
+        if False in [branch.rebuilt for branch in self.branches]:
             self._keep_inside()
 
     def _keep_inside(self) -> None:
-        """Keep the containers that are only inside others that are returned as they are."""
+        """Keep the containers that are only inside others that are returned unchanged."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             branch.rebuilt = branch.rebuilt and branch.index in needed
@@ -107,7 +107,7 @@ class Tree(Nodes):
             children = branch.children
             while len(children) < len(inside):
                 node = self._node(inside[len(children)])
-                if node is _OPEN:  # it is a container, whose children come first
+                if node is _OPEN:  # a container, whose children come first
                     break
                 children.append(node)
             else:
@@ -131,7 +131,7 @@ class Tree(Nodes):
         return Leaf(len(self.arrays) - 1)
 
     def read_as(self, value: Any, kind: Kind) -> Kind | None:
-        """Return how an object that is not an array is read as one, None if it stays as it is."""
+        """Return the kind by which an object that is not an array is read as one, None if it stays unchanged."""
         options = self._options
         if options is None:
             return None
@@ -163,7 +163,7 @@ class Tree(Nodes):
         raise refuse_unknown(value, self._path(), known=kind.source is not None)
 
     def _start(self, value: Any, container: Any) -> Any:
-        """Start with a container, and return `_OPEN`; or return its node, if it was seen before."""
+        """Start reading a container and return `_OPEN`, or return its node if it was seen before."""
         seen = self._seen.get(id(value))
         if seen is _OPEN:
             raise StructureError(
@@ -178,7 +178,9 @@ class Tree(Nodes):
         self._seen[id(value)] = _OPEN
         try:
             inside = list(container.children(value))
-            steps = steps_of(container, value, len(inside)) if self.lists_places else ()
+            steps = list(map(str, container.steps(value))) if self.lists_places else []
+            if self.lists_places and len(steps) != len(inside):
+                raise ValueError(f"{len(inside)} children have {len(steps)} steps")
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -195,7 +197,7 @@ class Tree(Nodes):
         return _OPEN
 
     def _close(self, branch: Branch) -> None:
-        """End a container, all of whose children are known."""
+        """Finish a container, all of whose children are known."""
         rebuilt = False
         for node in branch.children:
             if type(node) is Leaf:
@@ -205,7 +207,7 @@ class Tree(Nodes):
                 branch.leaves = branch.leaves or node.leaves
                 branch.arrays = branch.arrays or node.arrays
                 rebuilt = rebuilt or node.rebuilt
-        # a tuple cannot change, unless a part of it can
+        # a tuple never changes, unless a part of it does
         changes = branch.container.transparent and (type(branch.value) is not tuple or rebuilt)
         branch.rebuilt = branch.leaves or changes
         branch.index = len(self.branches)
@@ -214,5 +216,5 @@ class Tree(Nodes):
         self._open.pop()
 
     def _path(self) -> str:
-        """Return the place of the value that is being looked at."""
+        """Return the place of the value that is being read."""
         return written_path([(branch, len(branch.children)) for branch, _ in self._open])

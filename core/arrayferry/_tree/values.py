@@ -1,7 +1,7 @@
-"""Objects of no known library that could become an array: their values, and what would be lost with them.
+"""Objects of no known library that could become an array: reading their values, and refusing to lose more than those.
 
-In trees they are never converted unless `unknown="convert"` asks for it, since it is not known what is lost. Where
-such an object is the whole value, returning it unchanged would be a surprise, so that is an error.
+In a tree they are converted only with `unknown="convert"`, since something unknown may be lost. Where such an object is
+the whole value, returning it unchanged would be a surprise, so that is an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 _BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
 _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
 _BUFFERS = (memoryview, array.array)
-_UNITS = ("unit", "units")
+_UNITS = "a value of type {} has units, which would be lost"
 _PASS_MAGNITUDE = "Convert it to the units that you want first, then pass its magnitude without units, such as x.value."
 _PROTOCOLS = ("__dlpack__", *_BY_NUMPY, "__cuda_array_interface__", *_BY_ARROW)
 _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
@@ -44,7 +44,7 @@ _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
 _PYTHONS = (
     *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
 )  # fmt: skip
-"""Types whose subclasses are not meant as arrays either."""
+"""Types of plain data. Their subclasses are not meant as arrays either."""
 
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
@@ -61,25 +61,22 @@ def may_become_array(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether an object is data of Python or NumPy, such as text or a date, which is never meant as an array."""
+    """Return whether an object is plain data of Python or NumPy, such as text or a date, never meant as an array."""
     cls = type(value)
     return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
 
 
 def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
-    """Return the error for such an object where it is not converted, with what to do instead.
+    """Return the error for an object that could become an array, but may not be converted.
 
     Args:
         value: the object.
         path: its place in the tree.
-        known: whether there is a source for it.
+        known: whether it has a source.
     """
     name = _type_name(value)
     if _has_units(value):
-        reason, remedy = (
-            f"a value of type {name} has units, which would be lost",
-            _PASS_MAGNITUDE,
-        )
+        reason, remedy = _UNITS.format(name), _PASS_MAGNITUDE
     else:
         reason = f"a value of type {name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
@@ -92,7 +89,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 
 
 def refuse_object(value: Any) -> NotAnArrayError:
-    """Return the error for a whole value that is not an array, and cannot become one."""
+    """Return the error for a whole value that neither is an array nor could become one."""
     return NotAnArrayError(
         f"a value of type {_type_name(value)} is neither an array of a known library nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
@@ -114,7 +111,7 @@ def _own_way(value: Any) -> str:
 
 
 class _Unknown(Source):
-    """Reads such objects by their protocols. It is not known who else holds their memory."""
+    """Reads such objects by their protocols. Others may hold their memory, too."""
 
     name = "unknown"
     package = "builtins"
@@ -129,7 +126,7 @@ UNKNOWN = Kind("source", source=_Unknown())
 
 
 def has_own_attributes(value: Any) -> bool:
-    """Return whether objects of one class can differ in what they offer."""
+    """Return whether an object has attributes of its own, so that objects of its class may offer different protocols."""
     try:
         return type(value.__dict__) is dict
     except Exception:
@@ -148,10 +145,10 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
 
     Args:
         x: the object.
-        others: other ways to try after these.
+        others: functions to try after these.
 
     Raises:
-        ConversionError: there is no way, or units or a mask would be lost.
+        ConversionError: it has no values that can be read, or units or a mask would be lost.
     """
     import numpy
 
@@ -183,10 +180,7 @@ def refuse_more_than_values(x: Any) -> None:
         ConversionError: the units or the mask would be lost.
     """
     if _has_units(x):
-        raise ConversionError(
-            f"a value of type {_type_name(x)} has units, which would be lost",
-            remedy=_PASS_MAGNITUDE,
-        )
+        raise ConversionError(_UNITS.format(_type_name(x)), remedy=_PASS_MAGNITUDE)
     if _is_masked(x):
         raise ConversionError(
             f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
@@ -195,7 +189,8 @@ def refuse_more_than_values(x: Any) -> None:
 
 
 def _has_units(x: Any) -> bool:
-    return _offers(x, _UNITS) and any(getattr(x, name, None) is not None for name in _UNITS)
+    names = ("unit", "units")
+    return _offers(x, names) and any(getattr(x, name, None) is not None for name in names)
 
 
 def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
