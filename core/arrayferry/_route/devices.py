@@ -68,10 +68,10 @@ def spell_device(name: str) -> str:
     """Spell a device name as all backends do: "gpu" becomes "cuda:0", "cpu:0" becomes "cpu"."""
     kind, _, index = name.strip().lower().partition(":")
     kind = _SYNONYMS.get(kind, kind)
-    if kind == "cpu":
-        return kind if index in ("", "0") else f"cpu:{index}"
-    if index == "" and kind in ("cuda", "mps", "xpu", "tpu", "rocm"):
-        return f"{kind}:0"
+    if kind == "cpu" and index == "0":
+        index = ""
+    elif not index and kind in ("cuda", "mps", "xpu", "tpu", "rocm"):
+        index = "0"
     return f"{kind}:{index}" if index else kind
 
 
@@ -96,29 +96,23 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         return _default(target), None
     if device is None:
         kind = device_kind(source_device)
-        if kind in ("cpu", ""):
-            return _default(target), None
-        known = _devices(target)
-        if source_device in known:
-            return source_device, source_device
-        for name in known:
-            if device_kind(name) == kind:
-                return name, name
+        if kind not in ("cpu", ""):
+            known = _devices(target)
+            for name in (source_device, *known):
+                if name in known and device_kind(name) == kind:
+                    return name, name
         return _default(target), None
     known = _devices(target)
-    if isinstance(device, str):
-        for spelled in (device, spell_device(device)):
-            if spelled in known:
-                return spelled, spelled
-        name, own = spell_device(device), False
-    else:
-        name = str(call_backend(target, "device_name", device))
-        own = name in known or not call_backend(target, "is_named", device)
-        if not own:
-            name = spell_device(name)
-    if own or name in known:
-        return name, device if own else name
-    asked = device if isinstance(device, str) else name
+    asked = device
+    if not isinstance(device, str):
+        asked = str(call_backend(target, "device_name", device))
+        if asked in known or not call_backend(target, "is_named", device):
+            return asked, device
+        asked = spell_device(asked)
+    name = spell_device(asked)
+    for spelled in (asked, name):
+        if spelled in known:
+            return spelled, spelled
     other = device_kind(asked.strip().lower()) != device_kind(name)
     meant = f" ({name!r})" if other else ""
     raise DeviceError(

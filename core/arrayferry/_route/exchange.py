@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._dtypes import dtype_name
 from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
@@ -29,33 +29,24 @@ class NotHandledError(Exception):
         self.by = by
 
 
-class Exchange:
+class Exchange(NamedTuple):
     """Two libraries, one of which takes arrays of the other by DLPack.
 
-    Args:
+    Attributes:
         source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
-        device: where it goes, as `Backend.from_dlpack` takes it.
-        options: the options of the user.
+        device: the device of the result, as `Backend.from_dlpack` takes it.
+        options: the user's options.
         here: the name of the device of the array.
     """
 
-    def __init__(
-        self,
-        source: Origin,
-        before: Any,
-        after: Backend,
-        device: Any,
-        options: Options,
-        here: str,
-    ) -> None:
-        self._source = source
-        self._before = before
-        self._after = after
-        self._device = device
-        self._options = options
-        self._here = here
+    source: Origin
+    before: Any
+    after: Backend
+    device: Any
+    options: Options
+    here: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
         """Share an array by DLPack, or let one of the two libraries copy it on the device.
@@ -68,9 +59,9 @@ class Exchange:
             NotHandledError: it must take another way.
             CopyRequiredError: it cannot be shared, as `copy=False` asks.
         """
-        before, after = self._before, self._after
-        sharing = decide(self._source, after, self._options.copy)
-        on_host = self._here == "cpu"
+        before, after = self.before, self.after
+        sharing = decide(self.source, after, self.options.copy)
+        on_host = self.here == "cpu"
         try:
             x = self._fitting(array.value)
             copied = array.copied or (COPIED if x is not array.value else "")
@@ -84,7 +75,7 @@ class Exchange:
                 return RoutedArray(self._handed_over(x), COPIED)
             copy = before.copy(x)
             keep_source(before, x, copy)
-            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self._device), COPIED)
+            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
@@ -100,11 +91,11 @@ class Exchange:
         On a device, this is done only where arrays of one of the libraries never change. The two then use different
         streams, and memory that one gave to the other could be reused while work on it is still queued.
         """
-        before, after = self._before, self._after
-        if self._here == "cpu":
+        before, after = self.before, self.after
+        if self.here == "cpu":
             if after.memory != "writable":
                 return None
-            return after.copy(after.from_dlpack(before.to_dlpack(x), self._device))
+            return after.copy(after.from_dlpack(before.to_dlpack(x), self.device))
         tells = overrides(after, Backend.fence)
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
@@ -117,7 +108,7 @@ class Exchange:
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
-        before, after, here = self._before, self._after, self._here
+        before, after, here = self.before, self.after, self.here
         dtypes = call_backend(after, "dtypes")
         name = dtype_name(x.dtype)
         if dtypes is not None and name not in dtypes:
@@ -128,13 +119,13 @@ class Exchange:
             refused = f"{after.name} cannot take negative strides"
         else:
             return x
-        if self._options.copy is False:
+        if self.options.copy is False:
             raise copy_required(refused)
         if dtypes is None or name in dtypes:
             fitting = before.copy(x)
         else:
             with before.use_device(here):
-                fitting = narrow_on_device(x, name, before, after, self._options.narrowing)
+                fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
             if fitting is None:
                 raise NotHandledError("dlpack")
         note(before.name, after.name, "copied first:", refused)
@@ -143,14 +134,14 @@ class Exchange:
 
     def _handed_over(self, x: Any) -> Any:
         """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
-        before, after, copy = self._before, self._after, self._options.copy
+        before, after, copy = self.before, self.after, self.options.copy
         try:
-            y = after.from_dlpack(before.to_dlpack(x), self._device)
+            y = after.from_dlpack(before.to_dlpack(x), self.device)
         except ArrayFerryError:
             raise
         except Exception as error:
             if (
-                self._here == "cpu"
+                self.here == "cpu"
                 or before.is_out_of_memory(error)
                 or after.is_out_of_memory(error)
             ):
@@ -161,7 +152,7 @@ class Exchange:
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
             compact = before.copy(x)
             keep_source(before, x, compact)
-            return after.from_dlpack(before.to_dlpack(compact), self._device)
+            return after.from_dlpack(before.to_dlpack(compact), self.device)
         if copy is False:
             at = addresses(x, before, y, after)
             if at[0] != at[1] and all(at):

@@ -41,7 +41,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         dtype('int32')
     """
     dtype, whole = target_dtype(x.dtype, target, narrowing)
-    if dtype is x.dtype or dtype == x.dtype:
+    if dtype == x.dtype:
         return x
     narrowed, lost = _cast(x, dtype, check=not whole and narrowing != "allow")
     if lost is not None:

@@ -10,25 +10,20 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 
-__all__ = ["duplicate", "keep_source", "keep_until", "release"]
+__all__ = ["duplicate", "keep_source", "release"]
 
 AT_ONCE = 8
 """How many copies are checked in one call."""
 
 _kept: deque[tuple[Callable[[], bool], Any]] = deque()
 _of_parent: list[Any] = []
-
-
-def keep_until(done: Callable[[], bool], source: Any) -> None:
-    """Keep an object until a function returns True, and drop what is kept for copies that are done."""
-    release()
-    _kept.append((done, source))
 
 
 def release() -> None:
@@ -38,15 +33,9 @@ def release() -> None:
             done, source = _kept.popleft()
         except IndexError:  # another thread was faster
             return
-        if not _is_done(done):
-            _kept.append((done, source))
-
-
-def _is_done(done: Callable[[], bool]) -> bool:
-    try:
-        return done()
-    except Exception:  # the device is lost, and nothing can be copied any more
-        return True
+        with suppress(Exception):  # the device is lost, and nothing can be copied any more
+            if not done():
+                _kept.append((done, source))
 
 
 def _leave_to_parent() -> None:
@@ -91,5 +80,6 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
         return False
     if done is None:
         return False
-    keep_until(done, source)
+    release()
+    _kept.append((done, source))
     return True

@@ -107,13 +107,13 @@ class Route(NamedTuple):
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
-        ways = {"dlpack": " by DLPack"}
         places = [self.source, *(step.target for step in self.steps)]
         several = len({place.device for place in places if place.device != "cpu"}) > 1
         names = [str(p if several else Place(p.backend, device_kind(p.device))) for p in places]
         text = names[0]
         for step, name in zip(self.steps, names[1:], strict=True):
-            text += f" -> {name} {_WORDS[step.cost]}{ways.get(step.via, '')}"
+            by = " by DLPack" if step.via == "dlpack" else ""
+            text += f" -> {name} {_WORDS[step.cost]}{by}"
         return text
 
 

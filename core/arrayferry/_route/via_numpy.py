@@ -95,8 +95,9 @@ def from_host(
     if sharing == "copy" and target.from_numpy_shares is not False:
         n = np.array(n, copy=True, order="K", subok=False)
         copied = COPIED
-    elif never_changes(source) and not copied:
-        n = _read_only(n)
+    elif never_changes(source) and not copied and n.flags.writeable:
+        n = n.view()
+        n.flags.writeable = False
     copies = target.from_numpy_shares is False
     if copies and options.copy is False:
         raise copy_required(f"{target.name} copies the values")
@@ -104,14 +105,6 @@ def from_host(
     if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
         raise copy_required(f"{target.name} copied the values")
     return RoutedArray(y, copied or (COPIED if copies else ""))
-
-
-def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array that cannot be written to."""
-    if n.flags.writeable:
-        n = n.view()
-        n.flags.writeable = False
-    return n
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
