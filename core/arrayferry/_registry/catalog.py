@@ -205,14 +205,10 @@ class Catalog:
     @once
     def kinds(self) -> Kinds:
         """What values are, by the types that have been imported."""
-        return self._find_kinds()
-
-    def _find_kinds(self) -> Kinds:
         order = {id(source): place for place, source in enumerate(self.sources, 1)}
-        types = [*self._owners.types.items()]
-        types.sort(key=lambda item: order.get(id(item[1].part), 0))
+        types = self._owners.types.items()
         arrays = []
-        for path, owner in types:
+        for path, owner in sorted(types, key=lambda item: order.get(id(item[1].part), 0)):
             part = owner.part
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             arrays.append((path, kind, owner))
@@ -229,7 +225,7 @@ class Catalog:
         """Look up types again if a library has been imported or run again since; return whether one was."""
         outdated = self.kinds.outdated()
         if outdated:
-            vars(self)["kinds"] = self._find_kinds()
+            del vars(self)["kinds"]
         return outdated
 
 

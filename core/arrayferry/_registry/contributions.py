@@ -16,21 +16,18 @@ from .checks import check_part
 __all__ = ["Contribution", "LeftOut", "Plugin", "contributions"]
 
 
-class Plugin:
+class Plugin(NamedTuple):
     """A plugin, as messages name it.
 
-    Args:
+    Attributes:
         name: the name of its entry point, or the one that it was registered under at run time.
         point: its entry point, None if it was registered at run time.
         built_in: whether it is included in arrayferry.
     """
 
-    def __init__(
-        self, name: str, point: EntryPoint | None = None, *, built_in: bool = False
-    ) -> None:
-        self.name = name
-        self.point = point
-        self.built_in = built_in
+    name: str
+    point: EntryPoint | None = None
+    built_in: bool = False
 
     def __str__(self) -> str:
         if self.point is None:
@@ -73,11 +70,6 @@ class LeftOut(NamedTuple):
     why: str
     plugin: Plugin
     broken: bool = True
-
-    @property
-    def point(self) -> EntryPoint | None:
-        """The entry point of the plugin, None if it was registered at run time."""
-        return self.plugin.point
 
 
 def contributions(plugin: object, known: Plugin) -> list[Contribution]:

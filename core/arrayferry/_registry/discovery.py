@@ -11,7 +11,6 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any
@@ -61,15 +60,15 @@ def discover() -> tuple[list[Contribution], list[LeftOut]]:
     """
     if is_disabled():
         return [], []
-    ours = is_ours()
-    points = sorted(set(entry_points(group=GROUP)), key=lambda point: (not ours(point), point.name))
+    points = set(entry_points(group=GROUP))
+    points = sorted(points, key=lambda point: (not is_ours(point), point.name))
     names = chosen_plugins()
     if names is not None:
         _warn_of_unknown(names, [point.name for point in points])
     found: list[Contribution] = []
     left_out: list[LeftOut] = []
     for point in points:
-        plugin = Plugin(point.name, point, built_in=ours(point))
+        plugin = Plugin(point.name, point, built_in=is_ours(point))
         if names is not None and point.name not in names:
             why = "the plugin of that name is installed, but ARRAYFERRY_PLUGINS does not name it"
             left_out.append(LeftOut(point.name, why, plugin, False))
@@ -114,21 +113,16 @@ def is_built_in(part: object) -> bool:
     return _built_in.get(id(part)) is part
 
 
-def is_ours() -> Callable[[EntryPoint], bool]:
-    """Return a function that tells whether an entry point belongs to the distribution of arrayferry itself.
+def is_ours(point: EntryPoint) -> bool:
+    """Return whether an entry point belongs to the distribution of arrayferry itself."""
+    inside = point.dist is not None and point.module.partition(".")[0] == HOME
+    return inside and _is_arrayferry(point.dist)
 
-    It reads the metadata of only a few distributions, each once, since that takes a while.
-    """
 
-    @functools.cache
-    def is_named(dist: Any) -> bool:
-        return re.sub(r"[-_.]+", "-", str(dist.name)).lower() == DISTRIBUTION
-
-    def ours(point: EntryPoint) -> bool:
-        inside = point.dist is not None and point.module.partition(".")[0] == HOME
-        return inside and is_named(point.dist)
-
-    return ours
+@functools.lru_cache(maxsize=8)
+def _is_arrayferry(dist: Any) -> bool:
+    """Return whether a distribution has the name of arrayferry. Its metadata is read for that, which takes a while."""
+    return re.sub(r"[-_.]+", "-", str(dist.name)).lower() == DISTRIBUTION
 
 
 def _warn_of_unknown(names: list[str], known: list[str]) -> None:
