@@ -1,6 +1,6 @@
-"""What is known of dtypes: their names, and which numbers each holds.
+"""Dtypes: their names, and which numbers each holds.
 
-Nothing is listed but the standard ones. The rest is asked of the dtype itself, so that one of a newer `ml_dtypes` is
+Only the standard dtypes are listed. All else is asked of the dtype itself, so that those of a newer `ml_dtypes` are
 right at once.
 """
 
@@ -42,7 +42,7 @@ STANDARD_DTYPES = frozenset(
         "complex128",
     ]
 )
-"""The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
+"""The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
 
 _OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
 """Names of dtypes of `ml_dtypes`, which need not be installed, and may have fewer."""
@@ -60,7 +60,7 @@ class DtypeInfo(NamedTuple):
     limits: Any = None
 
     def holds(self, other: DtypeInfo) -> bool:
-        """Return whether it has every number of another dtype of the same kind."""
+        """Return whether it holds every number of another dtype of the same kind."""
         wide, narrow = self.limits, other.limits
         if wide is None:
             return True
@@ -101,7 +101,7 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
 
 @functools.lru_cache(maxsize=1024)
 def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
-    """Return which special values a dtype of floats has."""
+    """Return which special values a dtype of floats holds."""
     import numpy as np
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
@@ -117,7 +117,7 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Find a dtype by its name in NumPy or `ml_dtypes`, None if there is none here."""
+    """Find a dtype by its name in NumPy or `ml_dtypes`, None if neither has it."""
     import numpy as np
 
     try:

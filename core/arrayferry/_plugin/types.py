@@ -16,8 +16,8 @@ def resolve_type(entry: Any) -> type | None:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
-        The type; None if its package has not been imported, or has no such type (yet). Modules that a
-        package imports on demand are not imported.
+        The type, None if its package has not been imported or has no such type (yet). Modules that a package
+        imports on demand are not imported.
     """
     if isinstance(entry, type):
         return entry
@@ -34,5 +34,5 @@ def resolve_type(entry: Any) -> type | None:
 
 
 def resolve_types(entries: Iterable[Any]) -> list[type]:
-    """Find several types, leaving out those that are not there."""
+    """Find several types, leaving out those that are not found."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]

@@ -1,4 +1,4 @@
-"""`Backends`: what `arrayferry.backends()` returns."""
+"""`Backends`: the mapping that `arrayferry.backends()` returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Backends(Mapping[str, Backend]):
         return reversed(self._held)
 
     def copy(self) -> dict[str, Backend]:
-        """Return them as a dict."""
+        """Return the backends as a dict."""
         return dict(self._held)
 
     def _ipython_key_completions_(self) -> list[str]:

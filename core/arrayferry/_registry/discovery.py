@@ -1,6 +1,6 @@
 """Discovery of plugins in the entry-point group `arrayferry`, each isolated from the others.
 
-If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out, and the reason names its
+If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out. The reason names its
 entry point, its distribution and the cause.
 """
 
@@ -39,7 +39,7 @@ DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
 
 def is_disabled() -> bool:
-    """Return whether the environment says that no installed plugin is loaded."""
+    """Return whether an environment variable disables all installed plugins."""
     return os.environ.get(DISABLE, "") not in ("", "0")
 
 
@@ -55,13 +55,13 @@ def discover() -> tuple[list[Contribution], list[LeftOut]]:
     """Load the plugins of the entry-point group.
 
     Returns:
-        What they bring, in order of rank, and the plugins that are installed but were not loaded. Of equal rank,
-        built-in plugins come first, and then the order is that of the names.
+        Their parts, and the installed plugins that were not loaded. Parts are sorted by rank; within a rank, those
+        of built-in plugins come first, and then names decide.
     """
     if is_disabled():
         return [], []
-    points = set(entry_points(group=GROUP))
-    points = sorted(points, key=lambda point: (not is_ours(point), point.name))
+    installed = set(entry_points(group=GROUP))
+    points = sorted(installed, key=lambda point: (not is_ours(point), point.name))
     names = chosen_plugins()
     if names is not None:
         _warn_of_unknown(names, [point.name for point in points])
@@ -88,7 +88,7 @@ def discover() -> tuple[list[Contribution], list[LeftOut]]:
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
-    """Say why a plugin was not loaded, and which of its lines failed."""
+    """Describe why a plugin was not loaded, with the line that failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
     top = point.module.partition(".")[0]
@@ -108,7 +108,7 @@ _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def is_built_in(part: object) -> bool:
     """Return whether a part comes from a plugin included in arrayferry.
 
-    That does not depend on anything that a plugin says about itself, such as the names of its classes and modules.
+    The answer does not depend on anything that a plugin says about itself, such as the names of its classes and modules.
     """
     return _built_in.get(id(part)) is part
 

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
-"""Stands for the device that a library chooses by itself."""
+"""The name for the device that a library chooses by itself."""
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -57,7 +57,7 @@ def device_of(origin: Origin, x: Any) -> str:
 
 
 def device_if_known(origin: Origin, x: Any) -> str:
-    """Return the name of the device of an array, "" if it is not known, as for a traced value."""
+    """Return the name of the device of an array, "" if it is unknown, as for a traced value."""
     try:
         return str(origin.device_of(x))
     except Exception:
@@ -78,16 +78,16 @@ def spell_device(name: str) -> str:
 def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
-    An array on an accelerator stays there if the target can use it there. An array in host memory goes to
-    where the target puts such arrays by default. With `DEFAULT`, every array goes there.
+    An array on an accelerator stays on it if the target can use it there. An array in host memory goes to the
+    target's default device. With `DEFAULT`, every array does.
 
     Args:
         target: the backend of the result.
-        device: what the user asked for, None for nothing.
-        source_device: the name of the device that the value is on.
+        device: the device that the user asked for, None if there is no such request.
+        source_device: the name of the device of the array.
 
     Returns:
-        The name of the device, and what to pass to the backend.
+        The name of the device, and the device as the methods of the backend take it.
 
     Raises:
         DeviceError: the target has no such device on this machine.

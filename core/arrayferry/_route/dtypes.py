@@ -2,7 +2,7 @@
 
 Kinds never change: an integer stays an integer, and an unsigned one stays unsigned. If the target has dtypes that
 hold every value of the source's dtype, the smallest of them is used and nothing is lost. Otherwise the
-widest dtype of the kind is used, and `narrowing.py` says what happens to values that do not fit.
+widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["hint_for", "target_dtype"]
 
 
-_WHAT = {
+_NOUNS = {
     "bool": "bools",
     "U": "text",
     "S": "bytes",
@@ -44,7 +44,7 @@ _WHAT = {
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
-    """Return the dtype to use, and whether it holds every value of this one; None if there is none.
+    """Return the dtype to use, None if no dtype is suitable, and whether it holds every value of this one.
 
     A supported dtype is its own choice, in either byte order.
     """
@@ -68,10 +68,10 @@ def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
 def target_dtype(
     dtype: np.dtype[Any], target: Backend, narrowing: Narrowing
 ) -> tuple[np.dtype[Any], bool]:
-    """Choose the dtype of the result, before any value is known.
+    """Choose the dtype of the result by the dtype alone.
 
     Returns:
-        The dtype, and whether it has every value of the source's dtype.
+        The dtype, and whether it holds every value of the source's dtype.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.
@@ -99,7 +99,7 @@ def target_dtype(
 
 
 def _names(held: Any, target: Backend) -> frozenset[str]:
-    """Return the names of a backend's dtypes, in whatever form it gives them."""
+    """Return the names of a backend's dtypes as a set."""
     try:
         return frozenset((held,) if isinstance(held, str) else held)
     except TypeError as error:
@@ -143,15 +143,15 @@ def _unsupported(
             remedy='Report this to the author of the plugin, or pass unsupported="keep" to leave such arrays unchanged.',
             dtype=str(dtype),
         )
-    what = _WHAT.get(dtype_info(dtype).kind or dtype.kind, "numbers of that kind")
+    noun = _NOUNS.get(dtype_info(dtype).kind or dtype.kind, "numbers of that kind")
     return UnsupportedDtypeError(
-        f"{target.name} has no dtype for {what} (an array of dtype {dtype})",
+        f"{target.name} has no dtype for {noun} (an array of dtype {dtype})",
         remedy='Pass unsupported="keep" to leave such arrays unchanged.',
         dtype=str(dtype),
     )
 
 
 def hint_for(target: Backend, dtype: str) -> str:
-    """Return how the user can make the target have a dtype, as a sentence after a space; "" if nothing."""
+    """Return a space and a sentence on how to make the target support a dtype, "" if it has no such hint."""
     hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

@@ -38,7 +38,7 @@ class Exchange(NamedTuple):
         after: the backend of the result.
         device: the device of the result, as `Backend.from_dlpack` takes it.
         options: the user's options.
-        here: the name of the device of the array.
+        device_name: the name of the device of the array.
     """
 
     source: Origin
@@ -46,22 +46,22 @@ class Exchange(NamedTuple):
     after: Backend
     device: Any
     options: Options
-    here: str
+    device_name: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
-        """Share an array by DLPack, or let one of the two libraries copy it on the device.
+        """Share an array by DLPack, or have one of the two libraries copy it on the device.
 
         Args:
             array: the array.
-            moves: whether the result is moved to another device after this.
+            moves: whether a later step moves the result to another device.
 
         Raises:
-            NotHandledError: it must take another way.
+            NotHandledError: it must take another route.
             CopyRequiredError: it cannot be shared, as `copy=False` asks.
         """
         before, after = self.before, self.after
         sharing = decide(self.source, after, self.options.copy)
-        on_host = self.here == "cpu"
+        on_host = self.device_name == "cpu"
         try:
             x = self._fitting(array.value)
             copied = array.copied or (COPIED if x is not array.value else "")
@@ -82,17 +82,17 @@ class Exchange(NamedTuple):
             if before.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
             if not on_host and not isinstance(error, REFUSALS):
-                _tell(before, after, error)
+                _warn(before, after, error)
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
-        """Copy with the target's library, so that the memory is its own; None if the source's library must copy.
+        """Copy with the target's library, into memory of its own; return None if the source's library must copy.
 
         On a device, this is done only where arrays of one of the libraries never change. The two then use different
         streams, and memory that one gave to the other could be reused while work on it is still queued.
         """
         before, after = self.before, self.after
-        if self.here == "cpu":
+        if self.device_name == "cpu":
             if after.memory != "writable":
                 return None
             return after.copy(after.from_dlpack(before.to_dlpack(x), self.device))
@@ -108,11 +108,11 @@ class Exchange(NamedTuple):
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
-        before, after, here = self.before, self.after, self.here
+        before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = dtype_name(x.dtype)
         if dtypes is not None and name not in dtypes:
-            if here == "cpu":
+            if device_name == "cpu":
                 raise NotHandledError("dlpack")
             refused = f"{after.name} has no {name} here"
         elif _runs_backwards(x):
@@ -124,7 +124,7 @@ class Exchange(NamedTuple):
         if dtypes is None or name in dtypes:
             fitting = before.copy(x)
         else:
-            with before.use_device(here):
+            with before.use_device(device_name):
                 fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
             if fitting is None:
                 raise NotHandledError("dlpack")
@@ -133,7 +133,7 @@ class Exchange(NamedTuple):
         return fitting
 
     def _handed_over(self, x: Any) -> Any:
-        """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
+        """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
         before, after, copy = self.before, self.after, self.options.copy
         try:
             y = after.from_dlpack(before.to_dlpack(x), self.device)
@@ -141,7 +141,7 @@ class Exchange(NamedTuple):
             raise
         except Exception as error:
             if (
-                self.here == "cpu"
+                self.device_name == "cpu"
                 or before.is_out_of_memory(error)
                 or after.is_out_of_memory(error)
             ):
@@ -161,17 +161,17 @@ class Exchange(NamedTuple):
 
 
 REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
-"""What libraries raise for an array that they cannot take by DLPack."""
+"""The errors that libraries raise for an array that they cannot take by DLPack."""
 
 
 def _runs_backwards(x: Any) -> bool:
-    """Tell whether an array has a negative stride, which makes PyTorch end the process."""
+    """Return whether an array has a negative stride, which makes PyTorch end the process."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
 
 
 def _wait_for(y: Any, before: Any, after: Backend) -> bool:
-    """Make later work of one library wait for an array of another, as DLPack does for what it hands over.
+    """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
         Whether it waits.
@@ -185,7 +185,7 @@ def _wait_for(y: Any, before: Any, after: Backend) -> bool:
     return True
 
 
-def _tell(before: Any, after: Any, error: Exception) -> None:
+def _warn(before: Any, after: Any, error: Exception) -> None:
     warnings.warn(
         f"{before.name} could not hand over an array to {after.name} on its device "
         f"({describe_error(error)}), so it goes through host memory",

@@ -1,7 +1,7 @@
-"""Copies that a device has not made yet: their sources are kept until it has.
+"""Queued copies: the source of a copy is kept until the device has made it.
 
-A copy on a GPU is queued, and the source may be dropped before the copy is made. The library would
-then reuse the memory for its next array, and the copy would read that.
+A copy on a GPU is queued, and its source may be dropped before it is made. The library would
+then reuse the memory for its next array, and the copy would read that array.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from arrayferry._plugin.call import call_backend, overrides
 __all__ = ["duplicate", "keep_source", "release"]
 
 AT_ONCE = 8
-"""How many copies are checked in one call."""
+"""The number of copies that are checked in one call."""
 
 _kept: deque[tuple[Callable[[], bool], Any]] = deque()
 _of_parent: list[Any] = []
 
 
 def release() -> None:
-    """Drop what is kept for copies that are done by now."""
+    """Drop the sources of copies that are done by now."""
     for _ in range(min(AT_ONCE, len(_kept))):
         try:
             done, source = _kept.popleft()
         except IndexError:  # another thread was faster
             return
-        with suppress(Exception):  # the device is lost, and nothing can be copied any more
+        with suppress(Exception):  # the device is lost, so no copy can still be made
             if not done():
                 _kept.append((done, source))
 
@@ -64,7 +64,7 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     """Keep the source of a copy that a library has queued until the copy is made.
 
     Returns:
-        Whether the library tells when that is.
+        Whether the library says when that is.
     """
     if not overrides(backend, Backend.fence):
         return False

@@ -64,7 +64,7 @@ class Route(NamedTuple):
     """The steps from one backend to another. It prints as one readable line.
 
     Attributes:
-        steps: the steps, in order; empty if there is nothing to do.
+        steps: the steps, in order; empty if no step is needed.
         source: where the route starts.
         target: where the route ends.
     """
@@ -80,7 +80,7 @@ class Route(NamedTuple):
 
     @property
     def transfers(self) -> int:
-        """How many times data is transferred between the host and a device, or between two devices."""
+        """The number of transfers between the host and a device, or between two devices."""
         return sum(step.cost == "transfer" for step in self.steps)
 
     @property
@@ -121,7 +121,7 @@ _WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compu
 
 
 def _by(step: Step) -> str:
-    """Say what makes a step."""
+    """Name the maker of a step."""
     if step.converter is not None:
         return type(step.converter).__name__
     return {"dlpack": "DLPack", "device": step.source.backend}.get(step.via, "its plugin")
@@ -133,9 +133,9 @@ HOST = Place("numpy", "cpu")
 def find_route(
     catalog: Catalog,
     source: Origin,
-    here: str,
+    source_device: str,
     target: Backend,
-    there: str,
+    target_device: str,
     without: frozenset[object] = frozenset(),
 ) -> Route:
     """Find the cheapest route from one device to another. The catalog caches it.
@@ -143,36 +143,38 @@ def find_route(
     Args:
         catalog: the backends and converters that steps are made of.
         source: the backend to start from.
-        here: the device to start from.
+        source_device: the device to start from.
         target: the backend to reach.
-        there: the device to reach.
+        target_device: the device to reach.
         without: converters that must not be used, and "dlpack" if that must not be used.
 
     Raises:
-        ConversionError: there is none, as without the plugin of NumPy.
+        ConversionError: no route exists, as without the plugin of NumPy.
     """
-    here, there = memory_of(here), memory_of(there)
-    key = (source, here, target, there, without)
+    start = Place(source.name, memory_of(source_device))
+    goal = Place(target.name, memory_of(target_device))
+    key = (source, start, target, goal, without)
     route = catalog.routes.get(key)
     if route is None:
-        route = catalog.routes[key] = _Search(catalog, source, here, target, there, without).run()
+        route = catalog.routes[key] = _Search(catalog, source, target, start, goal, without).run()
     return route
 
 
 class _Search:
-    """The search for the cheapest route. The arguments are those of `find_route`."""
+    """The search for the cheapest route from one place to another."""
 
     def __init__(
         self,
         catalog: Catalog,
         source: Origin,
-        here: str,
         target: Backend,
-        there: str,
+        start: Place,
+        goal: Place,
         without: frozenset[object],
     ) -> None:
         self.source = source
-        self.start, self.goal = Place(source.name, here), Place(target.name, there)
+        self.start = start
+        self.goal = goal
         self.known: dict[str, Any] = {**catalog.backends, source.name: source, target.name: target}
         self.converters = [
             each
@@ -185,7 +187,7 @@ class _Search:
         # the source's library waits for its own move before it writes again;
         # an array that never changes only has to be kept
         self.moves_by_target = source.memory == "immutable" and overrides(target, Backend.fence)
-        places = dict.fromkeys((HOST, self.goal, *self._between(target)))
+        places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.known]
         self.devices = sorted({place.device for place in self.places})
 
@@ -278,13 +280,16 @@ def _has(origin: Origin, device: str) -> bool:
 
 
 def describe_route(
-    catalog: Catalog, source: Origin, target: Backend, device: Any, here: str
+    catalog: Catalog, source: Origin, target: Backend, device: Any, source_device: str
 ) -> Route:
-    """Return the route of an array of `source` on the device `here`."""
+    """Return the route of an array of `source` on the device `source_device`."""
     same = isinstance(source, Backend) and source.name == target.name
-    there = here if same and device is None else resolve_device(target, device, here)[0]
+    target_device = source_device
+    if not same or device is not None:
+        target_device, _ = resolve_device(target, device, source_device)
     if same:
-        start, goal = Place(source.name, memory_of(here)), Place(target.name, memory_of(there))
-        steps = () if here == there else (Step(start, goal, "transfer", "device"),)
-        return Route(start, goal, steps)
-    return find_route(catalog, source, here, target, there)
+        start = Place(source.name, memory_of(source_device))
+        goal = Place(target.name, memory_of(target_device))
+        moves = source_device != target_device
+        return Route(start, goal, (Step(start, goal, "transfer", "device"),) if moves else ())
+    return find_route(catalog, source, source_device, target, target_device)

@@ -1,7 +1,7 @@
 """The general path between any two backends, through a NumPy array in host memory, and its copy rule.
 
 Whether the NumPy array must be copied follows from what both backends promise about their memory. No
-flag of a framework is trusted here: memory is known to be private only if it was allocated here.
+flag of a framework is trusted: memory is known to be private only if arrayferry allocated it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def from_host(
         array: the NumPy array. It is not changed.
         source: the backend of the array that its values were read from.
         target: the backend of the result.
-        device: as `Backend.from_numpy` takes it.
+        device: the device of the result, as `Backend.from_numpy` takes it.
         options: `copy` and `narrowing` are used.
     """
     import numpy as np
@@ -125,6 +125,6 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         size = n.itemsize or 1
         if all(stride >= 0 and stride % size == 0 for stride in n.strides):
             return n, False
-        if n.flags.c_contiguous:  # strides of axes that are never walked along may be anything
+        if n.flags.c_contiguous:  # an axis of length 1 may have any stride
             return n.reshape(-1).reshape(n.shape), False
     return np.array(n, copy=True, order="C"), True
