@@ -215,7 +215,7 @@ class HostRandom(Random):
             return numpy.asarray(given)
         return self._backend.to_numpy(given)
 
-    def _made(self, values: Any, dtype: str) -> Any:
+    def _converted(self, values: Any, dtype: str) -> Any:
         if values.dtype != dtype:
             values = values.astype(dtype)
         return self._backend.from_numpy(values, self._device)
@@ -223,17 +223,17 @@ class HostRandom(Random):
     def uniform(
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.random(tuple(shape), _drawn(dtype))
+        values = self._generator.random(tuple(shape), _drawn_dtype(dtype))
         low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
         values = values * (high - low)
         values += low
-        return self._made(values, dtype)
+        return self._converted(values, dtype)
 
     def normal(
         self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.standard_normal(tuple(shape), _drawn(dtype))
-        return self._made(values * self._values(std) + self._values(mean), dtype)
+        values = self._generator.standard_normal(tuple(shape), _drawn_dtype(dtype))
+        return self._converted(values * self._values(std) + self._values(mean), dtype)
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = self._values(low), self._values(high)
@@ -242,7 +242,7 @@ class HostRandom(Random):
             values = self._generator.integers(low, high, tuple(shape))
         except (OverflowError, ValueError):  # beyond int64
             values = self._generator.integers(low, high, tuple(shape), "uint64")
-        return self._made(values, dtype)
+        return self._converted(values, dtype)
 
     def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
         import numpy
@@ -250,7 +250,7 @@ class HostRandom(Random):
         logits = self._values(logits)
         # with exponential waiting times, each index has the shortest one with its own probability
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
-        return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
+        return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
 def _as_floats(bound: Any) -> Any:
@@ -259,6 +259,6 @@ def _as_floats(bound: Any) -> Any:
     return bound if is_float else bound.astype("float64")
 
 
-def _drawn(dtype: str) -> Any:
+def _drawn_dtype(dtype: str) -> Any:
     """Return the dtype to draw in: NumPy draws only float32 and float64."""
     return dtype if dtype == "float64" else "float32"

@@ -93,7 +93,7 @@ class Catalog:
                     remedy="Give it another name, or list the other one in its `replaces`.",
                 )
             elif by:
-                owners.give(new.part, by)
+                owners.assign(new.part, by)
                 why = f"{new} is replaced by {by}"
                 self.left_out.append(LeftOut(new.part.name, why, new.plugin, False))
             else:
@@ -169,9 +169,9 @@ class Catalog:
         disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
         reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
-        own = next((part for part in self.left_out if part.name == name), None)
-        if own is not None:
-            reason += f": {own.why}"
+        left_out = next((part for part in self.left_out if part.name == name), None)
+        if left_out is not None:
+            reason += f": {left_out.why}"
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             remedy = (
@@ -203,7 +203,7 @@ class Catalog:
     @once
     def kinds(self) -> Kinds:
         """The kinds of values, by the types that have been imported."""
-        order = {id(source): place for place, source in enumerate(self.sources, 1)}
+        order = {id(source): index for index, source in enumerate(self.sources, 1)}
         types = self._owners.types.items()
         arrays = []
         for path, owner in sorted(types, key=lambda item: order.get(id(item[1].part), 0)):

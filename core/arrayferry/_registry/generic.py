@@ -101,10 +101,10 @@ class GenericBackend(Backend):
         return device
 
     def number_dtype(self, kind: str) -> str:
-        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}.get(kind)
+        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}
         try:
             defaults = self.xp.__array_namespace_info__().default_dtypes()
-            dtype = defaults[wanted or "complex floating"]
+            dtype = defaults[wanted.get(kind, "complex floating")]
         except Exception:
             return super().number_dtype(kind)
         return dtype_name(dtype)

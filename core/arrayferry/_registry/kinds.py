@@ -41,7 +41,7 @@ class Kinds:
         warn: called with the text of a warning.
 
     Attributes:
-        known: the cached kinds, by type.
+        cached: the kinds, by type.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Kinds:
         generic: Callable[[ModuleType], Backend | None],
         warn: Callable[[str], None],
     ) -> None:
-        self.known: Cache[type, Kind] = Cache(MAX_TYPES)
+        self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self._pytrees = pytrees_are_known()
         self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
         self._by_name: dict[tuple[str, str], type] = {}
         self._arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
-        self._asked = [each for each in containers if overrides(each, Container.takes)]
+        self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
         owners: dict[type, Contribution] = {}
@@ -97,12 +97,12 @@ class Kinds:
         """Return the kind of a value. A value that causes an error is "other"."""
         cls = type(value)
         try:
-            kind = self.known.get(cls)
+            kind = self.cached.get(cls)
             if kind is None:
                 kind = self._classify(value)
                 if kind is OTHER and self._is_importing():
                     return _OTHER_SO_FAR
-                self.known[cls] = kind
+                self.cached[cls] = kind
             return kind
         except (MemoryError, RecursionError):
             raise
@@ -146,7 +146,7 @@ class Kinds:
 
     def _taking(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
-        for container in self._asked:
+        for container in self._asking:
             try:
                 if container.takes(cls):
                     return container

@@ -66,12 +66,12 @@ class Owners:
                 table.update({key: new for key, owner in table.items() if owner is old})
             self.parts = [each for each in self.parts if each is not old]
         self.parts.append(new)
-        self.give(part, new)
+        self.assign(part, new)
         if isinstance(part, Backend):
             self.packages.setdefault(part.package, new)
 
-    def give(self, part: Origin, owner: Contribution) -> None:
-        """Give the free names and types of a part to an owner: the part itself, or the one that replaces it."""
+    def assign(self, part: Origin, owner: Contribution) -> None:
+        """Assign the free names and types of a part to an owner: the part itself, or the one that replaces it."""
         for name in _names_of(part):
             self.names.setdefault(name, owner)
         for path in part.array_types:

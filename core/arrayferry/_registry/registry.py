@@ -78,9 +78,9 @@ class Registry:
     def _gather(self, new: Sequence[Contribution] = ()) -> Catalog:
         """Make a catalog of all known parts and of new ones."""
         installed, left_out = self._installed
-        known = [each for _, parts in self._at_run_time for each in parts]
+        at_run_time = [each for _, parts in self._at_run_time for each in parts]
         refuse = new[0].plugin if new else None
-        catalog = Catalog([*installed, *known, *new], left_out, self._warn, refuse)
+        catalog = Catalog([*installed, *at_run_time, *new], left_out, self._warn, refuse)
         for each in catalog.left_out:
             if each.broken:
                 self._warn(each.why)
@@ -199,7 +199,7 @@ class Registry:
         """Return how a conversion treats a value."""
         kinds = self.catalog.kinds
         try:
-            kind = kinds.known.get(type(value))
+            kind = kinds.cached.get(type(value))
         except RecursionError:
             raise
         except Exception:  # a class that cannot be hashed

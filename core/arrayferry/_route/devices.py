@@ -97,41 +97,41 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     if device is None:
         kind = device_kind(source_device)
         if kind not in ("cpu", ""):
-            known = _devices(target)
-            for name in (source_device, *known):
-                if name in known and device_kind(name) == kind:
+            usable = _devices(target)
+            for name in (source_device, *usable):
+                if name in usable and device_kind(name) == kind:
                     return name, name
         return _default(target), None
-    known = _devices(target)
+    usable = _devices(target)
     asked = device
     if not isinstance(device, str):
         asked = str(call_backend(target, "device_name", device))
-        if asked in known or not call_backend(target, "is_named", device):
+        if asked in usable or not call_backend(target, "is_named", device):
             return asked, device
         asked = spell_device(asked)
     name = spell_device(asked)
     for spelled in (asked, name):
-        if spelled in known:
+        if spelled in usable:
             return spelled, spelled
     other = device_kind(asked.strip().lower()) != device_kind(name)
     meant = f" ({name!r})" if other else ""
     raise DeviceError(
         f"{target.name} has no device {asked!r}{meant} here",
-        remedy=f"It has {', '.join(map(repr, known))}.",
+        remedy=f"It has {', '.join(map(repr, usable))}.",
         device=name,
     )
 
 
 def _devices(target: Backend) -> list[str]:
     devices = call_backend(target, "devices")
-    known = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
-    if not known:
+    usable = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
+    if not usable:
         raise DeviceError(
             f"devices() of the backend {target.name!r} named none"
             + (f", but returned {devices!r}" if devices else ""),
             remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
         )
-    return known
+    return usable
 
 
 def _default(target: Backend) -> str:

@@ -205,5 +205,5 @@ def _bound(converter: Converter, method: str, options: Options) -> Any:
 
 
 def _warn(converter: Converter, text: str) -> None:
-    place = type(converter).__module__
-    warnings.warn(f"{converter!r} ({place}) {text}", PluginWarning, stacklevel=2)
+    module = type(converter).__module__
+    warnings.warn(f"{converter!r} ({module}) {text}", PluginWarning, stacklevel=2)

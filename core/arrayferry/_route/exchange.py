@@ -13,7 +13,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 
-from .memory import COPIED, addresses, copy_required, decide
+from .memory import COPIED, address_of, copy_required, decide
 from .narrowing import narrow_on_device
 from .queued import keep_source
 from .via_numpy import RoutedArray
@@ -99,9 +99,9 @@ class Exchange(NamedTuple):
         tells = overrides(after, Backend.fence)
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
-        shown = self._handed_over(x)
-        y = after.copy(shown)
-        kept = keep_source(after, (x, shown), y)
+        shared = self._handed_over(x)
+        y = after.copy(shared)
+        kept = keep_source(after, (x, shared), y)
         if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
             return y
         return None
@@ -111,23 +111,22 @@ class Exchange(NamedTuple):
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = dtype_name(x.dtype)
-        if dtypes is not None and name not in dtypes:
-            if device_name == "cpu":
-                raise NotHandledError("dlpack")
-            refused = f"{after.name} has no {name} here"
-        elif _runs_backwards(x):
-            refused = f"{after.name} cannot take negative strides"
-        else:
+        lacks = dtypes is not None and name not in dtypes
+        if lacks and device_name == "cpu":
+            raise NotHandledError("dlpack")
+        if not lacks and not _runs_backwards(x):
             return x
+        refusal = f"has no {name} here" if lacks else "cannot take negative strides"
+        refused = f"{after.name} {refusal}"
         if self.options.copy is False:
             raise copy_required(refused)
-        if dtypes is None or name in dtypes:
-            fitting = before.copy(x)
-        else:
+        if lacks:
             with before.use_device(device_name):
                 fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
-            if fitting is None:
-                raise NotHandledError("dlpack")
+        else:
+            fitting = before.copy(x)
+        if fitting is None:
+            raise NotHandledError("dlpack")
         note(before.name, after.name, "copied first:", refused)
         keep_source(before, x, fitting)
         return fitting
@@ -154,8 +153,8 @@ class Exchange(NamedTuple):
             keep_source(before, x, compact)
             return after.from_dlpack(before.to_dlpack(compact), self.device)
         if copy is False:
-            at = addresses(x, before, y, after)
-            if at[0] != at[1] and all(at):
+            addresses = address_of(before, x), address_of(after, y)
+            if addresses[0] != addresses[1] and all(addresses):
                 raise copy_required(f"{after.name} copied the values")
         return y
 

@@ -108,16 +108,16 @@ class Executor:
         for index, step in enumerate(steps):
             last = index == len(steps) - 1
             after = self.target if last else self.catalog.backends[step.target.backend]
-            place = device if last else None
+            goal_device = device if last else None
             if step.converter is not None:
-                array = self._by_converter(step, array, before, after, place)
+                array = self._by_converter(step, array, before, after, goal_device)
             elif step.via == "dlpack":
                 moves = any(later.via == "device" for later in steps[index + 1 :])
-                exchange = Exchange(source, before, after, place, options, step.source.device)
+                exchange = Exchange(source, before, after, goal_device, options, step.source.device)
                 array = exchange.take(array, moves=moves)
             elif step.via == "device":
                 moved = duplicate(
-                    before, array.value, step.target.device if place is None else place
+                    before, array.value, step.target.device if goal_device is None else goal_device
                 )
                 array = RoutedArray(moved, COPIED)
             else:
@@ -125,7 +125,7 @@ class Executor:
                     on_host = step.source.device == "cpu"
                     read = to_host(array.value, before, options, on_host, values)
                     array = RoutedArray(read.value, array.copied or read.copied)
-                array = from_host(array, source, after, place, options)
+                array = from_host(array, source, after, goal_device, options)
             before, values = after, None
         return array.value
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COPIED",
     "PASS_COPY",
-    "addresses",
+    "address_of",
     "copy_required",
     "decide",
     "never_changes",
@@ -78,16 +78,12 @@ def copy_required(reason: str) -> CopyRequiredError:
     return CopyRequiredError(f"memory cannot be shared: {reason}", remedy=PASS_COPY)
 
 
-def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]:
-    """Return the addresses of the first elements of two arrays, 0 for an empty array or an unknown address."""
-
-    def of(array: Any, origin: Origin) -> int:
-        try:
-            return origin.address(array) or 0
-        except Exception:
-            return 0
-
-    return of(x, source), of(y, target)
+def address_of(origin: Origin, x: Any) -> int:
+    """Return the address of the first element of an array, 0 for an empty array or an unknown address."""
+    try:
+        return origin.address(x) or 0
+    except Exception:
+        return 0
 
 
 def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:

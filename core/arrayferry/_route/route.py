@@ -175,20 +175,21 @@ class _Search:
         self.source = source
         self.start = start
         self.goal = goal
-        self.known: dict[str, Any] = {**catalog.backends, source.name: source, target.name: target}
+        ends = {source.name: source, target.name: target}
+        self.backends: dict[str, Any] = {**catalog.backends, **ends}
         self.converters = [
             each
             for each in catalog.converters
             if each not in without
             and each.source != each.target
-            and {each.source, each.target} <= self.known.keys()
+            and {each.source, each.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
         # the source's library waits for its own move before it writes again;
         # an array that never changes only has to be kept
         self.moves_by_target = source.memory == "immutable" and overrides(target, Backend.fence)
         places = dict.fromkeys((HOST, goal, *self._between(target)))
-        self.places = [place for place in places if place.backend in self.known]
+        self.places = [place for place in places if place.backend in self.backends]
         self.devices = sorted({place.device for place in self.places})
 
     def _between(self, target: Backend) -> Iterator[Place]:
@@ -252,7 +253,7 @@ class _Search:
 
     def _general(self, place: Place, end: Place, copied: str) -> Iterator[Step]:
         """Yield the steps between two libraries: by DLPack, and into or out of host memory."""
-        before, after = self.known[place.backend], self.known[end.backend]
+        before, after = self.backends[place.backend], self.backends[end.backend]
         stays, kind = place.device == end.device, device_kind(end.device)
         if stays and self.dlpack and kind in before.dlpack_devices and kind in after.dlpack_devices:
             moves = self.moves_by_target and end.device != self.goal.device
@@ -272,7 +273,7 @@ class _Search:
 
     def _sharing(self, place: Place, copied: str) -> Cost:
         """Decide whether the backend of a place may use memory of the source."""
-        return decide(self.source, self.known[place.backend], None, copied=copied)
+        return decide(self.source, self.backends[place.backend], None, copied=copied)
 
 
 def _has(origin: Origin, device: str) -> bool:
