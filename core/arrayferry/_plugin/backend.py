@@ -144,7 +144,7 @@ class Backend(Origin):
         return self.from_numpy(_native(self.to_numpy(x)), device)
 
     def fence(self, x: Any) -> Callable[[], bool] | None:
-        """Return a function that returns whether the work queued for an array so far is done.
+        """Return a test of whether the work queued for an array so far is done.
 
         A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
         until the copy is done. Otherwise the memory of a dropped source would be reused too early.
@@ -153,7 +153,7 @@ class Backend(Origin):
             x: an array of this library, the result of a copy or move on the current stream of its device.
 
         Returns:
-            The function, or None if nothing is queued. Freed memory is then reused in the order of the work.
+            The test, None if nothing is queued. Freed memory is then reused in the order of the work.
         """
         return None
 

@@ -217,10 +217,9 @@ class Registry:
         catalog = self._catalog
         if catalog is None:
             return "<Registry, plugins are looked up at first use>"
-        parts = (catalog.backends, catalog.sources, catalog.converters, catalog.containers)
         names = ("backends", "sources", "converters", "containers")
-        counts = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, names, strict=True))
-        return f"<Registry of {counts}>"
+        counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
+        return f"<Registry of {', '.join(counts)}>"
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()
