@@ -10,6 +10,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,16 +88,13 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
     if library not in ("numpy", "ml_dtypes"):
         return DtypeInfo("")
     module: Any = sys.modules[library]
-    try:
+    with suppress(ValueError):
         limits = module.iinfo(dtype.type)
         return DtypeInfo("int" if limits.min < 0 else "uint", limits)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         limits = module.finfo(dtype.type)
-    except ValueError:
-        return DtypeInfo("")
-    return DtypeInfo("float" if limits.dtype.itemsize == dtype.itemsize else "complex", limits)
+        return DtypeInfo("float" if limits.dtype.itemsize == dtype.itemsize else "complex", limits)
+    return DtypeInfo("")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -120,17 +118,14 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
     """Find a dtype by its name in NumPy or `ml_dtypes`, None if neither has it."""
     import numpy as np
 
-    try:
+    with suppress(TypeError):
         return np.dtype(name)
-    except TypeError:
-        pass
-    try:
+    with suppress(ImportError, AttributeError, TypeError):
         import ml_dtypes
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
-    except (ImportError, AttributeError, TypeError):
-        return None
+    return None
 
 
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:

@@ -8,6 +8,7 @@ never sees half of a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -108,11 +109,9 @@ class Catalog:
         """Return the source or target of a converter that is not a backend, "" if both are."""
         for name in (converter.source, converter.target):
             if name not in self.backends:
-                try:
+                with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
                         return name
-                except BackendUnavailableError:
-                    continue
         return ""
 
     def backend(self, to: Target) -> Backend:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -92,12 +93,10 @@ class GenericBackend(Backend):
     def _own_device(self, device: Any) -> Any:
         if not isinstance(device, str):
             return device
-        try:
+        with suppress(AttributeError):
             for own in self.xp.__array_namespace_info__().devices():
                 if self.device_name(own) == device:
                     return own
-        except AttributeError:
-            pass
         return device
 
     def number_dtype(self, kind: str) -> str:

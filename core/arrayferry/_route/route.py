@@ -200,12 +200,11 @@ class _Search:
                 if device_kind(device) == converter.source_device:
                     yield Place(converter.source, device)
         if len(devices) > 2:  # from one device to another
-            if _has(target, self.start.device):
-                yield Place(target.name, self.start.device)
-                if self.moves_by_target:
-                    return
-            if _has(self.source, self.goal.device):
-                yield Place(self.source.name, self.goal.device)
+            for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
+                if isinstance(origin, Backend) and device in call_backend(origin, "devices"):
+                    yield Place(origin.name, device)
+                    if self.moves_by_target:
+                        return
 
     def run(self) -> Route:
         """Search with Dijkstra's algorithm."""
@@ -274,10 +273,6 @@ class _Search:
     def _sharing(self, place: Place, copied: str) -> Cost:
         """Decide whether the backend of a place may use memory of the source."""
         return decide(self.source, self.backends[place.backend], None, copied=copied)
-
-
-def _has(origin: Origin, device: str) -> bool:
-    return isinstance(origin, Backend) and device in call_backend(origin, "devices")
 
 
 def describe_route(
