@@ -1,4 +1,4 @@
-"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is made when it is first needed."""
+"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is computed on first use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ V = TypeVar("V")
 
 
 class once(Generic[V]):  # noqa: N801
-    """An attribute that is made when it is first needed, and is the same object for all threads.
+    """An attribute that is computed on first use, and is the same object for all threads.
 
-    Unlike `functools.cached_property` of Python 3.11 it has no lock, which a forked process could find held for ever.
+    Unlike `functools.cached_property` of Python 3.11 it has no lock, which could stay locked forever in a forked process.
 
     Args:
         make: returns the value for an object.
@@ -43,13 +43,13 @@ class once(Generic[V]):  # noqa: N801
 
 
 PART = 8
-"""One in so many entries is dropped at a time."""
+"""One of this many entries is dropped at a time."""
 
 
 class Cache(dict[K, V]):
     """A dict that drops some of its entries when one is added while it is full.
 
-    So it helps in proportion if slightly more is needed than there is room for, and forgets what is needed no more.
+    So it still helps in proportion if slightly more entries are needed than fit, and drops unused ones in time.
 
     Args:
         limit: the maximum number of entries.
@@ -80,15 +80,15 @@ class Cache(dict[K, V]):
 
 
 class CostlyCache(dict[K, V]):
-    """A dict of limited size for what takes as long to make as doing without it a hundred times.
+    """A dict of limited size for values that take as long to make as doing without them a hundred times.
 
-    What is in use is not dropped for something else, since that would have to be made again soon.
+    A value in use is not dropped for another one, since it would soon have to be made again.
 
     Args:
         limit: the maximum number of entries.
 
     Attributes:
-        used: the values that were used lately. Whoever uses one adds it.
+        used: the values that were used lately. The user of a value adds it.
 
     Examples:
         >>> from arrayferry.adapting import CostlyCache
@@ -103,7 +103,7 @@ class CostlyCache(dict[K, V]):
     __slots__ = ("_again", "_dropped", "_emptied", "_wait", "_waited", "limit", "used")
 
     WAIT, LONGEST = 32, 8_192
-    """How many requests it takes at least and at most until what was not used since is dropped."""
+    """The least and most requests for room until unused values are dropped."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class CostlyCache(dict[K, V]):
         """Ask for room for one more entry, before it is made.
 
         Returns:
-            The values that were dropped. None if there is no room now: do without it.
+            The values that were dropped, None if there is no room now: do without the entry.
         """
         gone: list[V] = []
         if key in self._dropped:  # it was still in use

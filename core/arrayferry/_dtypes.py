@@ -1,6 +1,6 @@
-"""What is known of dtypes: their names, and which numbers each holds.
+"""Dtypes: their names, and which numbers each holds.
 
-Nothing is listed but the standard ones. The rest is asked of the dtype itself, so that one of a newer `ml_dtypes` is
+Only the standard dtypes are listed. All else is asked of the dtype itself, so that those of a newer `ml_dtypes` are
 right at once.
 """
 
@@ -10,6 +10,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ STANDARD_DTYPES = frozenset(
         "complex128",
     ]
 )
-"""The dtypes of the Array API standard, and float16: what a backend supports unless it says otherwise."""
+"""The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
 
 _OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
 """Names of dtypes of `ml_dtypes`, which need not be installed, and may have fewer."""
@@ -60,7 +61,7 @@ class DtypeInfo(NamedTuple):
     limits: Any = None
 
     def holds(self, other: DtypeInfo) -> bool:
-        """Return whether it has every number of another dtype of the same kind."""
+        """Return whether it holds every number of another dtype of the same kind."""
         wide, narrow = self.limits, other.limits
         if wide is None:
             return True
@@ -87,21 +88,18 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
     if library not in ("numpy", "ml_dtypes"):
         return DtypeInfo("")
     module: Any = sys.modules[library]
-    try:
+    with suppress(ValueError):
         limits = module.iinfo(dtype.type)
         return DtypeInfo("int" if limits.min < 0 else "uint", limits)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         limits = module.finfo(dtype.type)
-    except ValueError:
-        return DtypeInfo("")
-    return DtypeInfo("float" if limits.dtype.itemsize == dtype.itemsize else "complex", limits)
+        return DtypeInfo("float" if limits.dtype.itemsize == dtype.itemsize else "complex", limits)
+    return DtypeInfo("")
 
 
 @functools.lru_cache(maxsize=1024)
 def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
-    """Return which special values a dtype of floats has."""
+    """Return which special values a dtype of floats holds."""
     import numpy as np
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
@@ -117,20 +115,17 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Find a dtype by its name in NumPy or `ml_dtypes`, None if there is none here."""
+    """Find a dtype by its name in NumPy or `ml_dtypes`, None if neither has it."""
     import numpy as np
 
-    try:
+    with suppress(TypeError):
         return np.dtype(name)
-    except TypeError:
-        pass
-    try:
+    with suppress(ImportError, AttributeError, TypeError):
         import ml_dtypes
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
-    except (ImportError, AttributeError, TypeError):
-        return None
+    return None
 
 
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What packages that build on arrayferry need besides its conversions. The adapters and the built-in plugins use it.
+"""Tools for packages that build on arrayferry, besides its conversions. The adapters and the built-in plugins use them.
 
     from arrayferry.adapting import map_arrays, never_raises, observed_read, observers
 
@@ -11,8 +11,8 @@
 - `dtype_named` finds a dtype of NumPy or `ml_dtypes` by its name, and `dtype_info` says which numbers it holds.
 - `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
-- `Cache` is a dict of limited size, `CostlyCache` one for what takes long to make.
-- `once` is a decorator for an attribute that is made when it is first needed.
+- `Cache` is a dict of limited size, `CostlyCache` one for values that take long to make.
+- `once` is a decorator for an attribute that is computed on first use.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -85,7 +85,7 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
 
     Args:
         function: takes an array.
-        value: an array, a tree, or anything. It is never modified.
+        value: an array, a tree, or any other value. It is never modified.
 
     Raises:
         ConversionError: the function raised it. The place in the tree is added.

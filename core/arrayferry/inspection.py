@@ -1,9 +1,9 @@
-"""What the command `arrayferry` asks about plugins, libraries and routes. Other tools may use it too.
+"""Questions about plugins, libraries and routes, for the command `arrayferry` and other tools.
 
 - `chosen_plugins` and `load_parts`: which installed plugins are loaded, and what one of them brings.
 - `is_built_in`: whether a part comes with arrayferry.
-- `route_between` and `device_kind`: how arrays travel from one device to another, step by step.
-- `array_classes` and `describe_value`: what the arrays of a library are, for people.
+- `route_between` and `device_kind`: the steps of arrays from one device to another.
+- `array_classes` and `describe_value`: the arrays of a library, described for people.
 
 Importing this loads no array library. The registry itself is `arrayferry.registry`.
 """

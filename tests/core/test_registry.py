@@ -390,6 +390,32 @@ def test_hundreds_of_backends_do_not_slow_a_route(registry):
     assert route.steps[0].via == "dlpack"
 
 
+def test_of_routes_of_equal_cost_the_one_of_the_first_converter_is_taken(registry):
+    from arrayferry._route.route import find_route
+
+    def named(name):
+        paths = (f"{name}.Array",)
+        return type("Named", (BoxedBackend,), {"name": name, "array_types": paths})()
+
+    class Direct(af.Converter):
+        cost, target_device = "share", "cuda"
+
+        def __init__(self, source, target):
+            self.source, self.target = source, target
+
+        def convert(self, x, device=None, copy=None):
+            return NotImplemented
+
+    for index in range(8):
+        first, second, target = map(named, (f"one{index}", f"two{index}", f"three{index}"))
+        for part in (second, first, target):
+            registry.register(part)
+        for part in (first, second):
+            registry.register(Direct(part.name, target.name))
+        route = find_route(registry.catalog, registry.backend("numpy"), "cpu", target, "cuda:0")
+        assert [step.target.backend for step in route.steps] == [first.name, target.name]
+
+
 class TestOfOnesOwn:
     """The functions that take a registry of one's own see what is registered there, and the default one does not."""
 

@@ -44,10 +44,10 @@ def only_plugins(tested: Origin, others: Sequence[str] = ()) -> Iterator[None]:
     parts = (tested, *map(find_backend, others))
     wanted = {_top(type(part).__module__) for part in parts}
     homes = {_home(p) for p in points if _top(p.module) in wanted}
-    ours, chosen = is_ours(), chosen_plugins()
+    chosen = chosen_plugins()
     if chosen is not None:
         points = [point for point in points if point.name in chosen]
-    kept = [p for p in points if ours(p) or _top(p.module) in wanted or _home(p) in homes]
+    kept = [p for p in points if is_ours(p) or _top(p.module) in wanted or _home(p) in homes]
     if len(kept) == len(points):
         yield
         return

@@ -1,4 +1,4 @@
-"""`Autodiff`: what a plugin says about gradients, so that they cross between libraries.
+"""`Autodiff`: how a library differentiates, so that gradients cross between libraries.
 
 A plugin has two roles. A function of its library can be differentiated for callers of others
 (`Differentiable`), and a call of a function of another library can take part in its own
@@ -22,7 +22,7 @@ class Flat(NamedTuple):
 
     Attributes:
         arrays: the arrays, in order.
-        layout: the layout that rebuilds the structure around them, None for a plain list. It can be hashed.
+        layout: the hashable layout that rebuilds the structure around them, None for a plain list.
     """
 
     arrays: list[Any]
@@ -37,7 +37,7 @@ FlatFunction = Callable[[list[Any]], Flat]
 
 
 class Differentiable(ABC):
-    """A function of one library, ready to be differentiated. A plugin subclasses it.
+    """A function of one library that can be differentiated. A plugin subclasses it.
 
     Arrays are numbered in order. Only arrays of floating-point or complex dtype have tangents and cotangents; lists
     of these omit all others.
@@ -106,7 +106,7 @@ class Crossing(Protocol):
 
     @property
     def prepared(self) -> bool:
-        """Whether `run` uses what was computed before, so that `vjp` would cost more."""
+        """Whether `run` uses earlier results, so that `vjp` would cost more."""
         ...
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -116,7 +116,7 @@ class Crossing(Protocol):
     def vjp(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
     ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-        """Do the same as `Differentiable.vjp`."""
+        """Call the function and prepare its vector-Jacobian product, as `Differentiable.vjp` does."""
         ...
 
     def transposed(
@@ -168,7 +168,7 @@ class Autodiff(ABC):
 
         Args:
             function: a function of a list of arrays of this library.
-            compiled: whether it may be compiled. It is then kept for further calls.
+            compiled: whether it may be compiled. The result is then kept for further calls.
         """
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""`Backend`: what a plugin says about one array library.
+"""`Backend`: the description of one array library by its plugin.
 
-Two methods are required, `to_numpy` and `from_numpy`. With these alone every pair with the library
-works in both directions, since NumPy arrays in host memory are the general path between any two
-libraries. Everything else makes conversions faster or lets them share memory.
+Two methods are required, `to_numpy` and `from_numpy`. They suffice for conversions to and from every other
+library, since NumPy arrays in host memory are the general path between any two libraries. All other methods
+make conversions faster or let them share memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Backend(Origin):
         replaces: names of backends and sources that this one replaces, if both are installed.
         deferred_types: dotted paths of types of values that are not arrays, but whose results may be or contain
             arrays, such as Dask's `Delayed`. They are computed together with the library's arrays.
-        autodiff: how the library differentiates, None if gradients cannot cross.
+        autodiff: how the library differentiates, None if gradients cannot cross to it.
 
     Examples:
         >>> import arrayferry as af
@@ -81,8 +81,8 @@ class Backend(Origin):
         Args:
             x: a plain `numpy.ndarray`: native byte order, aligned, no negative strides, of a dtype
                 that `dtypes` names. If it is read-only, its memory must not become writable through the result.
-            device: where to put it: a name from `devices`, or the library's own object. None leaves the choice to
-                the library.
+            device: its device: a name from `devices`, or the library's own object. None leaves the choice to the
+                library.
         """
 
     # Optional: lazy arrays and deferred values.
@@ -127,7 +127,7 @@ class Backend(Origin):
         return True
 
     def place_of(self, x: Any) -> Any:
-        """Return the device to pass to put another array where `x` is, for `like`.
+        """Return the device to pass for another array to be put where `x` is. The option `like` uses it.
 
         It is the name of its device, unless a name is not enough, as for a sharded array. It is "default" for an
         array that the library placed by itself, if the library distinguishes such arrays from those that were placed
@@ -144,7 +144,7 @@ class Backend(Origin):
         return self.from_numpy(_native(self.to_numpy(x)), device)
 
     def fence(self, x: Any) -> Callable[[], bool] | None:
-        """Return a function that tells whether the work queued for an array so far is done.
+        """Return a test of whether the work queued for an array so far is done.
 
         A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
         until the copy is done. Otherwise the memory of a dropped source would be reused too early.
@@ -153,7 +153,7 @@ class Backend(Origin):
             x: an array of this library, the result of a copy or move on the current stream of its device.
 
         Returns:
-            The function, or None if nothing is queued. Freed memory is then reused in the order of the work.
+            The test, None if nothing is queued. Freed memory is then reused in the order of the work.
         """
         return None
 
@@ -249,7 +249,7 @@ class Backend(Origin):
         raise NotImplementedError(f"{self.name} has no calls from traced functions")
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that the library's compiler calls as it is, without tracing it."""
+        """Return a function that the library's compiler calls without tracing it."""
         return function
 
 

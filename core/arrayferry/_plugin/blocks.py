@@ -1,4 +1,4 @@
-"""`Blocks`: how arrays that are computed or read on demand are read block by block, for `stream`."""
+"""`Blocks`: reading arrays that are computed or read on demand block by block, for `stream`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from arrayferry._repr import never_raises
 __all__ = ["Blocks", "Reader", "Slices", "even_lengths"]
 
 BLOCK_BYTES = 64 * 1024 * 1024
-"""Size of the blocks of arrays that have no blocks of their own."""
+"""The size of the blocks of arrays that have no blocks of their own."""
 
 Step = Sequence[tuple[int, int]]
-"""What is read together: pairs of the number of an array and the number of one of its blocks."""
+"""The blocks that are read together: pairs of the index of an array and the index of one of its blocks."""
 
 
 class Blocks(ABC):
@@ -69,7 +69,7 @@ class Reader:
     """Reads blocks, step by step.
 
     Args:
-        blocks: how each block is read.
+        blocks: reads each block.
         steps: the blocks to read together.
     """
 
@@ -82,7 +82,7 @@ class Reader:
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def abandon(self) -> None:
-        """Let the process end without waiting for running reads, since a step hangs. `close` follows."""
+        """Let the process end without waiting for running reads, because a step hangs. `close` follows."""
 
     def close(self) -> None:
         """Stop running reads without waiting for them. Nothing more is read. May be called while steps are read."""

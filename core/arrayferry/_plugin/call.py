@@ -18,7 +18,7 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     Raises:
         ContractError: it raised an error other than those of arrayferry. The text names the backend,
             the method, and the array that it was called with.
-        Exception: memory ran out; the library's own error.
+        Exception: memory ran out. It is the library's own error.
     """
     try:
         return getattr(backend, method)(*args)
@@ -27,7 +27,7 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
 
 
 def ask_backend(backend: Origin, method: str, x: Any, *args: Any) -> bool:
-    """Call a method of a backend that answers yes or no. It raises what `call_backend` does."""
+    """Call a method of a backend that returns True or False. Errors are raised as by `call_backend`."""
     try:
         return bool(getattr(backend, method)(x, *args))
     except Exception as error:
@@ -35,7 +35,7 @@ def ask_backend(backend: Origin, method: str, x: Any, *args: Any) -> bool:
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:
-    """Raise an error of a method of a backend, as `call_backend` does."""
+    """Raise an error of a method of a backend so that it names the backend. See `call_backend`."""
     if isinstance(error, (ArrayFerryError, MemoryError)) or backend.is_out_of_memory(error):
         raise error
     given = f" for {describe_array(args[0])}" if args else ""
@@ -47,7 +47,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def overrides(part: object, default: Callable[..., Any]) -> bool:
-    """Return whether the class of a part of a plugin has a method of its own, instead of the default."""
+    """Return whether the class of a part overrides a default method."""
     return getattr(type(part), default.__name__) is not default
 
 

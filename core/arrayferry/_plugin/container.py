@@ -15,7 +15,7 @@ class Container(ABC):
     Attributes:
         types: the classes that it handles, or their dotted paths, which are looked up only after their
             package has been imported. Subclasses are handled too.
-        transparent: whether a container without any array is still rebuilt, as a dict is. If not, the same object is
+        transparent: whether a container without any array is still rebuilt, as a dict is. If not, the value itself is
             returned.
 
     Examples:
@@ -60,13 +60,13 @@ class Container(ABC):
         """Return a tree of arrays for `stream` to use in place of a container that cannot be made of blocks.
 
         Returns:
-            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. Nothing
-            is read.
+            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. This must
+            not read any data.
         """
         return value
 
     def static(self, value: Any) -> Any:
-        """Return what `rebuild` keeps of a value besides its children: keys, sizes, settings.
+        """Return the parts of a value that `rebuild` keeps besides its children: keys, sizes, settings.
 
         Code compiled for one value is reused for another only if these are the same, types included. By default the
         attributes of the result of `rebuild` are compared, with placeholders in place of the children. Override this

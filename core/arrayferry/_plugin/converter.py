@@ -16,14 +16,14 @@ __all__ = ["COSTS", "Converter", "Cost", "Inline"]
 Cost = Literal["share", "copy", "transfer", "compute"]
 
 COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}
-"""What a step of a route costs. A few steps of one kind are cheaper than one step of the next kind."""
+"""The cost of a step of a route. A few steps of one kind are cheaper than one step of the next kind."""
 
 
 class Inline(NamedTuple):
     """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
 
     Attributes:
-        test: the condition under which `result` is correct, "" if there is none.
+        test: the condition under which `result` is correct, "" if it always is.
         result: an expression for the target's array.
         names: the objects that the expressions refer to, by name.
     """
@@ -79,7 +79,7 @@ class Converter(ABC):
         """Return an array of `target` with the values of `x`, or `NotImplemented`."""
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        """Return the function to call for each ordinary array under these options, None if there is none.
+        """Return the function to call for each ordinary array under these options, None if they are not supported.
 
         Override it to check the options once instead of at each call. The function must raise or return
         `NotImplemented` for an array on another kind of device than `source_device`, and for one whose
@@ -96,7 +96,7 @@ class Converter(ABC):
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions to inline into the code generated for a structure, None if there are none.
+        """Return Python expressions to inline into the code generated for a structure, None to call a function instead.
 
         They save one call for each array. They may raise for arrays that they do not handle.
         """

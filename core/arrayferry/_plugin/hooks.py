@@ -19,6 +19,6 @@ HOOKS: dict[str, type[Any]] = {
     "arrayferry_containers": Container,
     "arrayferry_sources": Source,
 }
-"""The hooks, and the type of what each returns a list of. They take no arguments."""
+"""The hooks, and the type of the parts that each returns in a list. They take no arguments."""
 
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker("arrayferry")

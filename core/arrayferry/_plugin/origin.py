@@ -1,4 +1,4 @@
-"""`Origin`: what arrays are read from. `Backend` and `Source` are the two kinds."""
+"""`Origin`: the base class of `Backend` and `Source`, from which arrays are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 
 class Origin(ABC):
-    """Anything that arrays are read from. `Backend` and `Source` describe its attributes."""
+    """The base class of `Backend` and `Source`, which describe its attributes."""
 
     role: ClassVar[str]
     name: str
@@ -43,8 +43,8 @@ class Origin(ABC):
             x: an array of this library, of any shape, dtype and device.
 
         Raises:
-            ConversionError: the array holds more than values, which would be lost. Give what it holds as the reason,
-                and what the user can call first as the remedy.
+            ConversionError: the array holds more than values, which would be lost. The reason should say what it holds,
+                and the remedy what the user can call first.
             TracedValueError: the array is a traced value.
         """
 
@@ -55,7 +55,7 @@ class Origin(ABC):
         return "cpu"
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Do the same as `to_numpy` for several arrays, if one call for all is better than one for each."""
+        """Return the values of several arrays as `to_numpy` does. Override it if one call for all is cheaper."""
         return [self.to_numpy(x) for x in xs]
 
     def is_traced(self, x: Any) -> bool:
@@ -88,7 +88,7 @@ class Origin(ABC):
     def blocks(
         self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
     ) -> Blocks | None:
-        """Return how arrays are read block by block, for `stream`. None: they are sliced in memory.
+        """Return the blocks of arrays for `stream`, None if the arrays are to be sliced in memory.
 
         It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
         how to read part of them.
@@ -98,11 +98,11 @@ class Origin(ABC):
             axis: the axis, counted from 0.
             block: the block length that the user requested. Other lengths may be returned: blocks are split and
                 joined.
-            client: the cluster that computes blocks, as the user gave it.
+            client: the cluster that computes blocks, as passed to `stream`.
         """
         return None
 
-    # Whether it can be used here.
+    # Availability.
 
     @property
     def installed(self) -> bool:
@@ -145,7 +145,7 @@ class Origin(ABC):
         )
 
     def check(self) -> str | None:
-        """Return why no array can be made here even though the package imports, or None."""
+        """Return why no array can be made here although the package imports, None if arrays can be made."""
         return None
 
     @never_raises
@@ -154,7 +154,7 @@ class Origin(ABC):
 
 
 def failed_import(name: str, package: str, install: str) -> BackendUnavailableError | None:
-    """Import the package of a library, and return why that failed, as an error to raise; None if it did not.
+    """Import the package of a library, and return the error to raise if that failed, else None.
 
     Args:
         name: the name of the library in the message.
@@ -189,7 +189,7 @@ class Source(Origin):
         array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
         install: the argument of `pip install`, if that is not `name`.
-        memory: what is guaranteed about the values: "writable", "immutable" if they never change, "lazy" if they are
+        memory: the guarantee about the values: "writable", "immutable" if they never change, "lazy" if they are
             read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
             memory that nothing else uses (False), or it depends (None).

@@ -16,7 +16,7 @@ from arrayferry._repr import never_raises
 __all__ = ["HostRandom", "Random", "Seed", "check_integers"]
 
 Seed = int | Sequence[int] | None
-"""A whole number from 0 on, several of them, or None for a seed of the operating system."""
+"""An integer of at least 0, several of them, or None for a seed from the operating system."""
 
 
 class Random(ABC):
@@ -70,7 +70,7 @@ class Random(ABC):
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: there are no integers in that range, or the dtype does not hold them. Arrays are not checked
+            OptionError: the range is empty, or the dtype does not hold it. Arrays are not checked
                 if they are traced or on an accelerator.
         """
 
@@ -86,7 +86,7 @@ class Random(ABC):
         """
 
     def getstate(self) -> Any:
-        """Return what `setstate` takes to draw the next numbers again. It can be pickled.
+        """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
 
         Examples:
             >>> import arrayferry as af
@@ -100,7 +100,7 @@ class Random(ABC):
         return copy.deepcopy(vars(self))
 
     def setstate(self, state: Any) -> None:
-        """Go on as when `getstate` returned this state."""
+        """Continue from a state that `getstate` returned."""
         vars(self).clear()
         vars(self).update(copy.deepcopy(state))
 
@@ -123,12 +123,12 @@ def check_integers(low: Any, high: Any, dtype: str) -> None:
     """Check the arguments of `Random.integers`.
 
     Args:
-        low: the lowest integer, as a number or a NumPy array. Anything else is not checked.
+        low: the lowest integer, as a number or a NumPy array. Other arrays are not checked.
         high: one above the highest.
         dtype: the name of the dtype.
 
     Raises:
-        OptionError: there are no such integers, or the dtype does not hold them.
+        OptionError: the range is empty, or the dtype does not hold it.
     """
     limits = _limits(dtype)
     first, last = _extreme(low, min), _extreme(high, max)
@@ -164,7 +164,7 @@ def _limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _extreme(bound: Any, extreme: Any) -> Any:
-    """Return the lowest or highest of some numbers as Python's, None if there are none, or they are not known."""
+    """Return the lowest or highest of some numbers as a Python number, None if it is unknown or there are no numbers."""
     if isinstance(bound, (int, float)):
         return bound
     import numpy
@@ -175,7 +175,7 @@ def _extreme(bound: Any, extreme: Any) -> Any:
 
 
 class HostRandom(Random):
-    """Draws in host memory by NumPy, and converts. It serves any library.
+    """Random numbers for any library: drawn by NumPy in host memory, and converted.
 
     Args:
         backend: the `Backend` of the results.
@@ -206,7 +206,7 @@ class HostRandom(Random):
         return f"<HostRandom of {self._backend.name}>"
 
     def _values(self, given: Any) -> Any:
-        """Return a parameter as NumPy knows it. Python numbers stay, since they have no dtype."""
+        """Return a parameter as a NumPy array. Python numbers stay, since they have no dtype."""
         if type(given) in (int, float):
             return given
         import numpy
@@ -215,7 +215,7 @@ class HostRandom(Random):
             return numpy.asarray(given)
         return self._backend.to_numpy(given)
 
-    def _made(self, values: Any, dtype: str) -> Any:
+    def _converted(self, values: Any, dtype: str) -> Any:
         if values.dtype != dtype:
             values = values.astype(dtype)
         return self._backend.from_numpy(values, self._device)
@@ -223,17 +223,17 @@ class HostRandom(Random):
     def uniform(
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.random(tuple(shape), _drawn(dtype))
+        values = self._generator.random(tuple(shape), _drawn_dtype(dtype))
         low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
         values = values * (high - low)
         values += low
-        return self._made(values, dtype)
+        return self._converted(values, dtype)
 
     def normal(
         self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.standard_normal(tuple(shape), _drawn(dtype))
-        return self._made(values * self._values(std) + self._values(mean), dtype)
+        values = self._generator.standard_normal(tuple(shape), _drawn_dtype(dtype))
+        return self._converted(values * self._values(std) + self._values(mean), dtype)
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = self._values(low), self._values(high)
@@ -242,7 +242,7 @@ class HostRandom(Random):
             values = self._generator.integers(low, high, tuple(shape))
         except (OverflowError, ValueError):  # beyond int64
             values = self._generator.integers(low, high, tuple(shape), "uint64")
-        return self._made(values, dtype)
+        return self._converted(values, dtype)
 
     def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
         import numpy
@@ -250,15 +250,15 @@ class HostRandom(Random):
         logits = self._values(logits)
         # with exponential waiting times, each index has the shortest one with its own probability
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
-        return self._made((logits - numpy.log(waits)).argmax(-1), dtype)
+        return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
 def _as_floats(bound: Any) -> Any:
-    """Return a bound whose difference to another one does not overflow, as that of small integers does."""
+    """Return a bound as floats, since the difference of two small integers may overflow."""
     is_float = type(bound) in (int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")
 
 
-def _drawn(dtype: str) -> Any:
+def _drawn_dtype(dtype: str) -> Any:
     """Return the dtype to draw in: NumPy draws only float32 and float64."""
     return dtype if dtype == "float64" else "float32"

@@ -19,7 +19,7 @@ __all__ = ["Threads"]
 class Threads(Executor):
     """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
 
-    Python's own pools cannot be told that a thread hangs, so a process with such a thread never ends.
+    With Python's own pools, a process with a thread that hangs never ends.
 
     Args:
         count: the maximum number of threads.
@@ -68,13 +68,13 @@ class Threads(Executor):
 
 
 class _State:
-    """What the threads of a pool share. They do not refer to the pool, so that the threads of an unused pool end."""
+    """The state that the threads of a pool share. They do not refer to the pool, so those of an unused pool end."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Begin without threads, as in a forked process: those of its parent are not there, and neither are its calls."""
+        """Start again without threads or calls, as in a forked process, which has none of its parent's."""
         self.lock = threading.Lock()
         self.calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.idle = threading.Semaphore(0)
@@ -85,7 +85,7 @@ class _State:
     def close(self, *, cancel: bool) -> None:
         with self.lock:
             first, self.closed = not self.closed, True
-        if cancel:  # what no thread has started
+        if cancel:  # calls that no thread has started
             with suppress(queue.Empty):
                 while True:
                     call = self.calls.get_nowait()

@@ -16,23 +16,23 @@ def resolve_type(entry: Any) -> type | None:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
-        The type; None if its package has not been imported, or has no such type (yet). Modules that a
-        package imports on demand are not imported.
+        The type, None if its package has not been imported or has no such type (yet). Modules that a package
+        imports on demand are not imported.
     """
     if isinstance(entry, type):
         return entry
-    walked, *rest = str(entry).split(".")
-    place: Any = sys.modules.get(walked)
+    path, *rest = str(entry).split(".")
+    found: Any = sys.modules.get(path)
     for part in rest[:-1]:
-        walked = f"{walked}.{part}"
-        place = sys.modules.get(walked) or getattr(place, "__dict__", {}).get(part)
+        path = f"{path}.{part}"
+        found = sys.modules.get(path) or getattr(found, "__dict__", {}).get(part)
     try:
-        place = getattr(place, rest[-1], None) if rest else place
+        found = getattr(found, rest[-1], None) if rest else found
     except Exception:  # a lazy module whose import fails
         return None
-    return place if isinstance(place, type) else None
+    return found if isinstance(found, type) else None
 
 
 def resolve_types(entries: Iterable[Any]) -> list[type]:
-    """Find several types, leaving out those that are not there."""
+    """Find several types, leaving out those that are not found."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]

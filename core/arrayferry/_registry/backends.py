@@ -1,4 +1,4 @@
-"""`Backends`: what `arrayferry.backends()` returns."""
+"""`Backends`: the mapping that `arrayferry.backends()` returns."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ __all__ = ["Backends"]
 class Backends(Mapping[str, Backend]):
     """A mapping of backends by name. It cannot be changed."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_backends",)
 
-    def __init__(self, held: Mapping[str, Backend]) -> None:
-        self._held = MappingProxyType(held)
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        self._backends = MappingProxyType(backends)
 
     def __getitem__(self, name: str) -> Backend:
-        return self._held[name]
+        return self._backends[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._backends)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._backends)
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(self._held)
+        return reversed(self._backends)
 
     def copy(self) -> dict[str, Backend]:
-        """Return them as a dict."""
-        return dict(self._held)
+        """Return the backends as a dict."""
+        return dict(self._backends)
 
     def _ipython_key_completions_(self) -> list[str]:
-        return list(self._held)
+        return list(self._backends)
 
     @never_raises
     def __repr__(self) -> str:
-        known = [
+        names = [
             name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
         ]
-        return f"<Backends: {', '.join(known) or 'none'}>"
+        return f"<Backends: {', '.join(names) or 'none'}>"
 
     @html_view
     def _repr_html_(self) -> str:

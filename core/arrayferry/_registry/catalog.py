@@ -1,13 +1,14 @@
-"""`Catalog`: what is registered at one moment, and what follows from it.
+"""`Catalog`: all registered parts at one moment, and lookups among them.
 
-It looks up backends by name, alias, module and array type, without importing any array library. What is registered
-in a catalog never changes: a change of the registry makes a new one, so that a conversion running in another thread
+It looks up backends by name, alias, module and array type, without importing any array library. The parts of a
+catalog never change: a change of the registry makes a new catalog, so that a conversion running in another thread
 never sees half of a change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -30,25 +31,25 @@ from .owners import Owners
 __all__ = ["Catalog"]
 
 MAX_ROUTES = 1_000
-"""How many routes are cached at most."""
+"""The maximum number of cached routes."""
 
 
 class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        contributions: what plugins bring. Backends and sources with a name or type of another one are left out.
+        contributions: the parts of plugins. Backends and sources that claim a name or type of another one are left out.
         left_out: installed plugins that are not used.
-        refuse: the plugin for which that is an error.
         warn: called with the text of a warning.
+        refuse: the plugin whose parts raise an error instead of being left out.
 
     Attributes:
         backends: all backends by name.
-        sources: what arrays are read from, besides arrays, in the order in which they are asked.
+        sources: the sources, in the order in which they are tried.
         converters: the direct converters; of equal ones, the first is used.
         containers: the containers; of several that fit a value, the first is used.
-        left_out: as given, and single backends and sources that are not used.
-        routes: the routes that were found.
+        left_out: plugins, and single backends and sources, that are not used.
+        routes: the routes found so far.
 
     Raises:
         PluginError: a part of that plugin claims a name or type of another one.
@@ -68,10 +69,8 @@ class Catalog:
         self.sources: tuple[Source, ...] = _in_order(owners.parts, "arrayferry_sources")
         self.converters: tuple[Converter, ...] = _in_order(contributions, "arrayferry_converters")
         self.containers: tuple[Container, ...] = _in_order(contributions, "arrayferry_containers")
-        backends = [each.part for each in owners.parts if isinstance(each.part, Backend)]
-        self.backends: Mapping[str, Backend] = Backends(
-            {backend.name: backend for backend in backends}
-        )
+        backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
+        self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
             name: each.part for name, each in names if isinstance(each.part, Backend)
@@ -80,7 +79,7 @@ class Catalog:
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
 
     def _add_origins(self, contributions: Sequence[Contribution], refuse: Plugin | None) -> None:
-        """Add backends and sources, except those with a name or type of another one, and those that are replaced."""
+        """Add backends and sources, except those that claim a name or type of another one or are replaced."""
         owners = self._owners
         for new in contributions:
             if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
@@ -95,7 +94,7 @@ class Catalog:
                     remedy="Give it another name, or list the other one in its `replaces`.",
                 )
             elif by:
-                owners.give(new.part, by)
+                owners.assign(new.part, by)
                 why = f"{new} is replaced by {by}"
                 self.left_out.append(LeftOut(new.part.name, why, new.plugin, False))
             else:
@@ -103,26 +102,24 @@ class Catalog:
                 self.left_out.append(LeftOut(new.part.name, why, new.plugin))
 
     def conflict(self, part: Origin) -> str:
-        """Return which name or type of a backend or source belongs to another one, as text, "" if none does."""
+        """Describe the first name or type of a backend or source that belongs to another one; "" if none does."""
         return self._owners.conflict(part)
 
     def unknown_end(self, converter: Converter) -> str:
         """Return the source or target of a converter that is not a backend, "" if both are."""
         for name in (converter.source, converter.target):
             if name not in self.backends:
-                try:
+                with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
                         return name
-                except BackendUnavailableError:
-                    continue
         return ""
 
     def backend(self, to: Target) -> Backend:
-        """Find a backend by name, alias, namespace module, or itself.
+        """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
+            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
         """
         if isinstance(to, Backend):
             return self.backends.get(to.name, to)
@@ -149,7 +146,7 @@ class Catalog:
         return None
 
     def generic(self, namespace: ModuleType) -> Backend | None:
-        """Return the backend made for a namespace of the Array API, None if a plugin handles its library."""
+        """Return a generic backend for a namespace of the Array API, None if a plugin handles its library."""
         name = namespace.__name__
         if self._by_name(name) is not None:
             return None
@@ -171,9 +168,9 @@ class Catalog:
         disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
         reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
-        own = next((part for part in self.left_out if part.name == name), None)
-        if own is not None:
-            reason += f": {own.why}"
+        left_out = next((part for part in self.left_out if part.name == name), None)
+        if left_out is not None:
+            reason += f": {left_out.why}"
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             remedy = (
@@ -183,7 +180,7 @@ class Catalog:
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
     def _not_used(self) -> str:
-        """Name some plugins that are left out, faulty ones first."""
+        """Return a sentence that names some plugins that are left out, faulty ones first."""
         parts = sorted(self.left_out, key=lambda part: not part.broken)
         names = list(dict.fromkeys(part.name for part in parts))
         if not names:
@@ -204,15 +201,11 @@ class Catalog:
 
     @once
     def kinds(self) -> Kinds:
-        """What values are, by the types that have been imported."""
-        return self._find_kinds()
-
-    def _find_kinds(self) -> Kinds:
-        order = {id(source): place for place, source in enumerate(self.sources, 1)}
-        types = [*self._owners.types.items()]
-        types.sort(key=lambda item: order.get(id(item[1].part), 0))
+        """The kinds of values, by the types that have been imported."""
+        order = {id(source): index for index, source in enumerate(self.sources, 1)}
+        types = self._owners.types.items()
         arrays = []
-        for path, owner in types:
+        for path, owner in sorted(types, key=lambda item: order.get(id(item[1].part), 0)):
             part = owner.part
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             arrays.append((path, kind, owner))
@@ -222,19 +215,19 @@ class Catalog:
         return Kinds(arrays, self.containers, self.generic, self._warn)
 
     def kind(self, value: Any) -> Kind:
-        """Return what a value is to a conversion."""
+        """Return the kind of a value."""
         return self.kinds.of(value)
 
     def notice_imports(self) -> bool:
-        """Look up types again if a library has been imported or run again since; return whether one was."""
+        """Look up types again if a library has been imported or reloaded since. Return whether one has."""
         outdated = self.kinds.outdated()
         if outdated:
-            vars(self)["kinds"] = self._find_kinds()
+            del vars(self)["kinds"]
         return outdated
 
 
 def _in_order(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
-    """Return what one hook brings in the order in which it is used: by rank; built-in ones last, but not converters."""
+    """Return the parts of one hook in the order of use: by rank, then built-in ones last, except converters."""
     last = hook != "arrayferry_converters"
     parts = [each for each in contributions if each.hook == hook]
     parts.sort(key=lambda each: (each.rank, last and each.plugin.built_in))

@@ -1,4 +1,4 @@
-"""Checks of what a plugin registers, so that a mistake is reported at once and by name."""
+"""Checks of the parts of plugins, so that a mistake is reported at registration and by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_part"]
 
 
 _Rule = tuple[str, Callable[[Any], bool], str]
-"""An attribute, a check of its value, and how messages say what it must be."""
+"""An attribute, a check of its value, and the valid values as messages describe them."""
 
 
 def _is_text(value: Any) -> bool:
@@ -97,8 +97,8 @@ def check_part(item: Any) -> None:
             value = getattr(item, attribute, None)
             if not holds(value):
                 has = f"has {value!r:.80} for its" if value or value is False else "has no"
-                what = item.role if isinstance(item, Origin) else base.__name__
+                role = item.role if isinstance(item, Origin) else base.__name__
                 raise PluginError(
-                    f"{what} {type(item).__qualname__} {has} {attribute}",
+                    f"{role} {type(item).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
                 )

@@ -1,4 +1,4 @@
-"""What a plugin brings: its hooks are called, and what they return is checked."""
+"""The contributions of a plugin: its hooks are called, and their results are checked."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from .checks import check_part
 __all__ = ["Contribution", "LeftOut", "Plugin", "contributions"]
 
 
-class Plugin:
+class Plugin(NamedTuple):
     """A plugin, as messages name it.
 
-    Args:
-        name: the name of its entry point, or the one that it was registered under at run time.
+    Attributes:
+        name: the name of its entry point, or the name under which it was registered at run time.
         point: its entry point, None if it was registered at run time.
         built_in: whether it is included in arrayferry.
     """
 
-    def __init__(
-        self, name: str, point: EntryPoint | None = None, *, built_in: bool = False
-    ) -> None:
-        self.name = name
-        self.point = point
-        self.built_in = built_in
+    name: str
+    point: EntryPoint | None = None
+    built_in: bool = False
 
     def __str__(self) -> str:
         if self.point is None:
@@ -41,7 +38,7 @@ class Plugin:
 
 
 class Contribution(NamedTuple):
-    """One part that a plugin brings.
+    """One part of a plugin.
 
     Attributes:
         hook: the name of the hook that returned it.
@@ -60,13 +57,13 @@ class Contribution(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A plugin that is installed but not used, or a backend or source of one.
+    """An installed plugin that is not used, or a backend or source of a plugin that is not used.
 
     Attributes:
         name: the name of the plugin or of the part.
         why: the reason.
         plugin: the plugin.
-        broken: whether that is a fault, and not a choice of the user.
+        broken: whether the reason is a fault, not a choice of the user.
     """
 
     name: str
@@ -74,21 +71,16 @@ class LeftOut(NamedTuple):
     plugin: Plugin
     broken: bool = True
 
-    @property
-    def point(self) -> EntryPoint | None:
-        """The entry point of the plugin, None if it was registered at run time."""
-        return self.plugin.point
-
 
 def contributions(plugin: object, known: Plugin) -> list[Contribution]:
-    """Call the hooks of a plugin and check what they return. The parts of built-in plugins are checked in their tests.
+    """Call the hooks of a plugin and check their results. The parts of built-in plugins are checked by tests instead.
 
     Args:
         plugin: a module or object that implements hooks, or a single part.
-        known: how messages refer to it.
+        known: the plugin, as messages name it.
 
     Returns:
-        What they return, in order of rank.
+        The parts, in order of rank.
 
     Raises:
         PluginError: it implements no hook, an unknown one, or one that returns something wrong.
@@ -118,7 +110,7 @@ def contributions(plugin: object, known: Plugin) -> list[Contribution]:
 
 
 def _implementations(plugin: object, name: str) -> Iterator[tuple[int, str, Callable[[], Any]]]:
-    """Yield the rank, hook and function of each function that is marked as a hook, or has the name of one."""
+    """Yield the rank, hook and function of each function that is marked as a hook or named like one."""
     for attribute in dir(plugin):
         function: Any = getattr(plugin, attribute, None)
         is_function = isinstance(function, (FunctionType, MethodType))
@@ -153,7 +145,7 @@ def _implementations(plugin: object, name: str) -> Iterator[tuple[int, str, Call
 
 
 def _of_kind(parts: object, hook: str) -> Iterator[Any]:
-    """Yield what a hook returned, if it is what the hook should return."""
+    """Yield the parts that a hook returned. An error is raised for a part of another type."""
     expected = HOOKS[hook]
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(

@@ -1,6 +1,6 @@
 """Discovery of plugins in the entry-point group `arrayferry`, each isolated from the others.
 
-If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out, and the reason names its
+If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out. The reason names its
 entry point, its distribution and the cause.
 """
 
@@ -11,7 +11,6 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any
@@ -40,7 +39,7 @@ DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
 
 
 def is_disabled() -> bool:
-    """Return whether the environment says that no installed plugin is loaded."""
+    """Return whether an environment variable disables all installed plugins."""
     return os.environ.get(DISABLE, "") not in ("", "0")
 
 
@@ -56,20 +55,20 @@ def discover() -> tuple[list[Contribution], list[LeftOut]]:
     """Load the plugins of the entry-point group.
 
     Returns:
-        What they bring, in order of rank, and the plugins that are installed but were not loaded. Of equal rank,
-        built-in plugins come first, and then the order is that of the names.
+        Their parts, and the installed plugins that were not loaded. Parts are sorted by rank; within a rank, those
+        of built-in plugins come first, and then names decide.
     """
     if is_disabled():
         return [], []
-    ours = is_ours()
-    points = sorted(set(entry_points(group=GROUP)), key=lambda point: (not ours(point), point.name))
+    installed = set(entry_points(group=GROUP))
+    points = sorted(installed, key=lambda point: (not is_ours(point), point.name))
     names = chosen_plugins()
     if names is not None:
         _warn_of_unknown(names, [point.name for point in points])
     found: list[Contribution] = []
     left_out: list[LeftOut] = []
     for point in points:
-        plugin = Plugin(point.name, point, built_in=ours(point))
+        plugin = Plugin(point.name, point, built_in=is_ours(point))
         if names is not None and point.name not in names:
             why = "the plugin of that name is installed, but ARRAYFERRY_PLUGINS does not name it"
             left_out.append(LeftOut(point.name, why, plugin, False))
@@ -89,7 +88,7 @@ def discover() -> tuple[list[Contribution], list[LeftOut]]:
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
-    """Say why a plugin was not loaded, and which of its lines failed."""
+    """Describe why a plugin was not loaded, with the line that failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
     top = point.module.partition(".")[0]
@@ -109,26 +108,21 @@ _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def is_built_in(part: object) -> bool:
     """Return whether a part comes from a plugin included in arrayferry.
 
-    That does not depend on anything that a plugin says about itself, such as the names of its classes and modules.
+    The answer does not depend on anything that a plugin says about itself, such as the names of its classes and modules.
     """
     return _built_in.get(id(part)) is part
 
 
-def is_ours() -> Callable[[EntryPoint], bool]:
-    """Return a function that tells whether an entry point belongs to the distribution of arrayferry itself.
+def is_ours(point: EntryPoint) -> bool:
+    """Return whether an entry point belongs to the distribution of arrayferry itself."""
+    inside = point.dist is not None and point.module.partition(".")[0] == HOME
+    return inside and _is_arrayferry(point.dist)
 
-    It reads the metadata of only a few distributions, each once, since that takes a while.
-    """
 
-    @functools.cache
-    def is_named(dist: Any) -> bool:
-        return re.sub(r"[-_.]+", "-", str(dist.name)).lower() == DISTRIBUTION
-
-    def ours(point: EntryPoint) -> bool:
-        inside = point.dist is not None and point.module.partition(".")[0] == HOME
-        return inside and is_named(point.dist)
-
-    return ours
+@functools.lru_cache(maxsize=8)
+def _is_arrayferry(dist: Any) -> bool:
+    """Return whether a distribution has the name of arrayferry. Its metadata is read for that, which takes a while."""
+    return re.sub(r"[-_.]+", "-", str(dist.name)).lower() == DISTRIBUTION
 
 
 def _warn_of_unknown(names: list[str], known: list[str]) -> None:

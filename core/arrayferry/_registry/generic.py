@@ -1,13 +1,14 @@
-"""A backend for an Array API library without a plugin, made when it is needed.
+"""A backend for an Array API library without a plugin, created on demand.
 
-It is not known what such a library promises about its memory, so nothing is shared with it unless
-`copy=False` asks for that, and then only if it can be shown that memory is shared.
+Such a library makes no known promise about its memory. So nothing is shared with it unless `copy=False` asks for
+that, and then only if memory is shown to be shared.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -92,19 +93,17 @@ class GenericBackend(Backend):
     def _own_device(self, device: Any) -> Any:
         if not isinstance(device, str):
             return device
-        try:
+        with suppress(AttributeError):
             for own in self.xp.__array_namespace_info__().devices():
                 if self.device_name(own) == device:
                     return own
-        except AttributeError:
-            pass
         return device
 
     def number_dtype(self, kind: str) -> str:
-        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}.get(kind)
+        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}
         try:
             defaults = self.xp.__array_namespace_info__().default_dtypes()
-            dtype = defaults[wanted or "complex floating"]
+            dtype = defaults[wanted.get(kind, "complex floating")]
         except Exception:
             return super().number_dtype(kind)
         return dtype_name(dtype)
@@ -122,12 +121,12 @@ def _restore(name: str) -> GenericBackend:
 
 
 def find_namespace(name: str) -> ModuleType | None:
-    """Find a namespace that is imported already, or belongs to a library of the Array API; None if there is none.
+    """Find a namespace that has been imported, or that belongs to a known library of the Array API.
 
-    Nothing else is imported: a mistyped name may be that of any file.
+    Nothing else is imported, since a mistyped name may be that of any file. Returns None if no namespace is found.
 
     Raises:
-        BackendUnavailableError: it is one, but importing it fails.
+        BackendUnavailableError: its import fails.
     """
     module = _loaded(name)
     if module is None and (path := _path_of(name)):
@@ -144,12 +143,12 @@ def _loaded(name: str) -> ModuleType | None:
 
 
 def _path_of(name: str) -> str:
-    """Return the module to import for the name of a namespace, "" if that is not known as one."""
+    """Return the module to import for the name of a namespace, "" if the name is not known."""
     if name.partition(".")[0] in LIBRARIES:
         return name
     return next((p.module for p in entry_points(group=GROUP) if name in (p.name, p.module)), "")
 
 
 def _is_missing(path: str, error: BaseException | None) -> bool:
-    """Return whether an import failed since there is no such module."""
+    """Return whether an import failed because the module does not exist."""
     return isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")

@@ -1,4 +1,4 @@
-"""`Kinds`: what values are to a conversion, by their types alone."""
+"""`Kinds`: how a conversion treats values, by their types alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .contributions import Contribution
 __all__ = ["OTHER", "Kinds"]
 
 MAX_TYPES = 1_000
-"""How many types have their kind cached at most, so that short-lived types are not kept alive."""
+"""The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
 
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
@@ -32,16 +32,16 @@ _SCALAR = Kind("scalar")
 
 
 class Kinds:
-    """What values are, by the registered types that have been imported when this is made.
+    """The kinds of values, by the registered types that have been imported at its creation.
 
     Args:
-        arrays: the paths of types, what values of each type are, and which backend or source it belongs to.
-        containers: the containers, in the order in which they are asked.
+        arrays: the path of each type, the kind of its values, and the backend or source that owns it.
+        containers: the containers, in the order in which they are tried.
         generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
         warn: called with the text of a warning.
 
     Attributes:
-        known: the kinds of types that were asked for.
+        cached: the kinds, by type.
     """
 
     def __init__(
@@ -51,18 +51,22 @@ class Kinds:
         generic: Callable[[ModuleType], Backend | None],
         warn: Callable[[str], None],
     ) -> None:
-        self.known: Cache[type, Kind] = Cache(MAX_TYPES)
+        self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self._pytrees = pytrees_are_known()
         self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
         self._by_name: dict[tuple[str, str], type] = {}
-        self._arrays: dict[type, tuple[Kind, Contribution]] = {}
+        self._arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
-        self._asked = [each for each in containers if overrides(each, Container.takes)]
+        self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
+        owners: dict[type, Contribution] = {}
         for path, kind, owner in arrays:
             cls = self._find(path)
-            taken = owner if cls is None else self._arrays.setdefault(cls, (kind, owner))[1]
+            if cls is None:
+                continue
+            self._arrays.setdefault(cls, kind)
+            taken = owners.setdefault(cls, owner)
             if taken.part is not owner.part:
                 warn(
                     f"arrayferry does not use {owner} for {path}: that type is taken by {taken} under another path"
@@ -74,7 +78,7 @@ class Kinds:
                     self._containers.setdefault(cls, Kind("container", container=container))
 
     def _find(self, entry: Any) -> type | None:
-        """Find a type by its path, if it has been imported."""
+        """Find a type by its path; return None if it has not been imported."""
         cls = resolve_type(entry)
         if cls is not entry:
             self._found[entry] = cls
@@ -83,22 +87,22 @@ class Kinds:
         return cls
 
     def outdated(self) -> bool:
-        """Return whether another type is at a registered path than when types were looked up."""
+        """Return whether the type at a registered path has changed since types were looked up."""
         return self._pytrees != pytrees_are_known() or any(
             (now := resolve_type(path)) is not None and now is not cls
             for path, cls in self._found.items()
         )
 
     def of(self, value: Any) -> Kind:
-        """Return what a value is. A value that causes an error is "other"."""
+        """Return the kind of a value. A value that causes an error is "other"."""
         cls = type(value)
         try:
-            kind = self.known.get(cls)
+            kind = self.cached.get(cls)
             if kind is None:
                 kind = self._classify(value)
                 if kind is OTHER and self._is_importing():
                     return _OTHER_SO_FAR
-                self.known[cls] = kind
+                self.cached[cls] = kind
             return kind
         except (MemoryError, RecursionError):
             raise
@@ -108,7 +112,7 @@ class Kinds:
     def _classify(self, value: Any) -> Kind:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
-        # what is at a path now stands for what was there before a module was run again
+        # a reloaded module defines its types anew: the new type at a path stands for the old one
         by_name = self._by_name
         mro = [by_name.get((base.__module__, base.__qualname__), base) for base in cls.__mro__]
         kind = self._containers.get(mro[0])
@@ -119,17 +123,15 @@ class Kinds:
         if issubclass(cls, (NoneType, str, bytes, bytearray, memoryview, type, ModuleType, Enum)):
             return OTHER
         numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and issubclass(cls, getattr(numpy, "generic", ())):
+        if issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return OTHER if issubclass(cls, words) else _SCALAR
-        found = next((self._arrays[base] for base in mro if base in self._arrays), None)
-        if found is None:  # abstract base classes, such as jax.Array
-            found = next(
-                (self._arrays[base] for base in self._arrays if issubclass(cls, base)), None
-            )
-        if found is not None:
-            kind, _ = found
-            objects = numpy is not None and issubclass(cls, getattr(numpy, "ndarray", ()))
+        kind = next((self._arrays[base] for base in mro if base in self._arrays), None)
+        if kind is None:  # abstract base classes, such as jax.Array
+            kinds = self._arrays.items()
+            kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
+        if kind is not None:
+            objects = issubclass(cls, getattr(numpy, "ndarray", ()))
             return Kind("objects", kind.backend, OBJECT_ARRAY) if objects and kind.backend else kind
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
@@ -144,7 +146,7 @@ class Kinds:
 
     def _taking(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
-        for container in self._asked:
+        for container in self._asking:
             try:
                 if container.takes(cls):
                     return container
@@ -157,12 +159,9 @@ class Kinds:
 
     def _is_importing(self) -> bool:
         """Return whether a package with a registered type is being imported now, by another thread."""
-        missing = [path for path, cls in self._found.items() if cls is None]
-        for top in {path.partition(".")[0] for path in missing}:
-            spec = getattr(sys.modules.get(top), "__spec__", None)
-            if getattr(spec, "_initializing", False):
-                return True
-        return False
+        packages = {path.partition(".")[0] for path, cls in self._found.items() if cls is None}
+        specs = (getattr(sys.modules.get(name), "__spec__", None) for name in packages)
+        return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def _namespace_of(value: Any) -> ModuleType | None:

@@ -1,4 +1,4 @@
-"""`Owners`: which name and which array type belongs to which backend or source."""
+"""`Owners`: the backend or source that each name and each array type belongs to."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Owners:
 
     Attributes:
         parts: the backends and sources that are used.
-        names: the names, and which part each belongs to.
-        packages: the packages of backends, which are further names of theirs.
-        types: the dotted paths of array types, and which part each belongs to.
+        names: the owner of each name.
+        packages: the owner of each package. Packages of backends are further names of theirs.
+        types: the owner of each array type, by its dotted path.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Owners:
         self.types: dict[str, Contribution] = {}
 
     def conflict(self, part: Origin, plugin: Plugin | None = None) -> str:
-        """Return which name or type of a part belongs to another one, as text, "" if none does.
+        """Describe the first name or type of a part that belongs to another one; "" if none does.
 
         Args:
             part: a backend or a source.
-            plugin: the plugin that it is part of.
+            plugin: the plugin of the part.
         """
         packages = self.packages if isinstance(part, Backend) else {}
         for name in _names_of(part):
@@ -50,32 +50,28 @@ class Owners:
         return ""
 
     def replacement(self, part: Origin) -> Contribution | None:
-        """Return the part that says that it replaces a later one, None if there is none."""
+        """Return the part that declares to replace a later one, None if no part does."""
         for owner in self.parts:
             by = owner.part
-            if (
-                by.replaces
-                and by.name != part.name
-                and _replaces(by, part)
-                and not _replaces(part, by)
-            ):
+            replaces = by.replaces and by.name != part.name and _replaces(by, part)
+            if replaces and not _replaces(part, by):
                 return owner
         return None
 
     def add(self, new: Contribution) -> None:
-        """Add a part with its names and types, in the place of those that it replaces."""
+        """Add a part with its names and types, and remove those that it replaces."""
         part = new.part
         for old in [each for each in self.parts if part.replaces and _replaces(part, each.part)]:
             for table in (self.names, self.packages, self.types):
                 table.update({key: new for key, owner in table.items() if owner is old})
             self.parts = [each for each in self.parts if each is not old]
         self.parts.append(new)
-        self.give(part, new)
+        self.assign(part, new)
         if isinstance(part, Backend):
             self.packages.setdefault(part.package, new)
 
-    def give(self, part: Origin, owner: Contribution) -> None:
-        """Give the names and types of a part to itself, or to the part that replaces it, as far as they are free."""
+    def assign(self, part: Origin, owner: Contribution) -> None:
+        """Assign the free names and types of a part to an owner: the part itself, or the one that replaces it."""
         for name in _names_of(part):
             self.names.setdefault(name, owner)
         for path in part.array_types:
@@ -91,12 +87,12 @@ def _names_of(part: Origin) -> list[str]:
 
 
 def _replaces(part: Origin, other: Origin) -> bool:
-    """Return whether a part says that it replaces another one. A source is not a target, so it replaces sources only."""
+    """Return whether a part declares to replace another one. A source is not a target, so it replaces only sources."""
     return other.name in part.replaces and (
         isinstance(part, Backend) or not isinstance(other, Backend)
     )
 
 
 def _comes_before(part: Origin, other: Origin) -> bool:
-    """Return whether a part is a backend and the other a source: an array need not be read from a source."""
+    """Return whether a part is a backend and the other a source. The type then belongs to the backend."""
     return isinstance(part, Backend) and not isinstance(other, Backend)

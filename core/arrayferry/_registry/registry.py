@@ -1,6 +1,6 @@
-"""`Registry`: fills catalogs with installed plugins and what is registered at run time, and replaces them as a whole.
+"""`Registry`: makes catalogs of installed plugins and of parts that are registered at run time.
 
-Plugins are discovered once, at first use, and again on `refresh()`.
+A catalog is only replaced as a whole. Plugins are discovered once, at first use, and again on `refresh()`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Registry", "default_registry", "registries"]
 
 
 class Watcher(Protocol):
-    """An object that caches what follows from a registry."""
+    """An object with a cache that depends on a registry."""
 
     def registry_changed(self) -> None:
-        """Drop what was cached. This must not raise."""
+        """Clear the cache. This must not raise."""
 
 
 class Registry:
     """The backends, converters, containers and sources that conversions choose from.
 
     Args:
-        autoload: whether to look for installed plugins on first use. If not, it starts empty.
+        autoload: whether to look for installed plugins on first use. If not, the registry starts empty.
 
     Examples:
         >>> from arrayferry import Registry
@@ -76,18 +76,18 @@ class Registry:
         return self._gather()
 
     def _gather(self, new: Sequence[Contribution] = ()) -> Catalog:
-        """Make a catalog of all that is known, and of what is registered now."""
+        """Make a catalog of all known parts and of new ones."""
         installed, left_out = self._installed
-        known = [each for _, parts in self._at_run_time for each in parts]
+        at_run_time = [each for _, parts in self._at_run_time for each in parts]
         refuse = new[0].plugin if new else None
-        catalog = Catalog([*installed, *known, *new], left_out, self._warn, refuse)
+        catalog = Catalog([*installed, *at_run_time, *new], left_out, self._warn, refuse)
         for each in catalog.left_out:
             if each.broken:
                 self._warn(each.why)
         return catalog
 
     def _warn(self, text: str) -> None:
-        """Issue a warning, once until plugins are looked for again."""
+        """Issue a warning, once until the next discovery of plugins."""
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
@@ -119,7 +119,7 @@ class Registry:
             self._replace(self._discover())
 
     def notice_imports(self) -> None:
-        """Look up array types again if a library has been imported or run again since the last lookup."""
+        """Look up array types again if a library has been imported or reloaded since the last lookup."""
         if self.catalog.kinds.outdated():
             with self._lock:
                 if self.catalog.notice_imports():
@@ -144,7 +144,7 @@ class Registry:
 
         Args:
             part: a module or object that implements hooks, or one part.
-            name: how messages refer to it.
+            name: the name of the plugin in messages.
 
         Raises:
             PluginError: the part is faulty, or a name or an array type is already taken.
@@ -187,11 +187,11 @@ class Registry:
         return self.catalog.sources
 
     def backend(self, to: Target) -> Backend:
-        """Find a backend by name, alias, namespace module, or itself.
+        """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: it is the name of a library without a plugin, whose import fails.
+            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
         """
         return self.catalog.backend(to)
 
@@ -199,7 +199,7 @@ class Registry:
         """Return how a conversion treats a value."""
         kinds = self.catalog.kinds
         try:
-            kind = kinds.known.get(type(value))
+            kind = kinds.cached.get(type(value))
         except RecursionError:
             raise
         except Exception:  # a class that cannot be hashed
@@ -217,10 +217,9 @@ class Registry:
         catalog = self._catalog
         if catalog is None:
             return "<Registry, plugins are looked up at first use>"
-        parts = (catalog.backends, catalog.sources, catalog.converters, catalog.containers)
         names = ("backends", "sources", "converters", "containers")
-        counts = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, names, strict=True))
-        return f"<Registry of {counts}>"
+        counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
+        return f"<Registry of {', '.join(counts)}>"
 
 
 _registries: weakref.WeakSet[Registry] = weakref.WeakSet()

@@ -1,1 +1,1 @@
-"""One array from one backend to another: which steps there are, and how each is taken."""
+"""One array from one backend to another: the choice of steps, and their execution."""

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
-"""Stands for the device that a library chooses by itself."""
+"""The name for the device that a library chooses by itself."""
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -57,7 +57,7 @@ def device_of(origin: Origin, x: Any) -> str:
 
 
 def device_if_known(origin: Origin, x: Any) -> str:
-    """Return the name of the device of an array, "" if it is not known, as for a traced value."""
+    """Return the name of the device of an array, "" if it is unknown, as for a traced value."""
     try:
         return str(origin.device_of(x))
     except Exception:
@@ -68,26 +68,26 @@ def spell_device(name: str) -> str:
     """Spell a device name as all backends do: "gpu" becomes "cuda:0", "cpu:0" becomes "cpu"."""
     kind, _, index = name.strip().lower().partition(":")
     kind = _SYNONYMS.get(kind, kind)
-    if kind == "cpu":
-        return kind if index in ("", "0") else f"cpu:{index}"
-    if index == "" and kind in ("cuda", "mps", "xpu", "tpu", "rocm"):
-        return f"{kind}:0"
+    if kind == "cpu" and index == "0":
+        index = ""
+    elif not index and kind in ("cuda", "mps", "xpu", "tpu", "rocm"):
+        index = "0"
     return f"{kind}:{index}" if index else kind
 
 
 def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
-    An array on an accelerator stays there if the target can use it there. An array in host memory goes to
-    where the target puts such arrays by default. With `DEFAULT`, every array goes there.
+    An array on an accelerator stays on it if the target can use it there. An array in host memory goes to the
+    target's default device. With `DEFAULT`, every array does.
 
     Args:
         target: the backend of the result.
-        device: what the user asked for, None for nothing.
-        source_device: the name of the device that the value is on.
+        device: the device that the user asked for, None if there is no such request.
+        source_device: the name of the device of the array.
 
     Returns:
-        The name of the device, and what to pass to the backend.
+        The name of the device, and the device as the methods of the backend take it.
 
     Raises:
         DeviceError: the target has no such device on this machine.
@@ -96,48 +96,42 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
         return _default(target), None
     if device is None:
         kind = device_kind(source_device)
-        if kind in ("cpu", ""):
-            return _default(target), None
-        known = _devices(target)
-        if source_device in known:
-            return source_device, source_device
-        for name in known:
-            if device_kind(name) == kind:
-                return name, name
+        if kind not in ("cpu", ""):
+            usable = _devices(target)
+            for name in (source_device, *usable):
+                if name in usable and device_kind(name) == kind:
+                    return name, name
         return _default(target), None
-    known = _devices(target)
-    if isinstance(device, str):
-        for spelled in (device, spell_device(device)):
-            if spelled in known:
-                return spelled, spelled
-        name, own = spell_device(device), False
-    else:
-        name = str(call_backend(target, "device_name", device))
-        own = name in known or not call_backend(target, "is_named", device)
-        if not own:
-            name = spell_device(name)
-    if own or name in known:
-        return name, device if own else name
-    asked = device if isinstance(device, str) else name
+    usable = _devices(target)
+    asked = device
+    if not isinstance(device, str):
+        asked = str(call_backend(target, "device_name", device))
+        if asked in usable or not call_backend(target, "is_named", device):
+            return asked, device
+        asked = spell_device(asked)
+    name = spell_device(asked)
+    for spelled in (asked, name):
+        if spelled in usable:
+            return spelled, spelled
     other = device_kind(asked.strip().lower()) != device_kind(name)
     meant = f" ({name!r})" if other else ""
     raise DeviceError(
         f"{target.name} has no device {asked!r}{meant} here",
-        remedy=f"It has {', '.join(map(repr, known))}.",
+        remedy=f"It has {', '.join(map(repr, usable))}.",
         device=name,
     )
 
 
 def _devices(target: Backend) -> list[str]:
     devices = call_backend(target, "devices")
-    known = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
-    if not known:
+    usable = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
+    if not usable:
         raise DeviceError(
             f"devices() of the backend {target.name!r} named none"
             + (f", but returned {devices!r}" if devices else ""),
             remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
         )
-    return known
+    return usable
 
 
 def _default(target: Backend) -> str:

@@ -1,7 +1,7 @@
-"""`Direct`: a direct converter as it is used under given options, whether it is the whole route or a step of one.
+"""`Direct`: a direct converter with options, used as the whole route or as one step of a route.
 
-A converter that raises or returns `NotImplemented` leaves an array to other ways. One that turns out to be
-wrong is no longer used, and a warning says so.
+If a converter raises or returns `NotImplemented`, the array takes another route. A converter whose results
+are wrong is no longer used, and a warning says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .memory import share_memory
 __all__ = ["Direct"]
 
 MAX_TYPES = 64
-"""For how many types of arrays it is cached whether a converter takes them."""
+"""The number of array types for which the answer of `Converter.takes` is cached."""
 
 
 class _WrongResultError(Exception):
@@ -39,20 +39,20 @@ class Direct:
 
     Args:
         converter: the converter.
-        source: what it takes arrays of.
-        target: the backend whose arrays it returns.
-        options: the options.
-        kind_of: tells what a value is.
+        source: the backend or source of its arguments.
+        target: the backend of its results.
+        options: the user's options.
+        kind_of: returns the kind of a value.
         forget: called when the converter is no longer used.
 
     Attributes:
-        converter: as given.
-        there: the device on which results must be, None if that need not be checked.
-        trusted: whether it is a built-in one, whose results are not checked.
-        wrong: whether it is no longer used.
+        converter: the converter.
+        target_device: the device on which results must be, None if that is not checked.
+        trusted: whether the converter is built in. The types of its results are then not checked.
+        wrong: whether the converter is no longer used.
         one: converts one array, None if the converter does not support these options.
-        many: converts several, if there is a function for that.
-        inline: expressions that convert one array, if there are any.
+        many: converts several arrays in one call, None if the converter cannot.
+        inline: expressions that convert one array, None if the converter has none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Direct:
     ) -> None:
         self.converter = converter
         elsewhere = options.device is not None and converter.target_device != "cpu"
-        self.there: str | None = (
+        self.target_device: str | None = (
             resolve_device(target, options.device, "")[0] if elsewhere else None
         )
         self.trusted: bool = is_built_in(converter)
@@ -85,7 +85,7 @@ class Direct:
             self._check_results()
 
     def _check_results(self) -> None:
-        """Check what the converter returns, however it is called."""
+        """Check the results of the converter, however it is called."""
         one, many, inline, checked = self.one, self.many, self.inline, self._checked
         if one is not None:
             self.one = lambda x: checked(one(x))
@@ -114,7 +114,7 @@ class Direct:
             _warn(self.converter, f"{why}, so it is not used")
 
     def takes(self, cls: type) -> bool:
-        """Tell whether it converts arrays of exactly this type."""
+        """Return whether it converts arrays of exactly this type."""
         if self.wrong:
             return False
         taken = self._taken.get(cls)
@@ -130,7 +130,7 @@ class Direct:
             return False
 
     def convert(self, x: Any) -> Any:
-        """Convert one array; `NotImplemented` if another way must be taken."""
+        """Convert one array; return `NotImplemented` if it must take another route."""
         if not self.takes(type(x)):
             return NotImplemented
         try:
@@ -140,7 +140,7 @@ class Direct:
         return y if y is NotImplemented or self._follows_options(x, y) else NotImplemented
 
     def convert_many(self, xs: list[Any]) -> list[Any] | None:
-        """Convert several arrays in one call, with `NotImplemented` for those that must take another way.
+        """Convert several arrays in one call, with `NotImplemented` for those that must take another route.
 
         Returns:
             The results, None if the arrays must be converted one by one.
@@ -160,9 +160,12 @@ class Direct:
         return ys
 
     def _follows_options(self, x: Any, y: Any) -> bool:
-        """Check that the converter copied the array and put it on the right GPU, if that was asked for."""
-        if self.there is not None and device_if_known(self._target, y) != self.there:
-            self._give_up(f"does not put arrays on {self.there}")
+        """Return whether the result is a copy and on the right GPU, if the options ask for that."""
+        if (
+            self.target_device is not None
+            and device_if_known(self._target, y) != self.target_device
+        ):
+            self._give_up(f"does not put arrays on {self.target_device}")
             return False
         if not self._copies or not share_memory(x, self._source, y, self._target):
             return True
@@ -172,10 +175,10 @@ class Direct:
     @property
     def is_checked(self) -> bool:
         """Whether each result is checked: if a GPU was named, and for `copy=True` unless the converter is built in."""
-        return self.there is not None or (self._copies and not self.trusted)
+        return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Let an array for which the converter raised an error take another way, unless memory ran out."""
+        """Let an array for which the converter raised an error take another route, unless memory ran out."""
         if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
             raise error
         if observers and open_conversion.call is not None:
@@ -186,7 +189,7 @@ class Direct:
 
 
 def _bound(converter: Converter, method: str, options: Options) -> Any:
-    """Bind a converter to options with one of its methods; None if that fails."""
+    """Bind a converter to options with one of its methods; return None if that fails."""
     try:
         bound = getattr(converter, method)(options)
         if method == "inline" and bound is not None:
@@ -201,6 +204,6 @@ def _bound(converter: Converter, method: str, options: Options) -> Any:
     return bound
 
 
-def _warn(converter: Converter, what: str) -> None:
-    place = type(converter).__module__
-    warnings.warn(f"{converter!r} ({place}) {what}", PluginWarning, stacklevel=2)
+def _warn(converter: Converter, text: str) -> None:
+    module = type(converter).__module__
+    warnings.warn(f"{converter!r} ({module}) {text}", PluginWarning, stacklevel=2)

@@ -2,7 +2,7 @@
 
 Kinds never change: an integer stays an integer, and an unsigned one stays unsigned. If the target has dtypes that
 hold every value of the source's dtype, the smallest of them is used and nothing is lost. Otherwise the
-widest dtype of the kind is used, and `narrowing.py` says what happens to values that do not fit.
+widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["hint_for", "target_dtype"]
 
 
-_WHAT = {
+_NOUNS = {
     "bool": "bools",
     "U": "text",
     "S": "bytes",
@@ -43,19 +43,19 @@ _WHAT = {
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose(dtype: np.dtype[Any], held: frozenset[str]) -> tuple[Any, bool]:
-    """Return the dtype to use, and whether it holds every value of this one; None if there is none.
+def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
+    """Return the dtype to use, None if no dtype is suitable, and whether it holds every value of this one.
 
     A supported dtype is its own choice, in either byte order.
     """
-    if dtype.name in held:
+    if dtype.name in names:
         return dtype, True
     own = dtype_info(dtype)
-    candidates = [each for each in map(dtype_named, sorted(held, key=str)) if each is not None]
+    candidates = [each for each in map(dtype_named, sorted(names, key=str)) if each is not None]
     same = [each for each in candidates if own.kind and dtype_info(each).kind == own.kind]
-    whole = [each for each in same if dtype_info(each).holds(own)]
-    if whole:
-        return min(whole, key=_size), True
+    lossless = [each for each in same if dtype_info(each).holds(own)]
+    if lossless:
+        return min(lossless, key=_size), True
     return max(same, key=lambda each: _size(each)[0], default=None), False
 
 
@@ -68,25 +68,25 @@ def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
 def target_dtype(
     dtype: np.dtype[Any], target: Backend, narrowing: Narrowing
 ) -> tuple[np.dtype[Any], bool]:
-    """Choose the dtype of the result, before any value is known.
+    """Choose the dtype of the result by the dtype alone.
 
     Returns:
-        The dtype, and whether it has every value of the source's dtype.
+        The dtype, and whether it holds every value of the source's dtype.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.
         UnsupportedDtypeError: the target has no dtype of the kind.
     """
-    held = call_backend(target, "dtypes")
-    if held is None:
+    names = call_backend(target, "dtypes")
+    if names is None:
         return dtype, True
-    if type(held) is not frozenset:
-        held = _names(held, target)
-    chosen, whole = _choose(dtype, held)
+    if type(names) is not frozenset:
+        names = _names(names, target)
+    chosen, lossless = _choose(dtype, names)
     if chosen is None:
-        raise _unsupported(dtype, target, held)
+        raise _unsupported(dtype, target, names)
     if chosen is not dtype:
-        _tell_misspelt(dtype, target.name, _library(target), held)
+        _warn_of_misspelt(dtype, target.name, _library(target), names)
     if narrowing == "forbid" and chosen != dtype:
         raise NarrowingError(
             f"{target.name} has no {dtype.name} here, and narrowing to {chosen.name} is forbidden",
@@ -95,16 +95,16 @@ def target_dtype(
             dtype=dtype.name,
             narrowed=chosen.name,
         )
-    return chosen, whole
+    return chosen, lossless
 
 
-def _names(held: Any, target: Backend) -> frozenset[str]:
-    """Return the names of a backend's dtypes, in whatever form it gives them."""
+def _names(names: Any, target: Backend) -> frozenset[str]:
+    """Return the names of a backend's dtypes as a set."""
     try:
-        return frozenset((held,) if isinstance(held, str) else held)
+        return frozenset((names,) if isinstance(names, str) else names)
     except TypeError as error:
         raise ContractError(
-            f"dtypes() of the backend {target.name!r} returned a {type(held).__name__}",
+            f"dtypes() of the backend {target.name!r} returned a {type(names).__name__}",
             duty='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.',
             method="dtypes",
         ) from error
@@ -114,17 +114,19 @@ def _library(target: Backend) -> str:
     return target.namespace or target.package
 
 
-def _misspelt(library: str, held: frozenset[str]) -> list[str]:
+def _misspelt(library: str, names: frozenset[str]) -> list[str]:
     """Return the names among a backend's dtypes that belong to none of NumPy, `ml_dtypes` or its own library."""
-    return [name for name in unknown_dtypes(held) if not hasattr(sys.modules.get(library), name)]
+    return [name for name in unknown_dtypes(names) if not hasattr(sys.modules.get(library), name)]
 
 
 @functools.lru_cache(maxsize=256)
-def _tell_misspelt(dtype: np.dtype[Any], target: str, library: str, held: frozenset[str]) -> None:
+def _warn_of_misspelt(
+    dtype: np.dtype[Any], target: str, library: str, names: frozenset[str]
+) -> None:
     """Warn, once, if a dtype is narrowed only because its name is misspelt."""
     import difflib
 
-    for name in difflib.get_close_matches(dtype.name, _misspelt(library, held), n=1, cutoff=0.8):
+    for name in difflib.get_close_matches(dtype.name, _misspelt(library, names), n=1, cutoff=0.8):
         warnings.warn(
             f"dtypes() of the backend {target!r} names {name!r}, which no dtype has, so {dtype.name} counts as missing",
             PluginWarning,
@@ -133,9 +135,9 @@ def _tell_misspelt(dtype: np.dtype[Any], target: str, library: str, held: frozen
 
 
 def _unsupported(
-    dtype: np.dtype[Any], target: Backend, held: frozenset[str]
+    dtype: np.dtype[Any], target: Backend, names: frozenset[str]
 ) -> UnsupportedDtypeError:
-    misspelt = _misspelt(_library(target), held)
+    misspelt = _misspelt(_library(target), names)
     if misspelt:
         return UnsupportedDtypeError(
             f"dtypes() of the backend {target.name!r} names {', '.join(map(repr, misspelt[:3]))}, which no dtype has, "
@@ -143,15 +145,15 @@ def _unsupported(
             remedy='Report this to the author of the plugin, or pass unsupported="keep" to leave such arrays unchanged.',
             dtype=str(dtype),
         )
-    what = _WHAT.get(dtype_info(dtype).kind or dtype.kind, "numbers of that kind")
+    noun = _NOUNS.get(dtype_info(dtype).kind or dtype.kind, "numbers of that kind")
     return UnsupportedDtypeError(
-        f"{target.name} has no dtype for {what} (an array of dtype {dtype})",
+        f"{target.name} has no dtype for {noun} (an array of dtype {dtype})",
         remedy='Pass unsupported="keep" to leave such arrays unchanged.',
         dtype=str(dtype),
     )
 
 
 def hint_for(target: Backend, dtype: str) -> str:
-    """Return how the user can make the target have a dtype, as a sentence after a space; "" if nothing."""
+    """Return a space and a sentence on how to make the target support a dtype, "" if it has no such hint."""
     hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._dtypes import dtype_name
 from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
@@ -13,7 +13,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 
-from .memory import COPIED, addresses, copy_required, decide
+from .memory import COPIED, address_of, copy_required, decide
 from .narrowing import narrow_on_device
 from .queued import keep_source
 from .via_numpy import RoutedArray
@@ -29,48 +29,39 @@ class NotHandledError(Exception):
         self.by = by
 
 
-class Exchange:
+class Exchange(NamedTuple):
     """Two libraries, one of which takes arrays of the other by DLPack.
 
-    Args:
+    Attributes:
         source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
-        device: where it goes, as `Backend.from_dlpack` takes it.
-        options: the options of the user.
-        here: the name of the device of the array.
+        device: the device of the result, as `Backend.from_dlpack` takes it.
+        options: the user's options.
+        device_name: the name of the device of the array.
     """
 
-    def __init__(
-        self,
-        source: Origin,
-        before: Any,
-        after: Backend,
-        device: Any,
-        options: Options,
-        here: str,
-    ) -> None:
-        self._source = source
-        self._before = before
-        self._after = after
-        self._device = device
-        self._options = options
-        self._here = here
+    source: Origin
+    before: Any
+    after: Backend
+    device: Any
+    options: Options
+    device_name: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
-        """Share an array by DLPack, or let one of the two libraries copy it on the device.
+        """Share an array by DLPack, or have one of the two libraries copy it on the device.
 
         Args:
             array: the array.
-            moves: whether the result is moved to another device after this.
+            moves: whether a later step moves the result to another device.
 
         Raises:
-            NotHandledError: it must take another way.
+            NotHandledError: it must take another route.
             CopyRequiredError: it cannot be shared, as `copy=False` asks.
         """
-        before, after = self._before, self._after
-        sharing = decide(self._source, after, self._options.copy)
-        on_host = self._here == "cpu"
+        before, after = self.before, self.after
+        sharing = decide(self.source, after, self.options.copy)
+        on_host = self.device_name == "cpu"
         try:
             x = self._fitting(array.value)
             copied = array.copied or (COPIED if x is not array.value else "")
@@ -84,73 +75,72 @@ class Exchange:
                 return RoutedArray(self._handed_over(x), COPIED)
             copy = before.copy(x)
             keep_source(before, x, copy)
-            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self._device), COPIED)
+            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
             if before.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
             if not on_host and not isinstance(error, REFUSALS):
-                _tell(before, after, error)
+                _warn(before, after, error)
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
-        """Copy with the target's library, so that the memory is its own; None if the source's library must copy.
+        """Copy with the target's library, into memory of its own; return None if the source's library must copy.
 
         On a device, this is done only where arrays of one of the libraries never change. The two then use different
         streams, and memory that one gave to the other could be reused while work on it is still queued.
         """
-        before, after = self._before, self._after
-        if self._here == "cpu":
+        before, after = self.before, self.after
+        if self.device_name == "cpu":
             if after.memory != "writable":
                 return None
-            return after.copy(after.from_dlpack(before.to_dlpack(x), self._device))
+            return after.copy(after.from_dlpack(before.to_dlpack(x), self.device))
         tells = overrides(after, Backend.fence)
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
-        shown = self._handed_over(x)
-        y = after.copy(shown)
-        kept = keep_source(after, (x, shown), y)
+        shared = self._handed_over(x)
+        y = after.copy(shared)
+        kept = keep_source(after, (x, shared), y)
         if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
             return y
         return None
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
-        before, after, here = self._before, self._after, self._here
+        before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = dtype_name(x.dtype)
-        if dtypes is not None and name not in dtypes:
-            if here == "cpu":
-                raise NotHandledError("dlpack")
-            refused = f"{after.name} has no {name} here"
-        elif _runs_backwards(x):
-            refused = f"{after.name} cannot take negative strides"
-        else:
+        lacks = dtypes is not None and name not in dtypes
+        if lacks and device_name == "cpu":
+            raise NotHandledError("dlpack")
+        if not lacks and not _runs_backwards(x):
             return x
-        if self._options.copy is False:
+        refusal = f"has no {name} here" if lacks else "cannot take negative strides"
+        refused = f"{after.name} {refusal}"
+        if self.options.copy is False:
             raise copy_required(refused)
-        if dtypes is None or name in dtypes:
-            fitting = before.copy(x)
+        if lacks:
+            with before.use_device(device_name):
+                fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
         else:
-            with before.use_device(here):
-                fitting = narrow_on_device(x, name, before, after, self._options.narrowing)
-            if fitting is None:
-                raise NotHandledError("dlpack")
+            fitting = before.copy(x)
+        if fitting is None:
+            raise NotHandledError("dlpack")
         note(before.name, after.name, "copied first:", refused)
         keep_source(before, x, fitting)
         return fitting
 
     def _handed_over(self, x: Any) -> Any:
-        """Share an array. One that the target refuses is made compact on its device first, if that is allowed."""
-        before, after, copy = self._before, self._after, self._options.copy
+        """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
+        before, after, copy = self.before, self.after, self.options.copy
         try:
-            y = after.from_dlpack(before.to_dlpack(x), self._device)
+            y = after.from_dlpack(before.to_dlpack(x), self.device)
         except ArrayFerryError:
             raise
         except Exception as error:
             if (
-                self._here == "cpu"
+                self.device_name == "cpu"
                 or before.is_out_of_memory(error)
                 or after.is_out_of_memory(error)
             ):
@@ -161,26 +151,26 @@ class Exchange:
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
             compact = before.copy(x)
             keep_source(before, x, compact)
-            return after.from_dlpack(before.to_dlpack(compact), self._device)
+            return after.from_dlpack(before.to_dlpack(compact), self.device)
         if copy is False:
-            at = addresses(x, before, y, after)
-            if at[0] != at[1] and all(at):
+            addresses = address_of(before, x), address_of(after, y)
+            if addresses[0] != addresses[1] and all(addresses):
                 raise copy_required(f"{after.name} copied the values")
         return y
 
 
 REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
-"""What libraries raise for an array that they cannot take by DLPack."""
+"""The errors that libraries raise for an array that they cannot take by DLPack."""
 
 
 def _runs_backwards(x: Any) -> bool:
-    """Tell whether an array has a negative stride, which makes PyTorch end the process."""
+    """Return whether an array has a negative stride, which makes PyTorch end the process."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
 
 
 def _wait_for(y: Any, before: Any, after: Backend) -> bool:
-    """Make later work of one library wait for an array of another, as DLPack does for what it hands over.
+    """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
         Whether it waits.
@@ -194,7 +184,7 @@ def _wait_for(y: Any, before: Any, after: Backend) -> bool:
     return True
 
 
-def _tell(before: Any, after: Any, error: Exception) -> None:
+def _warn(before: Any, after: Any, error: Exception) -> None:
     warnings.warn(
         f"{before.name} could not hand over an array to {after.name} on its device "
         f"({describe_error(error)}), so it goes through host memory",

@@ -1,6 +1,6 @@
 """The execution of a route: one array is converted step by step, under all rules.
 
-This is the path for every array that no direct converter handles, and it raises the errors.
+It converts every array that is not converted by a direct converter alone, and raises the errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Executor:
     """Converts single arrays of one backend to another.
 
     Args:
-        catalog: where routes are found.
+        catalog: the backends and converters that routes consist of.
         source: the backend of the arrays.
         target: the backend of the results.
         options: the user's options.
@@ -53,11 +53,11 @@ class Executor:
 
         Args:
             x: an array of the source.
-            without: direct converters that must not be tried, and "dlpack" if that must not.
+            without: direct converters that must not be tried, and "dlpack" if that must not be used.
             values: the result of `source.to_numpy(x)`, if that was called already.
 
         Raises:
-            ConversionError: it cannot be converted. The subclasses tell why.
+            ConversionError: it cannot be converted. Subclasses name the reason.
         """
         source, target = self.source, self.target
         traced = call_backend(source, "is_traced", x)
@@ -65,20 +65,21 @@ class Executor:
             return x if traced else self._within(x, source)
         if traced:
             raise _traced(source, target)
-        here = device_of(source, x)
-        there, device = resolve_device(target, self.options.device, here)
-        if "cpu" not in (here, there):
+        source_device = device_of(source, x)
+        target_device, device = resolve_device(target, self.options.device, source_device)
+        if "cpu" not in (source_device, target_device):
             release()
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         without |= {direct.converter for direct in self._directs.values() if direct.wrong}
         while True:
-            route = find_route(self.catalog, source, here, target, there, without)
+            route = find_route(self.catalog, source, source_device, target, target_device, without)
             if values is None:
                 _check_lazy(x, route, target, self.options)
             if self.options.copy is False and route.transfers:
                 raise CopyRequiredError(
-                    f"memory on {here} cannot be shared with {there}", remedy=PASS_COPY
+                    f"memory on {source_device} cannot be shared with {target_device}",
+                    remedy=PASS_COPY,
                 )
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
                 values = call_backend(source, "to_numpy", x)  # once, whatever route is taken
@@ -90,14 +91,14 @@ class Executor:
                 without |= {skipped.by}
                 continue
             if self.options.device is not None:
-                _check_device(y, target, there)
+                _check_device(y, target, target_device)
             return y
 
     def _follow(self, route: Route, x: Any, device: Any, values: Any) -> Any:
-        """Take the steps of a route.
+        """Execute the steps of a route.
 
         Args:
-            route: the steps.
+            route: the route.
             x: the array.
             device: the device of the result, as the target's backend takes it.
             values: the result of `source.to_numpy(x)`, if that was called already.
@@ -107,16 +108,16 @@ class Executor:
         for index, step in enumerate(steps):
             last = index == len(steps) - 1
             after = self.target if last else self.catalog.backends[step.target.backend]
-            place = device if last else None
+            goal_device = device if last else None
             if step.converter is not None:
-                array = self._by_converter(step, array, before, after, place)
+                array = self._by_converter(step, array, before, after, goal_device)
             elif step.via == "dlpack":
                 moves = any(later.via == "device" for later in steps[index + 1 :])
-                exchange = Exchange(source, before, after, place, options, step.source.device)
+                exchange = Exchange(source, before, after, goal_device, options, step.source.device)
                 array = exchange.take(array, moves=moves)
             elif step.via == "device":
                 moved = duplicate(
-                    before, array.value, step.target.device if place is None else place
+                    before, array.value, step.target.device if goal_device is None else goal_device
                 )
                 array = RoutedArray(moved, COPIED)
             else:
@@ -124,7 +125,7 @@ class Executor:
                     on_host = step.source.device == "cpu"
                     read = to_host(array.value, before, options, on_host, values)
                     array = RoutedArray(read.value, array.copied or read.copied)
-                array = from_host(array, source, after, place, options)
+                array = from_host(array, source, after, goal_device, options)
             before, values = after, None
         return array.value
 
@@ -152,17 +153,17 @@ class Executor:
         return RoutedArray(value, COPIED if step.cost != "share" else "")
 
     def check(self, x: Any) -> bool:
-        """Check what is known about a lazy array before it is computed.
+        """Check a lazy array, as far as possible, before it is computed.
 
         Returns:
-            Whether its values are then read by `to_numpy`.
+            Whether `to_numpy` reads its values.
 
         Raises:
             ConversionError: it cannot be converted, whatever its values are.
         """
-        here = device_of(self.source, x)
-        there, _ = resolve_device(self.target, self.options.device, here)
-        route = find_route(self.catalog, self.source, here, self.target, there)
+        source_device = device_of(self.source, x)
+        target_device, _ = resolve_device(self.target, self.options.device, source_device)
+        route = find_route(self.catalog, self.source, source_device, self.target, target_device)
         _check_lazy(x, route, self.target, self.options)
         return route.steps[0].target == HOST
 
@@ -171,30 +172,30 @@ class Executor:
         options = self.options
         if options.device is None and not options.copy:
             return x
-        here = device_of(backend, x)
-        there, device = here, None
+        source_device = device_of(backend, x)
+        target_device, device = source_device, None
         if options.device is not None:
-            there, device = resolve_device(backend, options.device, here)
-        stays = there == here
+            target_device, device = resolve_device(backend, options.device, source_device)
+        stays = target_device == source_device
         if device is not None and not isinstance(device, str):
             stays = ask_backend(backend, "is_on", x, device)
         if stays:
             return duplicate(backend, x) if options.copy else x
         if options.copy is False:
             raise CopyRequiredError(
-                f"memory on {here} cannot be shared with {there}",
+                f"memory on {source_device} cannot be shared with {target_device}",
                 remedy="Pass copy=None to let it be moved.",
             )
-        moved = duplicate(backend, x, there if device is None else device)
-        _check_device(moved, backend, there)
+        moved = duplicate(backend, x, target_device if device is None else device)
+        _check_device(moved, backend, target_device)
         return moved
 
 
-def _check_device(y: Any, target: Backend, there: str) -> None:
+def _check_device(y: Any, target: Backend, target_device: str) -> None:
     arrived = call_backend(target, "device_of", y)
-    if arrived != there:
+    if arrived != target_device:
         raise ContractError(
-            f"the backend {target.name!r} put an array on {arrived} instead of {there}"
+            f"the backend {target.name!r} put an array on {arrived} instead of {target_device}"
         )
 
 

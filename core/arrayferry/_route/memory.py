@@ -1,4 +1,4 @@
-"""Memory: whether two arrays may share it, the one rule for that, and whether they do."""
+"""Memory: the rule for whether two arrays may share it, and checks of whether they do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COPIED",
     "PASS_COPY",
-    "addresses",
+    "address_of",
     "copy_required",
     "decide",
     "never_changes",
@@ -38,14 +38,14 @@ def decide(
     """Decide whether an array of `target` may use the memory of an array of `source`, or needs a copy.
 
     Args:
-        source: what the memory belongs to.
+        source: the backend or source that the memory belongs to.
         target: the backend that would share it.
         copy: the user's option.
         readonly: whether the array is read-only, whatever its library promises.
-        copied: why it has memory already that nothing else uses, "" if it has not.
+        copied: why nothing else uses its memory, "" if the source does.
 
     Raises:
-        CopyRequiredError: `copy` is False, and it has been copied or must be.
+        CopyRequiredError: `copy` is False, and it has been or must be copied.
     """
     reason = _promise_broken(source, target, readonly) or copied
     if copy is False:
@@ -69,7 +69,7 @@ def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
 
 
 def never_changes(origin: Origin) -> bool:
-    """Tell whether a library promises that the values of its arrays never change."""
+    """Return whether a library promises that the values of its arrays never change."""
     return origin.memory in ("immutable", "lazy")
 
 
@@ -78,20 +78,16 @@ def copy_required(reason: str) -> CopyRequiredError:
     return CopyRequiredError(f"memory cannot be shared: {reason}", remedy=PASS_COPY)
 
 
-def addresses(x: Any, source: Origin, y: Any, target: Origin) -> tuple[int, int]:
-    """Return the addresses of the first elements of two arrays, 0 where that is not known or there is none."""
-
-    def of(array: Any, origin: Origin) -> int:
-        try:
-            return origin.address(array) or 0
-        except Exception:
-            return 0
-
-    return of(x, source), of(y, target)
+def address_of(origin: Origin, x: Any) -> int:
+    """Return the address of the first element of an array, 0 for an empty array or an unknown address."""
+    try:
+        return origin.address(x) or 0
+    except Exception:
+        return 0
 
 
 def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
-    """Tell whether an array of one backend uses the memory of one of another, as far as that is known."""
+    """Return whether two arrays of two backends are known to use the same memory."""
     try:
         at = source.address(x), target.address(y)
         if None not in at:
@@ -105,7 +101,7 @@ def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
 
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Tell whether two arrays of the same values use the same memory; empty ones always do."""
+    """Return whether two arrays of the same values use the same memory; empty ones always do."""
     import numpy as np
 
     return a.size == 0 or (

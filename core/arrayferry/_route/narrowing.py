@@ -40,10 +40,10 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype
         dtype('int32')
     """
-    dtype, whole = target_dtype(x.dtype, target, narrowing)
-    if dtype is x.dtype or dtype == x.dtype:
+    dtype, lossless = target_dtype(x.dtype, target, narrowing)
+    if dtype == x.dtype:
         return x
-    narrowed, lost = _cast(x, dtype, check=not whole and narrowing != "allow")
+    narrowed, lost = _cast(x, dtype, check=not lossless and narrowing != "allow")
     if lost is not None:
         raise _does_not_fit(lost, x.dtype.name, dtype.name, target)
     return narrowed
@@ -52,7 +52,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
 def _cast(
     x: np.ndarray[Any, Any], dtype: np.dtype[Any], *, check: bool = True
 ) -> tuple[np.ndarray[Any, Any], Any]:
-    """Cast an array to a dtype of the same kind, and return a number that the dtype does not hold, if there is one."""
+    """Cast an array to a dtype of the same kind. Also return a number that the dtype does not hold, or None."""
     import numpy as np
 
     kind = dtype_info(dtype).kind
@@ -71,7 +71,7 @@ def _cast(
 def narrow_on_device(
     x: Any, name: str, source: Origin, target: Backend, narrowing: Narrowing
 ) -> Any:
-    """Do the same as `fit_dtype` for an array on a device, with its own library.
+    """Cast an array on a device by its own library, under the same rule as `fit_dtype`.
 
     Args:
         x: an array of a library that array-api-compat supports.
@@ -81,7 +81,7 @@ def narrow_on_device(
         narrowing: as for `fit_dtype`.
 
     Returns:
-        A new array of a dtype that the target has; None if the library cannot do it.
+        A new array of a dtype that the target has, None if the library cannot cast it.
 
     Raises:
         NarrowingError, UnsupportedDtypeError: as for `fit_dtype`.
@@ -91,11 +91,11 @@ def narrow_on_device(
     own = dtype_named(name)
     if own is None:
         return None
-    dtype, whole = target_dtype(own, target, narrowing)
+    dtype, lossless = target_dtype(own, target, narrowing)
     try:
         xp = array_api_compat.array_namespace(x)
         narrowed = xp.astype(x, getattr(xp, dtype.name))
-        checked = not whole and narrowing != "allow"
+        checked = not lossless and narrowing != "allow"
         lost = _lost(x, narrowed, dtype_info(own).kind) if checked else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         if source.is_out_of_memory(error):
@@ -107,7 +107,7 @@ def narrow_on_device(
 
 
 def _lost(x: Any, narrowed: Any, kind: str) -> Any:
-    """Return one of the numbers that a narrower dtype of a kind does not hold, None if there is none."""
+    """Return a number that a narrower dtype of a kind does not hold, None if all fit."""
     import array_api_compat
 
     xp = array_api_compat.array_namespace(x)
@@ -132,13 +132,13 @@ def _does_not_fit(number: Any, dtype: str, narrowed: str, target: Backend) -> Na
     )
 
 
-def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], what: str) -> Any:
+def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> Any:
     """Cast a NumPy array to a dtype of the same kind.
 
     Args:
         x: the array.
         dtype: the dtype.
-        what: what messages call the array.
+        name: the array in messages.
 
     Raises:
         NarrowingError: a number does not fit.
@@ -146,7 +146,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], what: str) -> An
     cast, lost = _cast(x, dtype)
     if lost is not None:
         raise NarrowingError(
-            f"{what} holds {lost}, which does not fit {dtype.name}",
+            f"{name} holds {lost}, which does not fit {dtype.name}",
             remedy="Ask for a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,

@@ -1,7 +1,7 @@
-"""Copies that a device has not made yet: their sources are kept until it has.
+"""Queued copies: the source of a copy is kept until the device has made it.
 
-A copy on a GPU is queued, and the source may be dropped before the copy is made. The library would
-then reuse the memory for its next array, and the copy would read that.
+A copy on a GPU is queued, and its source may be dropped before it is made. The library would
+then reuse the memory for its next array, and the copy would read that array.
 """
 
 from __future__ import annotations
@@ -10,43 +10,32 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 
-__all__ = ["duplicate", "keep_source", "keep_until", "release"]
+__all__ = ["duplicate", "keep_source", "release"]
 
 AT_ONCE = 8
-"""How many copies are checked in one call."""
+"""The number of copies that are checked in one call."""
 
 _kept: deque[tuple[Callable[[], bool], Any]] = deque()
 _of_parent: list[Any] = []
 
 
-def keep_until(done: Callable[[], bool], source: Any) -> None:
-    """Keep an object until a function returns True, and drop what is kept for copies that are done."""
-    release()
-    _kept.append((done, source))
-
-
 def release() -> None:
-    """Drop what is kept for copies that are done by now."""
+    """Drop the sources of copies that are done by now."""
     for _ in range(min(AT_ONCE, len(_kept))):
         try:
             done, source = _kept.popleft()
         except IndexError:  # another thread was faster
             return
-        if not _is_done(done):
-            _kept.append((done, source))
-
-
-def _is_done(done: Callable[[], bool]) -> bool:
-    try:
-        return done()
-    except Exception:  # the device is lost, and nothing can be copied any more
-        return True
+        with suppress(Exception):  # the device is lost, so no copy can still be made
+            if not done():
+                _kept.append((done, source))
 
 
 def _leave_to_parent() -> None:
@@ -75,7 +64,7 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     """Keep the source of a copy that a library has queued until the copy is made.
 
     Returns:
-        Whether the library tells when that is.
+        Whether the library says when that is.
     """
     if not overrides(backend, Backend.fence):
         return False
@@ -91,5 +80,6 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
         return False
     if done is None:
         return False
-    keep_until(done, source)
+    release()
+    _kept.append((done, source))
     return True

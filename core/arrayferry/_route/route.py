@@ -64,7 +64,7 @@ class Route(NamedTuple):
     """The steps from one backend to another. It prints as one readable line.
 
     Attributes:
-        steps: the steps, in order; empty if there is nothing to do.
+        steps: the steps, in order; empty if no step is needed.
         source: where the route starts.
         target: where the route ends.
     """
@@ -80,7 +80,7 @@ class Route(NamedTuple):
 
     @property
     def transfers(self) -> int:
-        """How many times data is transferred between the host and a device, or between two devices."""
+        """The number of transfers between the host and a device, or between two devices."""
         return sum(step.cost == "transfer" for step in self.steps)
 
     @property
@@ -107,13 +107,13 @@ class Route(NamedTuple):
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
-        ways = {"dlpack": " by DLPack"}
         places = [self.source, *(step.target for step in self.steps)]
         several = len({place.device for place in places if place.device != "cpu"}) > 1
         names = [str(p if several else Place(p.backend, device_kind(p.device))) for p in places]
         text = names[0]
         for step, name in zip(self.steps, names[1:], strict=True):
-            text += f" -> {name} {_WORDS[step.cost]}{ways.get(step.via, '')}"
+            by = " by DLPack" if step.via == "dlpack" else ""
+            text += f" -> {name} {_WORDS[step.cost]}{by}"
         return text
 
 
@@ -121,7 +121,7 @@ _WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compu
 
 
 def _by(step: Step) -> str:
-    """Say what makes a step."""
+    """Name the maker of a step."""
     if step.converter is not None:
         return type(step.converter).__name__
     return {"dlpack": "DLPack", "device": step.source.backend}.get(step.via, "its plugin")
@@ -133,171 +133,159 @@ HOST = Place("numpy", "cpu")
 def find_route(
     catalog: Catalog,
     source: Origin,
-    here: str,
+    source_device: str,
     target: Backend,
-    there: str,
+    target_device: str,
     without: frozenset[object] = frozenset(),
 ) -> Route:
     """Find the cheapest route from one device to another. The catalog caches it.
 
+    Args:
+        catalog: the backends and converters that steps are made of.
+        source: the backend to start from.
+        source_device: the device to start from.
+        target: the backend to reach.
+        target_device: the device to reach.
+        without: converters that must not be used, and "dlpack" if that must not be used.
+
     Raises:
-        ConversionError: there is none, as without the plugin of NumPy.
+        ConversionError: no route exists, as without the plugin of NumPy.
     """
-    here, there = memory_of(here), memory_of(there)
-    key = (source, here, target, there, without)
+    start = Place(source.name, memory_of(source_device))
+    goal = Place(target.name, memory_of(target_device))
+    key = (source, start, target, goal, without)
     route = catalog.routes.get(key)
     if route is None:
-        start, goal = Place(source.name, here), Place(target.name, there)
-        route = catalog.routes[key] = _Search(catalog, source, target, without).run(start, goal)
+        route = catalog.routes[key] = _Search(catalog, source, target, start, goal, without).run()
     return route
 
 
 class _Search:
-    """The search for the cheapest path between two places.
-
-    Args:
-        catalog: the backends and converters that steps are made of.
-        source: the backend to start from.
-        target: the backend to reach.
-        without: converters that must not be used, and "dlpack" if that must not be used.
-    """
+    """The search for the cheapest route from one place to another."""
 
     def __init__(
-        self, catalog: Catalog, source: Origin, target: Backend, without: frozenset[object]
+        self,
+        catalog: Catalog,
+        source: Origin,
+        target: Backend,
+        start: Place,
+        goal: Place,
+        without: frozenset[object],
     ) -> None:
         self.source = source
-        self.target = target
-        self.known: dict[str, Any] = {**catalog.backends, source.name: source, target.name: target}
+        self.start = start
+        self.goal = goal
+        ends = {source.name: source, target.name: target}
+        self.backends: dict[str, Any] = {**catalog.backends, **ends}
         self.converters = [
-            c for c in catalog.converters if c not in without and c.source != c.target
+            each
+            for each in catalog.converters
+            if each not in without
+            and each.source != each.target
+            and {each.source, each.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
         # the source's library waits for its own move before it writes again;
         # an array that never changes only has to be kept
-        tells = overrides(target, Backend.fence)
-        self.moves_by_target = source.memory == "immutable" and tells
-        self.goal = HOST
-        self.stops: set[Place] = set()
+        self.moves_by_target = source.memory == "immutable" and overrides(target, Backend.fence)
+        places = dict.fromkeys((HOST, goal, *self._between(target)))
+        self.places = [place for place in places if place.backend in self.backends]
+        self.devices = sorted({place.device for place in self.places})
 
-    def run(self, start: Place, goal: Place) -> Route:
+    def _between(self, target: Backend) -> Iterator[Place]:
+        """Yield the places on the way: where direct converters start, and both libraries on both devices."""
+        devices = {HOST.device, self.goal.device, self.start.device}
+        for converter in self.converters:
+            for device in sorted(devices):
+                if device_kind(device) == converter.source_device:
+                    yield Place(converter.source, device)
+        if len(devices) > 2:  # from one device to another
+            for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
+                if isinstance(origin, Backend) and device in call_backend(origin, "devices"):
+                    yield Place(origin.name, device)
+                    if self.moves_by_target:
+                        return
+
+    def run(self) -> Route:
         """Search with Dijkstra's algorithm."""
-        self.goal = goal
-        self.stops = {goal, HOST, *self._between(start, goal)}
         order = itertools.count()
-        queue: list[tuple[int, int, Place, tuple[Step, ...]]] = [(0, next(order), start, ())]
+        queue = [(0, next(order), Route(self.start, self.start, ()))]
         done: set[Place] = set()
         while queue:
-            cost, _, place, steps = heapq.heappop(queue)
-            if place == goal:
-                return Route(start, goal, steps)
-            if place in done or place.backend not in self.known:
+            cost, _, route = heapq.heappop(queue)
+            if route.target == self.goal:
+                return route
+            if route.target in done:
                 continue
-            done.add(place)
-            copied = COPIED if any(step.cost != "share" for step in steps) else ""
-            for step in self.steps_from(place, copied):
-                if step.target not in done:
-                    # prefer fewer steps, a converter to the general path, and a move by the source's library
-                    late = step.via == "device" and place.backend != start.backend
-                    more = COSTS[step.cost] * 4 + (0 if step.converter else 1) + late
-                    heapq.heappush(queue, (cost + more, next(order), step.target, (*steps, step)))
+            done.add(route.target)
+            for step in self._steps(route.target, COPIED if route.copies else ""):
+                # prefer fewer steps, a converter to the general path, and a move by the source's library
+                late = step.via == "device" and step.source.backend != self.source.name
+                more = COSTS[step.cost] * 4 + (step.converter is None) + late
+                longer = Route(self.start, step.target, (*route.steps, step))
+                heapq.heappush(queue, (cost + more, next(order), longer))
         raise ConversionError(
-            f"there is no route from {start} to {goal}",
+            f"there is no route from {self.start} to {self.goal}",
             remedy="The general path needs the plugin of NumPy: does ARRAYFERRY_PLUGINS leave it out?",
-            source=start.backend,
-            target=goal.backend,
+            source=self.start.backend,
+            target=self.goal.backend,
         )
 
-    def _between(self, start: Place, goal: Place) -> Iterator[Place]:
-        """Yield the places on the way: where direct converters start, and both libraries on both devices."""
-        kinds = {place.device: device_kind(place.device) for place in (start, goal, HOST)}
-        for converter in self.converters:
-            for device, kind in kinds.items():
-                if converter.source_device == kind:
-                    yield Place(converter.source, device)
-        if len(kinds) > 2:  # from one device to another
-            if self._has(self.target, start.device):
-                yield Place(self.target.name, start.device)
-                if self.moves_by_target:
-                    return
-            if self._has(self.source, goal.device):
-                yield Place(self.source.name, goal.device)
-
-    def _has(self, origin: Origin, device: str) -> bool:
-        return isinstance(origin, Backend) and device in call_backend(origin, "devices")
-
-    def steps_from(self, place: Place, copied: str) -> Iterator[Step]:
+    def _steps(self, place: Place, copied: str) -> Iterator[Step]:
         """Yield the steps from a place. `copied` is as in `decide`."""
-        backend = self.known[place.backend]
-        yield from self._by_converter(place, copied)
-        if self.dlpack and device_kind(place.device) in backend.dlpack_devices:
-            yield from self._by_dlpack(place, backend, copied)
-        if place == HOST:
-            yield from self._from_host(copied)
-        elif backend.memory == "lazy":
-            yield Step(place, HOST, "compute", "host")
-        elif place.device != "cpu":
-            yield Step(place, HOST, "transfer", "host")
-        else:
-            yield Step(place, HOST, "share" if backend.to_numpy_shares else "copy", "host")
-        for stop in self.stops:
-            if stop.backend == place.backend and stop.device != place.device:
-                yield Step(place, stop, "transfer", "device")
-
-    def _by_converter(self, place: Place, copied: str) -> Iterator[Step]:
+        kind = device_kind(place.device)
         for converter in self.converters:
-            kind = device_kind(place.device)
             if (converter.source, converter.source_device) != (place.backend, kind):
                 continue
-            if converter.target_device == kind:
-                ends = [place.device]
-            else:
-                devices = {"cpu", *(stop.device for stop in self.stops)}
-                ends = [each for each in devices if device_kind(each) == converter.target_device]
-            for device in sorted(ends):
-                goal = Place(converter.target, device)
-                cost = converter.cost
-                if cost == "share":
-                    cost = self._sharing(goal, copied)
-                yield Step(place, goal, cost, "converter", converter)
+            stays = converter.target_device == kind
+            for device in [place.device] if stays else self.devices:
+                if device_kind(device) == converter.target_device:
+                    end = Place(converter.target, device)
+                    shares = converter.cost == "share"
+                    cost = self._sharing(end, copied) if shares else converter.cost
+                    yield Step(place, end, cost, "converter", converter)
+        for end in self.places:
+            if end.backend != place.backend:
+                yield from self._general(place, end, copied)
+            elif end != place:
+                yield Step(place, end, "transfer", "device")
 
-    def _by_dlpack(self, place: Place, backend: Any, copied: str) -> Iterator[Step]:
-        for stop in self.stops:
-            other = self.known.get(stop.backend)
-            if (
-                other is not None
-                and other is not backend
-                and stop.device == place.device
-                and device_kind(stop.device) in other.dlpack_devices
-            ):
-                moved = self.moves_by_target and stop.device != self.goal.device
-                cost: Cost = "share" if moved else self._sharing(stop, copied)
-                yield Step(place, stop, cost, "dlpack")
-
-    def _from_host(self, copied: str) -> Iterator[Step]:
-        for stop in self.stops:
-            other = self.known.get(stop.backend)
-            if other is None or stop == HOST:
-                continue
-            if stop.device != "cpu":
-                yield Step(HOST, stop, "transfer", "host")
-            else:
-                cost: Cost = self._sharing(stop, copied) if other.from_numpy_shares else "copy"
-                yield Step(HOST, stop, cost, "host")
+    def _general(self, place: Place, end: Place, copied: str) -> Iterator[Step]:
+        """Yield the steps between two libraries: by DLPack, and into or out of host memory."""
+        before, after = self.backends[place.backend], self.backends[end.backend]
+        stays, kind = place.device == end.device, device_kind(end.device)
+        if stays and self.dlpack and kind in before.dlpack_devices and kind in after.dlpack_devices:
+            moves = self.moves_by_target and end.device != self.goal.device
+            yield Step(place, end, "share" if moves else self._sharing(end, copied), "dlpack")
+        cost: Cost
+        if end == HOST:
+            cost = "share" if before.to_numpy_shares else "copy"
+        elif place == HOST:
+            cost = self._sharing(end, copied) if after.from_numpy_shares else "copy"
+        else:
+            return
+        if before.memory == "lazy":
+            cost = "compute"
+        elif not stays:
+            cost = "transfer"
+        yield Step(place, end, cost, "host")
 
     def _sharing(self, place: Place, copied: str) -> Cost:
-        """Decide whether the backend of a place shares memory of the source, if that is known."""
-        target = self.known.get(place.backend)
-        return "share" if target is None else decide(self.source, target, None, copied=copied)
+        """Decide whether the backend of a place may use memory of the source."""
+        return decide(self.source, self.backends[place.backend], None, copied=copied)
 
 
 def describe_route(
-    catalog: Catalog, source: Origin, target: Backend, device: Any, here: str
+    catalog: Catalog, source: Origin, target: Backend, device: Any, source_device: str
 ) -> Route:
-    """Return the route of an array of `source` on the device `here`."""
+    """Return the route of an array of `source` on the device `source_device`."""
     same = isinstance(source, Backend) and source.name == target.name
-    there = here if same and device is None else resolve_device(target, device, here)[0]
+    target_device = source_device
+    if not same or device is not None:
+        target_device, _ = resolve_device(target, device, source_device)
     if same:
-        start, goal = Place(source.name, memory_of(here)), Place(target.name, memory_of(there))
-        steps = () if here == there else (Step(start, goal, "transfer", "device"),)
-        return Route(start, goal, steps)
-    return find_route(catalog, source, here, target, there)
+        start = Place(source.name, memory_of(source_device))
+        goal = Place(target.name, memory_of(target_device))
+        moves = source_device != target_device
+        return Route(start, goal, (Step(start, goal, "transfer", "device"),) if moves else ())
+    return find_route(catalog, source, source_device, target, target_device)

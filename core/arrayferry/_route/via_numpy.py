@@ -1,7 +1,7 @@
 """The general path between any two backends, through a NumPy array in host memory, and its copy rule.
 
 Whether the NumPy array must be copied follows from what both backends promise about their memory. No
-flag of a framework is trusted here: memory is known to be private only if it was allocated here.
+flag of a framework is trusted: memory is known to be private only if arrayferry allocated it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def from_host(
         array: the NumPy array. It is not changed.
         source: the backend of the array that its values were read from.
         target: the backend of the result.
-        device: as `Backend.from_numpy` takes it.
+        device: the device of the result, as `Backend.from_numpy` takes it.
         options: `copy` and `narrowing` are used.
     """
     import numpy as np
@@ -95,8 +95,9 @@ def from_host(
     if sharing == "copy" and target.from_numpy_shares is not False:
         n = np.array(n, copy=True, order="K", subok=False)
         copied = COPIED
-    elif never_changes(source) and not copied:
-        n = _read_only(n)
+    elif never_changes(source) and not copied and n.flags.writeable:
+        n = n.view()
+        n.flags.writeable = False
     copies = target.from_numpy_shares is False
     if copies and options.copy is False:
         raise copy_required(f"{target.name} copies the values")
@@ -104,14 +105,6 @@ def from_host(
     if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
         raise copy_required(f"{target.name} copied the values")
     return RoutedArray(y, copied or (COPIED if copies else ""))
-
-
-def _read_only(n: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array that cannot be written to."""
-    if n.flags.writeable:
-        n = n.view()
-        n.flags.writeable = False
-    return n
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
@@ -132,6 +125,6 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         size = n.itemsize or 1
         if all(stride >= 0 and stride % size == 0 for stride in n.strides):
             return n, False
-        if n.flags.c_contiguous:  # strides of axes that are never walked along may be anything
+        if n.flags.c_contiguous:  # an axis of length 1 may have any stride
             return n.reshape(-1).reshape(n.shape), False
     return np.array(n, copy=True, order="C"), True

@@ -16,7 +16,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
 from arrayferry._route.devices import device_if_known, memory_of
-from arrayferry._route.memory import addresses, share_memory
+from arrayferry._route.memory import address_of, share_memory
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
@@ -112,7 +112,7 @@ class ArrayCrossing(Crossing):
         ):
             self.how = "transferred"
         if not several and not on_host and not lazy and target.memory != "lazy":
-            self.addresses = addresses(x, origin, y, target)
+            self.addresses = address_of(origin, x), address_of(target, y)
             if self.how == "copied" and self._shares(x, y, origin, target):
                 self.how = "shared"
             elif self.how == "copied" and self.source != self.target:
