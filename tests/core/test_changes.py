@@ -399,6 +399,21 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
     assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
 
 
+def test_two_threads_take_the_first_steps_of_a_route_together():
+    options = af.converter("torch").options
+    numpy, to = (af.registry.backend(name) for name in ("numpy", "torch"))
+    executor = execute.Executor(af.registry.catalog, numpy, to, options)
+
+    class Taken:
+        @property
+        def wrong(self):  # another thread takes a step
+            executor._directs[object()] = self
+            return False
+
+    executor._directs[object()] = Taken()
+    assert executor.run(X[::-1]).tolist() == [2, 1, 0]
+
+
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 def test_a_pool_of_threads_in_a_fork():
