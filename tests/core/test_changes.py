@@ -189,8 +189,10 @@ def test_a_library_that_is_run_again(run_again, registered):
     assert [ref() is None for ref in classes] == [True, True, False]
 
 
-def test_a_change_within_a_conversion(registered):
-    """What is learnt from before a change is not used after it, and nothing that was made is lost."""
+@pytest.mark.parametrize("where", ["children", "rebuild"])
+@pytest.mark.parametrize("when", [0, 3])
+def test_a_change_within_a_conversion(where, when, registered):
+    """The conversion ends as it began. What it has learnt is not used after the change, and nothing is lost."""
 
     class Trigger:
         def __init__(self, x):
@@ -198,25 +200,30 @@ def test_a_change_within_a_conversion(registered):
 
     class TriggerContainer(af.Container):
         types = (Trigger,)
-        armed = True
+        armed = ""
+
+        def fire(self, method):
+            if self.armed == method:
+                self.armed = ""
+                registered(MineContainer())
 
         def children(self, value):
+            self.fire("children")
             return [value.x]
 
         def rebuild(self, value, children):
-            if self.armed:
-                self.armed = False
-                registered(MineContainer())
+            self.fire("rebuild")
             return Trigger(*children)
 
     trigger = registered(TriggerContainer())
     conversion = af.converter("torch")
-    value = {"mine": Mine(X), "trigger": Trigger(X)}
+    value = {"mine": Mine(X), "trigger": Trigger(X), "another": Mine(X)}
     for times in range(6):
-        trigger.armed = times == 3
+        trigger.armed = where if times == when else ""
         found = conversion(value)
         assert isinstance(found["trigger"].x, torch.Tensor)
-        assert isinstance(found["mine"].x, torch.Tensor) == (times > 3)
+        assert isinstance(found["mine"].x, torch.Tensor) == (times > when)
+        assert isinstance(found["another"].x, torch.Tensor) == (times > when)
 
 
 @pytest.mark.long
@@ -390,6 +397,21 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
         thread.join()
     assert len(drawn) == 2
     assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
+
+
+def test_two_threads_take_the_first_steps_of_a_route_together():
+    options = af.converter("torch").options
+    numpy, to = (af.registry.backend(name) for name in ("numpy", "torch"))
+    executor = execute.Executor(af.registry.catalog, numpy, to, options)
+
+    class Taken:
+        @property
+        def wrong(self):  # another thread takes a step
+            executor._directs[object()] = self
+            return False
+
+    executor._directs[object()] = Taken()
+    assert executor.run(X[::-1]).tolist() == [2, 1, 0]
 
 
 @needs_fork

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic
@@ -95,7 +96,8 @@ class Conversion(Calls[A]):
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")
-            compiled = CompiledConversion(catalog, target, options, registry.kind)
+            kind_of = partial(registry.kind, catalog=catalog)  # also while the registry changes
+            compiled = CompiledConversion(catalog, target, options, kind_of)
             self._compiled = compiled
             compiled.notice_observers()
             # otherwise it changed before this conversion could be notified

@@ -120,9 +120,12 @@ class Registry:
 
     def notice_imports(self) -> None:
         """Look up array types again if a library has been imported or reloaded since the last lookup."""
-        if self.catalog.kinds.outdated():
+        self._notice_imports(self.catalog)
+
+    def _notice_imports(self, catalog: Catalog) -> None:
+        if catalog.kinds.outdated():
             with self._lock:
-                if self.catalog.notice_imports():
+                if catalog.notice_imports():
                     self._notify()
 
     def check_converters(self) -> None:
@@ -195,9 +198,15 @@ class Registry:
         """
         return self.catalog.backend(to)
 
-    def kind(self, value: Any) -> Kind:
-        """Return how a conversion treats a value."""
-        kinds = self.catalog.kinds
+    def kind(self, value: Any, catalog: Catalog | None = None) -> Kind:
+        """Return how a conversion treats a value.
+
+        Args:
+            value: anything.
+            catalog: the registrations that the conversion began with, None for the current ones.
+        """
+        catalog = catalog or self.catalog
+        kinds = catalog.kinds
         try:
             kind = kinds.cached.get(type(value))
         except RecursionError:
@@ -205,8 +214,8 @@ class Registry:
         except Exception:  # a class that cannot be hashed
             return OTHER
         if kind is None:
-            self.notice_imports()
-            kind = self.catalog.kind(value)
+            self._notice_imports(catalog)
+            kind = catalog.kind(value)
         return kind
 
     def __dir__(self) -> list[str]:

@@ -124,7 +124,7 @@ def _lost(x: Any, narrowed: Any, kind: str) -> Any:
 def _does_not_fit(number: Any, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
     as_it_does = f", as {target.name} does" if is_built_in(target) else ""
     return NarrowingError(
-        f"{target.name} has no {dtype} here, and {number} does not fit {narrowed}",
+        f"{target.name} has no {dtype} here, and {number!s} does not fit {narrowed}",
         remedy="Scale the numbers down, or pass "
         f'narrowing="allow" to convert them anyway{as_it_does}.' + hint_for(target, dtype),
         dtype=dtype,
@@ -146,7 +146,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     cast, lost = _cast(x, dtype)
     if lost is not None:
         raise NarrowingError(
-            f"{name} holds {lost}, which does not fit {dtype.name}",
+            f"{name} holds {lost!s}, which does not fit {dtype.name}",
             remedy="Ask for a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,
@@ -179,7 +179,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     narrowed, lost = _cast(array, dtype)
     if lost is not None and narrowing != "allow":
         raise NarrowingError(
-            f"the Python number {lost} does not fit {dtype.name}, which is the default of {target.name}",
+            f"the Python number {lost!s} does not fit {dtype.name}, which is the default of {target.name}",
             remedy='Pass narrowing="allow" to convert it anyway, or scalars="keep" to leave Python '
             "numbers unchanged." + hint_for(target, array.dtype.name),
             dtype=array.dtype.name,
