@@ -20,8 +20,6 @@ from ._errors import NoAnswerError, RefusedError, WrongNameError
 from ._reports import Unanswerable
 from ._screen import OutputError, Screen, writing
 
-__all__ = ["run"]
-
 Result = TypeVar("Result")
 
 app = typer.Typer(

@@ -20,8 +20,6 @@ from arrayferry.adapting import printable
 from ._errors import NoAnswerError
 from ._messages import END, Failed, from_message
 
-__all__ = ["ask", "in_parallel", "without_paths"]
-
 _BOOT = (
     "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['path']; "
     "from arrayferry_cli._child import main; main(given['task'], given['arguments'])"

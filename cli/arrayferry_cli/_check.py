@@ -25,8 +25,6 @@ from ._reports import (
 )
 from ._screen import Screen
 
-__all__ = ["check", "show"]
-
 SCHEMA = 1
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
 BAD = ("failed", "crashed")

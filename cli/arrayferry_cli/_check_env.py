@@ -9,8 +9,6 @@ from ._errors import NoAnswerError, WrongNameError
 from ._reports import EnvReport, Unanswerable
 from ._screen import Screen
 
-__all__ = ["check", "show"]
-
 
 def check(name: str, timeout: float) -> EnvReport:
     """Try an environment in several libraries.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 from importlib.metadata import EntryPoint, entry_points
 
-__all__ = ["plugins", "sources", "targets"]
-
 GROUP = "arrayferry"
 HOME = "arrayferry_plugins."
 CONTAINERS = ("tensordict", "tianshou", "torch_geometric")

@@ -12,8 +12,6 @@ from ._recovery import Answers, Question, ask_each, survey
 from ._reports import DoctorReport, Doing, Facts, Library, Part, Plugin
 from ._screen import Screen
 
-__all__ = ["examine", "show"]
-
 SCHEMA = 1
 PARTS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
 SETTINGS = ("ARRAYFERRY_PLUGINS", "ARRAYFERRY_DISABLE_AUTOLOAD")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NoAnswerError", "RefusedError", "WrongNameError"]
-
 
 class NoAnswerError(Exception):
     """A process ended without an answer, or took too long."""

@@ -23,8 +23,6 @@ from ._reports import (
     Unusable,
 )
 
-__all__ = ["END", "Failed", "as_message", "from_message", "load"]
-
 Report = TypeVar("Report")
 
 END = "end"

@@ -20,8 +20,6 @@ from ._recovery import Question, attempt
 from ._reports import Conflict, Outline
 from ._screen import Screen
 
-__all__ = ["Written", "show", "write"]
-
 PREFIX = "arrayferry-"
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
 

@@ -13,8 +13,6 @@ from ._child.survey import describe_point, how_to_fix
 from ._errors import NoAnswerError
 from ._reports import Survey
 
-__all__ = ["Answers", "Question", "Surveyed", "ask_each", "attempt", "crashing_libraries", "survey"]
-
 
 @dataclass(frozen=True)
 class Question:

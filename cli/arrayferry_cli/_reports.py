@@ -5,33 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = [
-    "Begun",
-    "CheckReport",
-    "CheckedBackend",
-    "Conflict",
-    "DoctorReport",
-    "Doing",
-    "EnvProblem",
-    "EnvReport",
-    "Essential",
-    "Facts",
-    "Library",
-    "MadeBy",
-    "Outline",
-    "Part",
-    "Plugin",
-    "PluginOrigin",
-    "RouteReport",
-    "RouteStep",
-    "RoutesReport",
-    "Survey",
-    "TestReport",
-    "Tests",
-    "Unanswerable",
-    "Unusable",
-]
-
 LibraryStatus = Literal["usable", "not usable", "not installed"]
 PluginStatus = Literal["loaded", "not loaded", "left out", "broken"]
 Outcome = Literal["passed", "skipped", "failed", "crashed", "not run"]

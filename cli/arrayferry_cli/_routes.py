@@ -10,8 +10,6 @@ from ._recovery import Question, attempt, crashing_libraries, survey
 from ._reports import RouteReport, RoutesReport, RouteStep, Unanswerable, Unusable
 from ._screen import Screen
 
-__all__ = ["find", "show"]
-
 SCHEMA = 1
 WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
 LETTERS = {

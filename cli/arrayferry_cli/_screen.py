@@ -19,8 +19,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["OutputError", "Screen", "writing"]
-
 UNLIMITED = 100_000
 
 STYLES = {

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ._overloads import _Options
 
-__all__ = ["Agnostic", "agnostic"]
-
 Function = Callable[..., Any]
 
 P = ParamSpec("P")

@@ -23,20 +23,6 @@ from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
 
-__all__ = [
-    "backend_of",
-    "backends",
-    "conversion_like",
-    "convert",
-    "converter",
-    "device_like",
-    "first_array",
-    "flatten",
-    "kept_conversion",
-    "namespace_of",
-    "route",
-]
-
 MAX_KEPT = 256
 """The maximum number of conversions that are kept for `convert`."""
 

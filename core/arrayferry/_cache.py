@@ -6,8 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Cache", "CostlyCache", "once"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-__all__ = ["DEFERRED", "DeferredCall", "deferred_by_kind", "take_receiver", "with_receiver"]
-
 Function = Callable[..., Any]
 DeferredCall = Callable[..., tuple[Any, Function, Function]]
 """Calls a function, and returns its result, the conversion to its library, and the one of its results."""

@@ -16,15 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "STANDARD_DTYPES",
-    "DtypeInfo",
-    "dtype_info",
-    "dtype_name",
-    "dtype_named",
-    "unknown_dtypes",
-]
-
 STANDARD_DTYPES = frozenset(
     [
         "bool",

@@ -27,28 +27,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "ArrayFerryError",
-    "BackendUnavailableError",
-    "BlockError",
-    "BlockTimeoutError",
-    "ContractError",
-    "ConversionError",
-    "CopyRequiredError",
-    "DeviceError",
-    "NarrowingError",
-    "NotAnArrayError",
-    "OptionError",
-    "PluginError",
-    "PluginWarning",
-    "StructureError",
-    "TraceWarning",
-    "TracedValueError",
-    "UnknownBackendError",
-    "UnsupportedDtypeError",
-    "describe_error",
-]
-
 
 class ArrayFerryError(Exception):
     """The base class of all errors of arrayferry.

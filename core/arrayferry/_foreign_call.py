@@ -18,8 +18,6 @@ from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
-__all__ = ["Expected", "ForeignCall", "convert_arguments", "not_expected", "numpy_inward"]
-
 
 def not_expected(name: str) -> TracedValueError:
     """Return the error for a call whose result is not known before it runs."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-__all__ = ["render_traceback"]
-
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
 GENERATED = "<arrayferry:"
 

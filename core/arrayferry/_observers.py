@@ -15,18 +15,6 @@ from typing import Any, NamedTuple, Protocol
 from ._cache import Cache
 from ._errors import describe_error
 
-__all__ = [
-    "CallSite",
-    "Note",
-    "Observer",
-    "OpenConversion",
-    "call_site",
-    "is_asked_by_user",
-    "note",
-    "observers",
-    "open_conversion",
-]
-
 
 class CallSite(NamedTuple):
     """A line of code."""

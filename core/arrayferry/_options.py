@@ -7,17 +7,6 @@ from typing import Any, Literal, NamedTuple, get_args
 from ._errors import OptionError
 from ._repr import given
 
-__all__ = [
-    "Narrowing",
-    "Options",
-    "Scalars",
-    "Sparse",
-    "Unknown",
-    "Unsupported",
-    "check_count",
-    "check_flag",
-]
-
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
 Unsupported = Literal["raise", "keep"]

@@ -8,19 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "MOST",
-    "given",
-    "html_code",
-    "html_facts",
-    "html_table",
-    "html_view",
-    "never_raises",
-    "often",
-    "printable",
-    "shown",
-]
-
 MOST = 200
 """The maximum number of characters of a written tree, or of one fact."""
 

@@ -29,8 +29,6 @@ import arrayferry as af
 from ._dtypes import cast_numbers, culprit, held_dtype, plain_name
 from ._misfits import Place, described, likely_mistake
 
-__all__ = ["Fitter", "LibraryFitter", "range_of"]
-
 _SHAPED = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 

@@ -21,8 +21,6 @@ from ._quick import NOT_QUICK, Quick, find_quick, item
 from ._spaces import converted_space
 from ._views import env_facts
 
-__all__ = ["Adapter", "converted_space_property", "gymnasium_class"]
-
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
     """Return Gymnasium's own `ArrayConversion`, for the bases of ours, so that `isinstance` holds.

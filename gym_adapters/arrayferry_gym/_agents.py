@@ -9,8 +9,6 @@ import arrayferry as af
 
 from ._adapter import Adapter
 
-__all__ = ["AgentAdapter"]
-
 
 class _View:
     """An environment as one agent has it: what an `Adapter` needs to know.

@@ -11,8 +11,6 @@ from gymnasium.vector.utils import create_empty_array
 
 from ._space_trees import build, split
 
-__all__ = ["Piece", "join", "rows_of"]
-
 Piece = tuple[int | Sequence[int], Any]
 """A row and its observation, or several rows in ascending order and a batch of their observations."""
 

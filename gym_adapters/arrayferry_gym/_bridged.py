@@ -15,8 +15,6 @@ from ._env_options import declared_mode
 from ._refusals import batch_error, is_batch
 from ._space_trees import build, split
 
-__all__ = ["Bridged"]
-
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}
 """The packages whose wrappers add nothing to infos but statistics of episodes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["caller_level"]
-
 
 def caller_level() -> int:
     """Return the `stacklevel` of the first caller outside this package, Gymnasium and PettingZoo."""

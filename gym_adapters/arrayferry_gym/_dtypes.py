@@ -8,8 +8,6 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = ["cast_numbers", "culprit", "held_dtype", "plain_name"]
-
 
 def plain_name(dtype: Any) -> str:
     """Return the name of a dtype of any library, without that of the library."""

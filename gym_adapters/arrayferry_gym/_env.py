@@ -54,8 +54,6 @@ if TYPE_CHECKING:
         X,
     )
 
-__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
-
 if TYPE_CHECKING:
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
 else:

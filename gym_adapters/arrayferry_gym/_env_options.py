@@ -15,23 +15,6 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-__all__ = [
-    "UNSET",
-    "Unset",
-    "autoreset_mode_of",
-    "check_actions_of",
-    "check_flag",
-    "check_render_mode",
-    "count_of",
-    "declared_mode",
-    "forwarded_mask",
-    "forwarded_seed",
-    "limit_of",
-    "options_of",
-    "reset_mask_of",
-    "seed_of",
-]
-
 
 class Unset:
     """The default of an option for which None has a meaning."""

@@ -8,16 +8,6 @@ import arrayferry as af
 
 from ._libraries import Target
 
-__all__ = [
-    "array_conversion",
-    "jax_to_numpy",
-    "jax_to_torch",
-    "numpy_to_jax",
-    "numpy_to_torch",
-    "torch_to_jax",
-    "torch_to_numpy",
-]
-
 
 def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any) -> Any:
     """Convert every array and every number in a value to a library.

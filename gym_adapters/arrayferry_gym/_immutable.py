@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["in_constructor"]
-
 _CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-__all__ = ["gymnasium_space"]
-
 
 def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
     """Return the space of Gymnasium that corresponds to one of a package for JAX.

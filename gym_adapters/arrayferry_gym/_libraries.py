@@ -23,8 +23,6 @@ from ._dtypes import plain_name
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars
 
-__all__ = ["Libraries", "Target", "device_text", "dtype_name", "target_like"]
-
 Target = str | ModuleType | Backend
 
 

@@ -10,8 +10,6 @@ from gymnasium import spaces
 
 from ._caller import caller_level
 
-__all__ = ["Misfits", "Place", "described", "likely_mistake"]
-
 
 class Misfits:
     """Warns of actions that were corrected or passed on, once of each kind."""

@@ -18,8 +18,6 @@ from arrayferry.adapting import observed_read, observers
 from ._actions import Fitter, range_of
 from ._libraries import Libraries
 
-__all__ = ["NOT_QUICK", "Quick", "find_quick", "item", "range_test"]
-
 item = methodcaller("item")
 """Reads the number of an action."""
 

@@ -15,19 +15,6 @@ import arrayferry as af
 
 from ._space_trees import leaves, split
 
-__all__ = [
-    "batch_error",
-    "check_env",
-    "check_flags",
-    "check_observation",
-    "is_batch",
-    "missing_adapter",
-    "missing_package",
-    "num_envs_inside",
-    "refuse_contradictions",
-    "refuse_unknown",
-]
-
 _MEANT = {
     "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
     "backend": "target_xp", "device": "target_device", "source": "env_xp", "source_xp": "env_xp",

@@ -10,8 +10,6 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
-__all__ = ["ARRAYS", "branches", "build", "check_branches", "leaves", "split"]
-
 ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose values are arrays of one shape and dtype."""
 

@@ -31,8 +31,6 @@ from ._actions import Fitter
 from ._libraries import Libraries
 from ._space_trees import ARRAYS, build, leaves, split
 
-__all__ = ["converted_space"]
-
 
 def converted_space(original: Space[Any], libraries: Libraries, *, observed: bool = True) -> Any:
     """Return a space that samples and contains arrays of the agent's library.

@@ -94,5 +94,3 @@ else:
     ObsT = TypeVar("ObsT")
     ActT = TypeVar("ActT")
     ArrT = TypeVar("ArrT")
-
-__all__ = ["ActT", "ArrT", "ObsT"]

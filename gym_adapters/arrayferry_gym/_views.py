@@ -6,8 +6,6 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-__all__ = ["env_facts"]
-
 
 def env_facts(env: Any) -> dict[str, str]:
     """Return what a view says of every environment: how many, the autoreset mode, and the spaces of one."""

@@ -8,8 +8,6 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = ["namespace", "portable", "select"]
-
 
 def namespace(backend: af.Backend) -> Any:
     """Return the namespace of a library, as the methods of an environment get it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-__all__ = ["is_capturing", "unless_capturing"]
-
 
 def is_capturing() -> bool:
     """Return whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""

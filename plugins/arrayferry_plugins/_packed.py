@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from arrayferry.typing import Cost
 
-__all__ = ["Packed", "Parts", "cut"]
-
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
 TOGETHER = 32 * 1024 * 1024

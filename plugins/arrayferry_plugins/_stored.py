@@ -11,8 +11,6 @@ from arrayferry import Blocks, ConversionError, Slices, Source, UnsupportedDtype
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["GroupSource", "StoredSource"]
-
 
 class StoredSource(Source):
     """Arrays that are read once when they are converted.

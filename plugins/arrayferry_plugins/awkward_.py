@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 
-__all__ = ["AwkwardSource", "arrayferry_sources"]
-
 
 class AwkwardSource(Source):
     """`awkward.Array` of numbers, bools, dates and time spans, where all lists along an axis have the same length."""

@@ -12,8 +12,6 @@ from arrayferry.adapting import dtype_named
 from ._cuda import unless_capturing
 from ._packed import Packed
 
-__all__ = ["CupyBackend", "arrayferry_backends", "arrayferry_converters"]
-
 
 class CupyBackend(Backend):
     """`cupy.ndarray`. On a machine without a GPU it may be installed, but cannot be used."""

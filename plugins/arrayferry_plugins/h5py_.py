@@ -9,8 +9,6 @@ from arrayferry import ConversionError, Slices, Source, hookimpl
 
 from ._stored import GroupSource, StoredSource
 
-__all__ = ["H5pyGroupSource", "H5pySource", "arrayferry_sources"]
-
 
 class _Datasets(Slices):
     """Parts of datasets. They belong to a file that this process has opened."""

@@ -7,8 +7,6 @@ from typing import Any
 from arrayferry import Backend, hookimpl
 from arrayferry.adapting import refuse_more_than_values
 
-__all__ = ["NumpyBackend", "arrayferry_backends"]
-
 
 class NumpyBackend(Backend):
     """`numpy.ndarray`, its subclasses, and NumPy's numeric scalars."""

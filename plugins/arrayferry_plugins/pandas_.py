@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 
-__all__ = ["PandasSource", "arrayferry_sources"]
-
 REMEDIES = {
     "CategoricalDtype": "x.cat.codes",
     "DatetimeTZDtype": "x.dt.tz_convert(None)",

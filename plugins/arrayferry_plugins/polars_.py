@@ -9,8 +9,6 @@ from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["PolarsSource", "arrayferry_sources"]
-
 REMEDIES = {
     "Categorical": "x.to_physical()",
     "Enum": "x.to_physical()",

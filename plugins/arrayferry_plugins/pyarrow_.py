@@ -9,8 +9,6 @@ from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["ArrowSource", "TensorSource", "arrayferry_sources"]
-
 REMEDIES = {
     "dictionary": "x.cast(x.type.value_type)",
     "list": "x.cast(pyarrow.list_(x.type.value_type, n)), if all lists are of one length n,",

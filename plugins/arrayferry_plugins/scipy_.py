@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import Source, hookimpl
 
-__all__ = ["ScipySource", "arrayferry_sources"]
-
 
 class ScipySource(Source):
     """`scipy.sparse` arrays and matrices of every format."""

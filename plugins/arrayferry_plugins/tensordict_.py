@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import Container, ConversionError, convert, flatten, hookimpl
 
-__all__ = ["TensorClasses", "TensorDicts", "arrayferry_containers"]
-
 
 class TensorDicts(Container):
     """Tensordicts of every kind, and lazy stacks."""

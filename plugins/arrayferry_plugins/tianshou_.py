@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import Container, hookimpl
 
-__all__ = ["Batches", "arrayferry_containers"]
-
 
 class Batches(Container):
     """`Batch`. It would turn arrays of other libraries into NumPy arrays, so with these it becomes a dict."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from arrayferry import Container, hookimpl
 
-__all__ = ["Graphs", "arrayferry_containers"]
-
 
 class Graphs(Container):
     """`Data`, `HeteroData`, `TemporalData` and their batches: only the values in their stores are replaced."""

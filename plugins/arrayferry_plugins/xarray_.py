@@ -9,17 +9,6 @@ from arrayferry import Container, ConversionError, Source, hookimpl
 
 from ._stored import StoredSource
 
-__all__ = [
-    "DataArrays",
-    "DataTrees",
-    "Datasets",
-    "Stored",
-    "Views",
-    "XarraySource",
-    "arrayferry_containers",
-    "arrayferry_sources",
-]
-
 
 class DataArrays(Container):
     """`DataArray` and `Variable`."""

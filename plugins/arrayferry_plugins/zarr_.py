@@ -9,8 +9,6 @@ from arrayferry import Source, hookimpl
 
 from ._stored import GroupSource, StoredSource
 
-__all__ = ["ZarrGroupSource", "ZarrSource", "arrayferry_sources"]
-
 
 class ZarrSource(StoredSource):
     """`zarr.Array`."""

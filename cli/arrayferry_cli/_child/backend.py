@@ -11,8 +11,6 @@ from arrayferry.adapting import describe_error
 from arrayferry.inspection import describe_value, is_built_in
 from arrayferry_cli._reports import Doing, Facts
 
-__all__ = ["answer"]
-
 
 def answer(name: str) -> Iterator[Doing | Facts]:
     """Yield each step before it is taken, with what to do if it fails; and at the end what was found.

@@ -10,8 +10,6 @@ from arrayferry import ArrayFerryError, registry
 from arrayferry.adapting import describe_error
 from arrayferry_cli._reports import Begun, Essential, MadeBy, TestReport, Tests, Unanswerable
 
-__all__ = ["answer"]
-
 ESSENTIAL = (
     "test_array_types_exist",
     "test_from_numpy",

@@ -14,8 +14,6 @@ from arrayferry import BackendUnavailableError
 from arrayferry.adapting import describe_error
 from arrayferry_cli._reports import EnvProblem, EnvReport, Unanswerable
 
-__all__ = ["answer"]
-
 SCHEMA = 1
 
 

@@ -14,8 +14,6 @@ from arrayferry.adapting import describe_error
 from arrayferry.inspection import array_classes
 from arrayferry_cli._reports import Conflict, Outline
 
-__all__ = ["answer"]
-
 MAKERS = ("asarray", "array", "from_numpy", "tensor", "constant")
 READERS = ("np.asarray(x)", "np.from_dlpack(x)", "x.to_numpy()", "x.numpy()")
 

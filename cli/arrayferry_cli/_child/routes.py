@@ -9,8 +9,6 @@ from arrayferry import ArrayFerryError, Backend, Route, UnknownBackendError, reg
 from arrayferry.inspection import ENTRY_POINT_GROUP, Origin, Step, device_kind, route_between
 from arrayferry_cli._reports import PluginOrigin, RouteReport, RouteStep, Unanswerable, Unusable
 
-__all__ = ["answer"]
-
 
 def answer(
     source: str | None, target: str | None, failures: dict[str, str]

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from arrayferry import registry
 from arrayferry_cli._reports import Facts
 
-__all__ = ["answer"]
-
 
 def answer(name: str) -> Iterator[Facts]:
     """Yield what was found.

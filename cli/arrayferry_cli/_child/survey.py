@@ -11,8 +11,6 @@ from arrayferry import ArrayFerryError, Container, Converter, registry
 from arrayferry.inspection import ENTRY_POINT_GROUP, chosen_plugins, load_parts
 from arrayferry_cli._reports import Part, Plugin, Survey
 
-__all__ = ["answer", "describe_point", "how_to_fix"]
-
 
 def answer(names: list[str] | None = None) -> Iterator[Survey]:
     """Yield what was found.

@@ -16,8 +16,6 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import CHOICE, GROUP, chosen_plugins, is_ours
 from arrayferry._registry.registry import default_registry
 
-__all__ = ["find_backend", "only_plugins", "usable"]
-
 
 def find_backend(name: str) -> Backend:
     """Find a backend by name. No warning is issued for plugins that are left out because of a fault.

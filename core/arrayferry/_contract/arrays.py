@@ -31,8 +31,6 @@ from .samples import (
     spread,
 )
 
-__all__ = ["VALUE_METHODS", "ArrayTests"]
-
 VALUE_METHODS = ("to_numpy", "from_numpy", "copy")
 """The methods that return an array of the same values."""
 _USUAL = [

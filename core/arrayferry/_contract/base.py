@@ -19,19 +19,6 @@ from .alone import find_backend, only_plugins, usable
 from .checks import DUTIES, FIX_DEVICE, Values, ask, kept, same, skip_if_lacking, stated_difference
 from .classes import describe_type, describe_value
 
-__all__ = [
-    "BackendTests",
-    "Given",
-    "Tested",
-    "all_same",
-    "as_numpy",
-    "convert",
-    "library_of",
-    "refused",
-    "same_anywhere",
-    "such_as",
-]
-
 _DTYPES = "Or leave the dtype out of dtypes(): def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}."
 _FIX_METHOD = (
     "Change that method so that it handles every ordinary array of the dtypes that dtypes() names."

@@ -17,22 +17,6 @@ from arrayferry._plugin.blocks import Blocks, Reader
 
 from .classes import describe_value
 
-__all__ = [
-    "DUTIES",
-    "FIX_DEVICE",
-    "STRIDES",
-    "Duty",
-    "Values",
-    "ask",
-    "difference",
-    "kept",
-    "lacking",
-    "noting",
-    "same",
-    "skip_if_lacking",
-    "stated_difference",
-]
-
 
 class Duty(NamedTuple):
     """What a method must return.

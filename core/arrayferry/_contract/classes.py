@@ -12,8 +12,6 @@ from typing import Any
 
 from arrayferry._plugin.types import resolve_types
 
-__all__ = ["any_exists", "array_classes", "describe_type", "describe_value"]
-
 _SIGNS = ("shape", "dtype", "__array__", "__dlpack__", "__array_interface__", "__array_namespace__")
 
 

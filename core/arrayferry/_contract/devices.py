@@ -12,8 +12,6 @@ from .base import Given, convert
 from .checks import FIX_DEVICE, Values, noting, same
 from .samples import CUBE, sample
 
-__all__ = ["DeviceTests"]
-
 _DRAWS = {
     "uniform": ("float32", (-1.0, 2.0)),
     "integers": ("int32", (3, 7)),

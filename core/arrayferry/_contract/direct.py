@@ -36,8 +36,6 @@ from .samples import (
     special,
 )
 
-__all__ = ["DirectTests"]
-
 _EQUAL = "Return the values, the shape and the dtype of the array, or NotImplemented."
 _FIX_MEMORY = {
     True: "It ignores copy=True. Copy if copy is True, or return NotImplemented.",

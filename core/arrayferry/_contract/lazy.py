@@ -21,8 +21,6 @@ from .base import BackendTests, Tested, all_same, same_anywhere, such_as
 from .checks import DUTIES, Duty, ask, same
 from .classes import describe_type
 
-__all__ = ["BlockTests", "ComputeTests"]
-
 _LENGTHS = (
     "Set lengths of what blocks() returns to one sequence of whole numbers for each array: the lengths of its blocks "
     "along the axis, as even_lengths() gives them"

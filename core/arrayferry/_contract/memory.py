@@ -18,8 +18,6 @@ from .base import BackendTests, Given, convert
 from .checks import Values, same
 from .samples import CUBE, LARGE, numbers, sample
 
-__all__ = ["MemoryTests", "Promise", "PromiseTests"]
-
 STATED = "stated"
 """In place of the option `copy`: call the methods of the plugin, and check what it states of them."""
 _OWN_MEMORY = {

@@ -19,8 +19,6 @@ from .base import Given, as_numpy, convert, library_of
 from .checks import Values, noting, same
 from .samples import CUBE, SHAPES, numbers, sample
 
-__all__ = ["PairTests"]
-
 _FIX_AUTODIFF = "Change function() and call() of autodiff, or set autodiff to None."
 _FIX_PAIR = "Change to_numpy(), from_numpy(), or the converters of the plugin for that pair"
 

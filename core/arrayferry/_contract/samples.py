@@ -13,26 +13,6 @@ from arrayferry._dtypes import STANDARD_DTYPES, dtype_info, dtype_named
 
 from .checks import Values
 
-__all__ = [
-    "BACKWARDS",
-    "BEYOND",
-    "CUBE",
-    "EVERY_SECOND",
-    "HYPER",
-    "LARGE",
-    "SHAPES",
-    "SIZES",
-    "array_of",
-    "axes_of",
-    "dtypes_of",
-    "in_layouts",
-    "layouts",
-    "numbers",
-    "sample",
-    "special",
-    "spread",
-]
-
 CUBE = (2, 3, 4)
 """The shape of arrays whose layouts are tried."""
 HYPER = (2, 3, 2, 3)

@@ -17,8 +17,6 @@ from .checks import difference
 from .classes import describe_value
 from .values import ValueTests
 
-__all__ = ["Unattended"]
-
 PLUGIN = "from_numpy() of the plugin"
 FEW: Any = [[1, 0, 1], [0, 1, 0]]
 FOR_FEW = f"for an array of {FEW}"

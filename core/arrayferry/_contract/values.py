@@ -17,8 +17,6 @@ from .checks import STRIDES, Values, kept, same
 from .classes import any_exists, array_classes, describe_type
 from .samples import array_of, in_layouts, layouts, special
 
-__all__ = ["ConversionTests", "ValueTests"]
-
 _SPECIAL = "The sign of zero, infinities, NaN and the ends of the range are part of the values."
 _NUMBERS = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
 _KEEP_DTYPE = "Change from_numpy() to keep the dtype of its argument, which dtypes() names"

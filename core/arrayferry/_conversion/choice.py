@@ -18,8 +18,6 @@ from .structure import MANY
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Choice", "Fork", "leads_to", "with_plan", "without_plan"]
-
 
 def leads_to(choice: Choice | None, plan: Plan) -> bool:
     """Return whether a choice finds a plan for values of its structure."""

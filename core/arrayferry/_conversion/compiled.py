@@ -25,8 +25,6 @@ from .pair import Pair
 from .plans import Plans
 from .snippets import CodeSnippet, snippet_for
 
-__all__ = ["CompiledConversion"]
-
 
 class CompiledConversion:
     """The pairs and plans that a conversion has made from one catalog.

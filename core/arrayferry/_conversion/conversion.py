@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 else:
     Calls = Generic
 
-__all__ = ["Conversion", "make_conversion", "notice_observers"]
-
 
 class Conversion(Calls[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.

@@ -20,8 +20,6 @@ from arrayferry._route.memory import copy_required
 
 from .pair import Pair
 
-__all__ = ["LazyPair"]
-
 _KEPT: Any = object()
 """Marks an array that is returned unchanged, in place of its values."""
 

@@ -32,8 +32,6 @@ from arrayferry._tree.kind import Kind
 if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
 
-__all__ = ["Pair"]
-
 
 class Pair:
     """Converts arrays of one backend to another under fixed options.

@@ -46,8 +46,6 @@ from .structure import UnplannableError, is_uniform
 if TYPE_CHECKING:
     from .snippets import CodeSnippet
 
-__all__ = ["Plan", "write_plan"]
-
 MAX_LEAVES = 4_000
 """The maximum number of leaves that are written out one by one. Writing this many takes a seventh of a second."""
 

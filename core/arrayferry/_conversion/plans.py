@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .snippets import CodeSnippet
 
-__all__ = ["MAX_PLANS", "Plans"]
-
 MAX_PLANS = 128
 """The maximum number of plans."""
 MAX_STRUCTURES = 1_000

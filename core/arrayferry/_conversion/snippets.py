@@ -11,8 +11,6 @@ from arrayferry._route.devices import DEFAULT, resolve_device
 from .lazy import LazyPair
 from .pair import Pair
 
-__all__ = ["CodeSnippet", "snippet_for"]
-
 
 class CodeSnippet(NamedTuple):
     """The code that converts arrays of one type: `many` for all in one call if it is not None, else `one` for each.

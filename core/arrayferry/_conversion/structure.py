@@ -8,8 +8,6 @@ from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 
-__all__ = ["MANY", "UnplannableError", "is_uniform", "structure_of"]
-
 MANY = "..."
 """Marks a container with any number of children that are like the first."""
 RUN = 16

@@ -14,8 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Autodiff", "Crossing", "Differentiable", "Flat", "FlatFunction"]
-
 
 class Flat(NamedTuple):
     """The results of a function.

@@ -20,8 +20,6 @@ from .origin import Origin
 from .random import HostRandom, Random, Seed
 from .types import resolve_types
 
-__all__ = ["Backend", "Target"]
-
 
 class Backend(Origin):
     """One array library, as described by its plugin. Subclass it.

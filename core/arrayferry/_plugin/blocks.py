@@ -10,8 +10,6 @@ from typing import Any
 
 from arrayferry._repr import never_raises
 
-__all__ = ["Blocks", "Reader", "Slices", "even_lengths"]
-
 BLOCK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of arrays that have no blocks of their own."""
 

@@ -9,8 +9,6 @@ from arrayferry._errors import ArrayFerryError, ContractError, describe_error
 
 from .origin import Origin
 
-__all__ = ["ask_backend", "call_backend", "describe_array", "overrides", "raise_named"]
-
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     """Call a method of a backend.

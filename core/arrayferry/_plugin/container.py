@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Container"]
-
 
 class Container(ABC):
     """A kind of structure that may hold arrays. Subclass it.

@@ -11,8 +11,6 @@ from arrayferry._repr import never_raises, shown
 
 from .types import resolve_types
 
-__all__ = ["COSTS", "Converter", "Cost", "Inline"]
-
 Cost = Literal["share", "copy", "transfer", "compute"]
 
 COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}

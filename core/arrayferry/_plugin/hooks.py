@@ -11,8 +11,6 @@ from .container import Container
 from .converter import Converter
 from .origin import Source
 
-__all__ = ["HOOKS", "hookimpl"]
-
 HOOKS: dict[str, type[Any]] = {
     "arrayferry_backends": Backend,
     "arrayferry_converters": Converter,

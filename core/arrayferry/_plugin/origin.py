@@ -14,8 +14,6 @@ from arrayferry._repr import never_raises
 
 from .blocks import Blocks
 
-__all__ = ["Memory", "Origin", "Source", "failed_import"]
-
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 

@@ -13,8 +13,6 @@ from arrayferry._cache import once
 from arrayferry._errors import OptionError
 from arrayferry._repr import never_raises
 
-__all__ = ["HostRandom", "Random", "Seed", "check_integers"]
-
 Seed = int | Sequence[int] | None
 """An integer of at least 0, several of them, or None for a seed from the operating system."""
 

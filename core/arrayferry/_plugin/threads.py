@@ -13,8 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-__all__ = ["Threads"]
-
 
 class Threads(Executor):
     """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.

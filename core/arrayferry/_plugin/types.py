@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["resolve_type", "resolve_types"]
-
 
 def resolve_type(entry: Any) -> type | None:
     """Find a type in the modules that have been imported already.

@@ -8,8 +8,6 @@ from types import MappingProxyType
 from arrayferry._plugin.backend import Backend
 from arrayferry._repr import html_table, html_view, never_raises
 
-__all__ = ["Backends"]
-
 
 class Backends(Mapping[str, Backend]):
     """A mapping of backends by name. It cannot be changed."""

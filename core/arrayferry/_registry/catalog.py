@@ -28,8 +28,6 @@ from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import Kinds
 from .owners import Owners
 
-__all__ = ["Catalog"]
-
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
 

@@ -12,9 +12,6 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import COSTS, Converter
 from arrayferry._plugin.origin import Origin
 
-__all__ = ["check_part"]
-
-
 _Rule = tuple[str, Callable[[Any], bool], str]
 """An attribute, a check of its value, and the valid values as messages describe them."""
 

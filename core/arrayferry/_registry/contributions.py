@@ -13,8 +13,6 @@ from arrayferry._plugin.hooks import HOOKS
 
 from .checks import check_part
 
-__all__ = ["Contribution", "LeftOut", "Plugin", "contributions"]
-
 
 class Plugin(NamedTuple):
     """A plugin, as messages name it.

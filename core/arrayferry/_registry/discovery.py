@@ -19,18 +19,6 @@ from arrayferry._errors import PluginError, PluginWarning, describe_error
 
 from .contributions import Contribution, LeftOut, Plugin, contributions
 
-__all__ = [
-    "CHOICE",
-    "DISABLE",
-    "GROUP",
-    "chosen_plugins",
-    "describe_failure",
-    "discover",
-    "is_built_in",
-    "is_disabled",
-    "is_ours",
-]
-
 GROUP = "arrayferry"
 DISTRIBUTION = "arrayferry"
 HOME = "arrayferry_plugins"

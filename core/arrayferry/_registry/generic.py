@@ -18,9 +18,6 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import failed_import
 from arrayferry._tree.values import read_values
 
-__all__ = ["LIBRARIES", "GenericBackend", "find_namespace", "is_namespace"]
-
-
 LIBRARIES = (
     "array_api_compat", "array_api_strict", "blosc2", "cubed", "marray", "ndonnx", "ragged", "sparse",
 )  # fmt: skip

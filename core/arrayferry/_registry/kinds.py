@@ -20,8 +20,6 @@ from arrayferry._tree.structures import container_for, pytrees_are_known
 
 from .contributions import Contribution
 
-__all__ = ["OTHER", "Kinds"]
-
 MAX_TYPES = 1_000
 """The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
 

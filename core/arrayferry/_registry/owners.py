@@ -7,8 +7,6 @@ from arrayferry._plugin.origin import Origin
 
 from .contributions import Contribution, Plugin
 
-__all__ = ["Owners"]
-
 
 class Owners:
     """Backends and sources: each name and each array type belongs to one of them.

@@ -24,8 +24,6 @@ from .contributions import Contribution, LeftOut, Plugin, contributions
 from .discovery import discover
 from .kinds import OTHER
 
-__all__ = ["Registry", "default_registry", "registries"]
-
 
 class Watcher(Protocol):
     """An object with a cache that depends on a registry."""

@@ -13,16 +13,6 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 
-__all__ = [
-    "DEFAULT",
-    "device_if_known",
-    "device_kind",
-    "device_of",
-    "memory_of",
-    "resolve_device",
-    "spell_device",
-]
-
 DEFAULT = "default"
 """The name for the device that a library chooses by itself."""
 

@@ -24,8 +24,6 @@ from arrayferry._tree.kind import Kind
 from .devices import device_if_known, resolve_device
 from .memory import share_memory
 
-__all__ = ["Direct"]
-
 MAX_TYPES = 64
 """The number of array types for which the answer of `Converter.takes` is cached."""
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-__all__ = ["hint_for", "target_dtype"]
-
-
 _NOUNS = {
     "bool": "bools",
     "U": "text",

@@ -18,8 +18,6 @@ from .narrowing import narrow_on_device
 from .queued import keep_source
 from .via_numpy import RoutedArray
 
-__all__ = ["Exchange", "NotHandledError"]
-
 
 class NotHandledError(Exception):
     """A direct converter, or DLPack, does not handle this array."""

@@ -28,8 +28,6 @@ from .queued import duplicate, release
 from .route import HOST, Route, Step, find_route
 from .via_numpy import RoutedArray, from_host, to_host
 
-__all__ = ["Executor"]
-
 
 class Executor:
     """Converts single arrays of one backend to another.

@@ -10,18 +10,6 @@ from arrayferry._plugin.origin import Origin
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "COPIED",
-    "PASS_COPY",
-    "address_of",
-    "copy_required",
-    "decide",
-    "never_changes",
-    "overlap",
-    "share_memory",
-]
-
-
 PASS_COPY = "Pass copy=None to allow a copy."
 
 COPIED = "a copy is made on the way"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 from .dtypes import hint_for, target_dtype
 
-__all__ = ["cast_checked", "fit_dtype", "narrow_on_device", "number_array"]
-
 
 def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> Any:
     """Cast a NumPy array to a dtype that the target has, under the narrowing rule.

@@ -17,8 +17,6 @@ from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 
-__all__ = ["duplicate", "keep_source", "release"]
-
 AT_ONCE = 8
 """The number of copies that are checked in one call."""
 

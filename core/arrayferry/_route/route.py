@@ -26,8 +26,6 @@ from arrayferry._repr import html_facts, html_table, html_view
 from .devices import device_kind, memory_of, resolve_device
 from .memory import COPIED, decide
 
-__all__ = ["HOST", "Place", "Route", "Step", "describe_route", "find_route"]
-
 Via = Literal["converter", "dlpack", "host", "device"]
 
 

@@ -21,8 +21,6 @@ from .narrowing import fit_dtype
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["RoutedArray", "from_host", "to_host"]
-
 
 class RoutedArray(NamedTuple):
     """An array between two steps.

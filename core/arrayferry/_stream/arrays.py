@@ -24,9 +24,6 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.layout import Layout
 from arrayferry._tree.layout import flatten as flatten_tree
 
-__all__ = ["StreamedArray", "common_length", "cut", "grouped", "itemsize_of", "take_apart"]
-
-
 _ARRAY = Kind("array")
 
 

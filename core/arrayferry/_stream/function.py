@@ -14,8 +14,6 @@ from .order import Ordering
 from .overloads import typed_stream
 from .stream import Stream
 
-__all__ = ["stream"]
-
 
 @typed_stream
 def stream(

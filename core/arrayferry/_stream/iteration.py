@@ -12,8 +12,6 @@ from arrayferry._errors import BlockTimeoutError, OptionError
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
-__all__ = ["Iteration", "Progress"]
-
 
 class Progress:
     """How far an iteration has come.

@@ -13,8 +13,6 @@ from .arrays import StreamedArray, itemsize_of
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Order", "Ordering", "batch_bounds", "linked_blocks"]
-
 BLOCKS_TOGETHER = 4
 """How many blocks are permuted together if `buffer_size` is None."""
 

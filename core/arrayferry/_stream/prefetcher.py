@@ -22,8 +22,6 @@ from arrayferry._plugin.threads import Threads
 
 from .arrays import StreamedArray
 
-__all__ = ["FailedError", "Prefetcher", "Reading", "concatenated", "guarded"]
-
 _Blocks = list[tuple[StreamedArray, int]]
 """Blocks of arrays: the array of each, and its number there."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from .order import Order
 from .prefetcher import FailedError, Prefetcher, Reading, concatenated, guarded
 
-__all__ = ["Results"]
-
 
 class Results:
     """Reads windows of blocks, and returns their rows, result by result.

@@ -30,8 +30,6 @@ from .order import Order, Ordering, batch_bounds, linked_blocks
 from .prefetcher import FailedError, Reading
 from .results import Results
 
-__all__ = ["Stream"]
-
 _POSITION = threading.RLock()
 """Held while the position of a stream is read and changed. A fork waits for it, so that it is free in the child."""
 

@@ -22,14 +22,6 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
 
-__all__ = [
-    "Crossing",
-    "How",
-    "crossings_of",
-    "failed_crossing",
-    "number_crossing",
-]
-
 How = Literal["shared", "copied", "transferred", "computed"]
 
 SMALL = 1 << 24

@@ -22,8 +22,6 @@ from .trips import RoundTrips
 from .view import Table, draw
 from .watch import watch
 
-__all__ = ["Trace", "trace"]
-
 MAX_ROWS = 10_000
 """The maximum number of rows of a trace. Later places are counted together."""
 

@@ -11,8 +11,6 @@ from arrayferry._repr import printable
 
 from .crossings import How
 
-__all__ = ["TraceFinding", "TraceRow", "count_reason", "place_text"]
-
 MAX_REASONS = 16
 """The maximum number of reasons of a row."""
 

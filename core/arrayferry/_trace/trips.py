@@ -14,8 +14,6 @@ from arrayferry._route.devices import memory_of
 from .crossings import Crossing
 from .rows import TraceFinding, place_text
 
-__all__ = ["RoundTrips"]
-
 MAX_FOLLOWED = 4_096
 """The maximum number of arrays that are followed at a time."""
 MAX_TRIPS = 10_000

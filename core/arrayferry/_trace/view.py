@@ -12,8 +12,6 @@ from arrayferry._repr import html_table, html_view, often
 
 from .crossings import How
 
-__all__ = ["Table", "draw"]
-
 LEAST_PLACE = 10
 """The minimum number of characters for a line of code and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")

@@ -22,8 +22,6 @@ from arrayferry._registry.registry import default_registry
 
 from .crossings import Crossing, crossings_of, failed_crossing, number_crossing
 
-__all__ = ["observed_read", "watch"]
-
 
 def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
     """Convert a value, and report it to all observers."""

@@ -12,8 +12,6 @@ from arrayferry._plugin.container import Container
 
 from .state import with_state
 
-__all__ = ["ATTRS", "DATACLASS", "PYTREE", "DataclassContainer", "WithFields"]
-
 
 class DataclassContainer(Container):
     """A class that lists its fields. No constructor is called."""

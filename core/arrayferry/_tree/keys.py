@@ -29,8 +29,6 @@ from arrayferry._repr import shown
 
 from .state import class_attribute
 
-__all__ = ["Keys", "Same", "attributes", "compares", "difference", "exact_key"]
-
 MAX_DEPTH = 50
 SMALL = 4_096
 """The maximum size in bytes of a NumPy array that is part of a key. A larger array has a key that no other value has."""

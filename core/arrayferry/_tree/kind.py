@@ -8,8 +8,6 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Origin, Source
 
-__all__ = ["Kind"]
-
 
 class Kind:
     """How a conversion treats values of one type, and which backend, source or container handles them.

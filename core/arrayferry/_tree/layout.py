@@ -14,8 +14,6 @@ from .nodes import Branch, Leaf, Nodes
 from .state import has_attributes
 from .tree import Tree
 
-__all__ = ["Layout", "flatten"]
-
 
 class Layout:
     """The structure of a tree, without its leaves. Layouts can be hashed and compared.

@@ -13,8 +13,6 @@ from arrayferry._plugin.container import Container
 
 from .state import by_new, copy_state, with_state
 
-__all__ = ["MAPPING", "MAPPINGS", "MAPPINGS_BY_BASE"]
-
 
 def _key_step(key: Any) -> str:
     try:

@@ -8,8 +8,6 @@ from typing import Any
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._plugin.container import Container
 
-__all__ = ["Branch", "Leaf", "Nodes", "too_deep", "written_path"]
-
 
 class Leaf:
     """An array in a tree.

@@ -10,8 +10,6 @@ from arrayferry._plugin.container import Container
 
 from .state import by_new, copy_state, has_attributes, with_state
 
-__all__ = ["OBJECT_ARRAY", "SEQUENCES", "SEQUENCES_BY_BASE", "STRUCT_SEQUENCE"]
-
 
 class ListContainer(Container):
     transparent = True

@@ -6,8 +6,6 @@ import functools
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["by_new", "class_attribute", "copy_state", "has_attributes", "with_state"]
-
 
 def with_state(value: Any) -> Any:
     """Make an object with the class and the attributes of `value`, without calling `__new__` or `__init__`."""

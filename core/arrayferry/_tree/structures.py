@@ -13,8 +13,6 @@ from .mappings import MAPPING, MAPPINGS, MAPPINGS_BY_BASE
 from .sequences import SEQUENCES, SEQUENCES_BY_BASE, STRUCT_SEQUENCE
 from .state import class_attribute
 
-__all__ = ["container_for", "pytrees_are_known"]
-
 _EXACT = MAPPINGS | SEQUENCES
 _BY_BASE = MAPPINGS_BY_BASE + SEQUENCES_BY_BASE
 

@@ -26,9 +26,6 @@ from .values import (
     refuse_unknown,
 )
 
-__all__ = ["Tree"]
-
-
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
 """The maximum depth of a tree. A value may be endless, such as one that makes its children on demand.
 

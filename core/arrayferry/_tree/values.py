@@ -22,17 +22,6 @@ from arrayferry._plugin.origin import Source
 from .kind import Kind
 from .state import class_attribute
 
-__all__ = [
-    "UNKNOWN",
-    "has_own_attributes",
-    "is_plain",
-    "may_become_array",
-    "read_values",
-    "refuse_more_than_values",
-    "refuse_object",
-    "refuse_unknown",
-]
-
 _BY_NUMPY = ("__array__", "__array_interface__", "__array_struct__")
 _BY_ARROW = ("__arrow_c_array__", "__arrow_c_stream__")
 _BUFFERS = (memoryview, array.array)

@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import get_worker, secede
+from distributed.worker import get_worker, secede
 
 from ._host import Host
 from ._internals import actor_on_worker, free, is_leaving, keep
 from ._messages import Close, to_bytes
 from ._observations import map_arrays
-
-__all__ = ["HostActor", "RemoteArray", "occupy_worker"]
 
 
 class RemoteArray(NamedTuple):

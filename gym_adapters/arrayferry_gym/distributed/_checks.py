@@ -22,18 +22,6 @@ from ._engine import Engine
 from ._errors import SpaceMismatchError
 from ._messages import Description
 
-__all__ = [
-    "Spaces",
-    "check_engine",
-    "check_numbers",
-    "check_workers",
-    "checked_mask",
-    "checked_seeds",
-    "common_spaces",
-    "pickled",
-    "split_actions",
-]
-
 _TO_NUMPY = af.converter("numpy", copy=True, unsupported="keep")
 
 

@@ -8,13 +8,13 @@ import os
 from typing import Any, NamedTuple
 
 import dask.utils
-from distributed import Client, LocalCluster, get_client
+from distributed.client import Client
+from distributed.deploy.local import LocalCluster
+from distributed.worker import get_client
 
 import arrayferry as af
 
 from ._errors import NoWorkerError, SchedulerLostError
-
-__all__ = ["PATIENCE", "OpenClient", "open_client"]
 
 PATIENCE = 5.0
 """Seconds until a scheduler or worker that does not answer a short question counts as gone."""

@@ -11,8 +11,6 @@ from typing import Any
 from ._engine import Engine
 from ._placement import Placement
 
-__all__ = ["Closing", "close_at_exit"]
-
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_others: list[Closing] = []
 """What belongs to the process that this one was forked from. Connections that are dropped here would break there."""

@@ -38,8 +38,6 @@ from ._trajectories import Trajectories
 if TYPE_CHECKING:
     from arrayferry_gym._types import CheckActions
 
-__all__ = ["Collector"]
-
 
 class Collector(Iterator[Trajectories]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.

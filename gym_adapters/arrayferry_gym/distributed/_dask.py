@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client
+from distributed.client import Client
 
 from ._actor import HostActor, occupy_worker
 from ._client import PATIENCE, open_client
@@ -19,8 +19,6 @@ from ._engine import Engine
 from ._errors import EnvTimeoutError, NoWorkerError, SchedulerLostError, WorkerSetupError
 from ._internals import ask, ask_aside, connect, disconnect, workers_of
 from ._lazy import assembled
-
-__all__ = ["DaskEngine"]
 
 _STOP_PATIENCE = 1.0
 """Seconds that an actor has to answer that it stops."""

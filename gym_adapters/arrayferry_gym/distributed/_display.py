@@ -6,8 +6,6 @@ from typing import Any
 
 import arrayferry as af
 
-__all__ = ["Display"]
-
 
 class Display:
     """Shows on a terminal what a collector has done.

@@ -6,8 +6,6 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Engine"]
-
 
 class Engine(abc.ABC):
     """Makes `Host` objects in other processes, and passes requests to them.

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from arrayferry_gym._types import CheckActions, Distributed, K, V, W, X
 
-__all__ = ["DistributedVectorEnv"]
-
 
 class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """Environments on the workers of a Dask cluster, several on each, as one vector environment.

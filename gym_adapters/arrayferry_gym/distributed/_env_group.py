@@ -23,8 +23,6 @@ from ._recorder import Recorder
 from ._records import seed_again
 from ._trajectories import Trajectories
 
-__all__ = ["EnvGroup"]
-
 
 class EnvGroup(HostedGroup):
     """Ordinary environments. Episodes that end are reset in the same step, as `SyncVectorEnv` does it."""

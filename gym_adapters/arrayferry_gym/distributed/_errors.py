@@ -6,18 +6,6 @@ from typing import Any
 
 from arrayferry import ArrayFerryError
 
-__all__ = [
-    "DistributedEnvError",
-    "EnvFailedError",
-    "EnvTimeoutError",
-    "NoWorkerError",
-    "NotReadyError",
-    "PolicyFailedError",
-    "SchedulerLostError",
-    "SpaceMismatchError",
-    "WorkerSetupError",
-]
-
 
 class DistributedEnvError(ArrayFerryError):
     """The base class of the errors of `arrayferry_gym.distributed`.

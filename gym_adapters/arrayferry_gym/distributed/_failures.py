@@ -13,8 +13,6 @@ from ._errors import (
 from ._messages import Failure, Make, MakeGroup, Request, from_bytes
 from ._records import HostRecord
 
-__all__ = ["error_of", "named"]
-
 
 def named(indices: Iterable[int]) -> str:
     """Return how messages name some environments."""

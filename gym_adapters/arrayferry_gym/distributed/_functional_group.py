@@ -16,8 +16,6 @@ from ._messages import Description, GroupSetup, Plan
 from ._progress import Progress
 from ._trajectories import Trajectories
 
-__all__ = ["FunctionalGroup"]
-
 
 class FunctionalGroup(HostedGroup):
     """A batch of environments of a `FunctionalEnv`, whose steps are compiled rollouts."""

@@ -22,8 +22,6 @@ from ._segments import Origin
 from ._stats import Counts
 from ._trajectories import Trajectories
 
-__all__ = ["AHEAD", "GroupRunner", "Weights", "pickled_weights"]
-
 Result = TypeVar("Result")
 
 AHEAD = 2

@@ -36,8 +36,6 @@ from ._messages import (
 from ._observations import stacked
 from ._progress import Progress, SetupError, setting_up
 
-__all__ = ["Host"]
-
 
 @dataclass
 class _HostedEnv:

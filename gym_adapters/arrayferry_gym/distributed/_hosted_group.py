@@ -9,8 +9,6 @@ from ._messages import Description, GroupSetup, Plan
 from ._progress import Progress
 from ._trajectories import Trajectories
 
-__all__ = ["HostedGroup"]
-
 
 class HostedGroup(ABC):
     """Environments and a policy, which take steps together.

@@ -13,8 +13,6 @@ from ._hosted_group import HostedGroup
 from ._messages import Collect, Description, GroupPlace, MakeGroup, Plan, Save, Segment, from_bytes
 from ._progress import Progress, setting_up
 
-__all__ = ["HostedGroups"]
-
 
 class HostedGroups(dict[int, HostedGroup]):
     """The groups of a collector in a host, by their numbers.

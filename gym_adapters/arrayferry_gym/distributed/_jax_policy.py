@@ -14,8 +14,6 @@ from arrayferry_gym.functional._program import divided
 from ._messages import GroupSetup, Plan
 from ._policies import HostedPolicy
 
-__all__ = ["JaxPolicy", "jax_weights", "segment_key"]
-
 
 def segment_key(seed: int, group: int, number: int) -> Any:
     """Return the key of a segment."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distributed import Future
+from distributed.client import Future
 
 from ._actor import RemoteArray
 from ._internals import register
 from ._observations import map_arrays
-
-__all__ = ["assembled"]
 
 
 class _KeptArray(Future):  # type: ignore[misc]

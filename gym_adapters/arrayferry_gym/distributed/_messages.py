@@ -12,34 +12,6 @@ import cloudpickle
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-__all__ = [
-    "Call",
-    "Close",
-    "Collect",
-    "Configure",
-    "Description",
-    "Drop",
-    "EnvSetup",
-    "Failure",
-    "GroupPlace",
-    "GroupSetup",
-    "MadeEnv",
-    "Make",
-    "MakeGroup",
-    "Plan",
-    "Render",
-    "Request",
-    "Reset",
-    "Save",
-    "Segment",
-    "SetAttr",
-    "Start",
-    "Step",
-    "StepResult",
-    "from_bytes",
-    "to_bytes",
-]
-
 
 def to_bytes(value: Any) -> bytes:
     """Pickle a value, with the classes and functions that only this process has."""

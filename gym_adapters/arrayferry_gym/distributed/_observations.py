@@ -15,8 +15,6 @@ from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
 from ._progress import Progress
 from ._records import EnvRecord
 
-__all__ = ["Observations", "Piece", "is_stackable", "map_arrays", "stacked"]
-
 Piece = tuple[Sequence[int], Any]
 """Some environments, and a batch of their observations."""
 

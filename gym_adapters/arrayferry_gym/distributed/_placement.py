@@ -14,8 +14,6 @@ from ._messages import Drop, Request
 from ._pool import HostPool, await_workers
 from ._records import HostRecord, Record
 
-__all__ = ["Placement"]
-
 _LOOK = 1.0
 """Seconds between two looks for workers that have come back."""
 _DEATHS = 3

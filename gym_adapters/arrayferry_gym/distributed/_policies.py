@@ -14,8 +14,6 @@ from arrayferry_gym._xp import namespace, select
 
 from ._messages import GroupSetup, Plan
 
-__all__ = ["TO_NUMPY", "FunctionPolicy", "HostedPolicy", "ModulePolicy", "is_module"]
-
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 

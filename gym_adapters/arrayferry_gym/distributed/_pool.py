@@ -15,8 +15,6 @@ from ._failures import error_of, named
 from ._messages import Close, Configure, Failure, Request, from_bytes, to_bytes
 from ._records import HostRecord, Record
 
-__all__ = ["HostPool", "Sent", "await_workers"]
-
 _START = 30.0
 """The least time, in seconds, that a first worker has to import what it needs."""
 _START_OF_MORE = 10.0

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from ._messages import GroupPlace
 
-__all__ = ["Progress", "SetupError", "setting_up"]
-
 
 class Progress:
     """What a host is doing. Other threads may read it.

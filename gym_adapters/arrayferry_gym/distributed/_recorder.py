@@ -8,8 +8,6 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Writes the arrays of each step into arrays of all steps, so that they may change afterwards.

@@ -10,8 +10,6 @@ import numpy as np
 
 from ._messages import EnvSetup, Start
 
-__all__ = ["EnvRecord", "GroupRecord", "HostRecord", "Record", "seed_again"]
-
 
 @dataclass(eq=False)
 class Record:

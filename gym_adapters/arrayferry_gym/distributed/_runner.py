@@ -19,8 +19,6 @@ from ._placement import Placement
 from ._pool import Sent
 from ._records import EnvRecord, HostRecord
 
-__all__ = ["Infos", "Runner"]
-
 Infos = list[tuple[int, dict[str, Any]]]
 """Infos, each with the number of its environment, which may have several."""
 

@@ -11,8 +11,6 @@ import arrayferry as af
 
 from ._trajectories import Trajectories
 
-__all__ = ["Origin", "joined"]
-
 
 class Origin:
     """Where the steps of a group come from.

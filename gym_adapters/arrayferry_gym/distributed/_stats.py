@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-__all__ = ["CollectorStats", "Counts", "WorkerStats"]
-
 
 @dataclass(frozen=True)
 class WorkerStats:

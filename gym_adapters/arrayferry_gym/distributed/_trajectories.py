@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Trajectories"]
-
 
 class Trajectories(NamedTuple):
     """Environment steps: trees of arrays (time, environment, ...), like `Transition` of a rollout, with their origin.

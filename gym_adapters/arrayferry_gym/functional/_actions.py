@@ -17,8 +17,6 @@ from arrayferry_gym._xp import namespace, portable
 
 from ._clipping import lowest_and_highest
 
-__all__ = ["Actions"]
-
 
 class Actions:
     """Converts actions to a batch of arrays of a library, with the dtypes of their space.

@@ -14,8 +14,6 @@ from ._params import Params, prepare
 from ._program import divided, noted
 from ._shardings import batch_sharding
 
-__all__ = ["prepared", "united"]
-
 
 def prepared(
     what: str,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from arrayferry_gym._types import Served, VectorServed
 
-__all__ = ["FunctionalEnv"]
-
 
 class FunctionalEnv(Dynamics):
     """An environment as pure functions of a batch of states, written once for every array library.

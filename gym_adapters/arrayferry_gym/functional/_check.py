@@ -25,8 +25,6 @@ from ._checked import CheckedEnv, line_of
 from ._dynamics import Dynamics, checked_dynamics
 from ._params import field_names, prepare
 
-__all__ = ["Problem", "check"]
-
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12

@@ -20,8 +20,6 @@ from ._dynamics import Dynamics
 from ._errors import EnvResultError
 from ._params import completed
 
-__all__ = ["CheckedEnv", "WithParams", "as_flag", "as_reward", "line_of", "parts_of_step"]
-
 
 class CheckedEnv:
     """A batch of environments in one library, whose methods' results are checked.

@@ -13,8 +13,6 @@ from arrayferry_gym._dtypes import held_dtype
 from arrayferry_gym._space_trees import branches, build, leaves, split
 from arrayferry_gym._xp import namespace
 
-__all__ = ["clipper", "lowest_and_highest"]
-
 
 def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any]:
     """Return a function that clips actions to a space. Its results are new arrays, unlike its argument.

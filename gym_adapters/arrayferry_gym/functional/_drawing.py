@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["image_of", "numbers_of"]
-
 
 def image_of(place: str, *, options: dict[str, Any] | None = None, **attributes: Any) -> Any:
     """Return an image of one of Gymnasium's environments.

@@ -14,8 +14,6 @@ from arrayferry_gym._immutable import in_constructor
 
 from ._errors import ImpureError
 
-__all__ = ["Dynamics", "checked_dynamics"]
-
 
 class Dynamics(Immutable, ABC):
     """The dynamics of an environment: its spaces, and pure functions of a batch of states.

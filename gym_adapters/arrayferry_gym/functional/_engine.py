@@ -11,15 +11,6 @@ from arrayferry_gym._xp import select
 
 from ._checked import CheckedEnv
 
-__all__ = [
-    "Outcome",
-    "Running",
-    "advance",
-    "as_step_result",
-    "restart",
-    "with_masks",
-]
-
 
 class Running(NamedTuple):
     """A batch of environments between two steps.

@@ -20,8 +20,6 @@ from ._keys import checked_key
 from ._policies import Policy, acted, first_policy_state
 from ._wrapped import checked_wrapper_state, freeze
 
-__all__ = ["Episode", "episode"]
-
 
 class Episode(NamedTuple):
     """One episode in each of `n` environments.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from arrayferry import ArrayFerryError, TracedValueError
 
-__all__ = ["EnvResultError", "ImpureError", "StaleStateError", "traced_env"]
-
 
 class ImpureError(ArrayFerryError, AttributeError):
     """An environment was changed after its creation, for example by an assignment to `self` in one of its methods."""

@@ -21,8 +21,6 @@ from ._policies import Policy, first_policy_state
 from ._rollout import Steps
 from ._wrapped import checked_wrapper_state, freeze
 
-__all__ = ["Evaluation", "evaluate"]
-
 _REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 

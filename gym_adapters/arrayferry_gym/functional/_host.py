@@ -27,8 +27,6 @@ from ._errors import StaleStateError
 from ._host_arrays import InfoArrays, Shape, SpaceArrays, fitted, jax_dtype
 from ._keys import as_key
 
-__all__ = ["HostFunctions"]
-
 
 class HostFunctions:
     """An ordinary environment as functions for `jit` and `scan`: single or vector, of any library except JAX.

@@ -14,8 +14,6 @@ from arrayferry_gym._space_trees import build, leaves, split
 
 from ._errors import EnvResultError
 
-__all__ = ["InfoArrays", "Shape", "SpaceArrays", "fitted", "jax_dtype"]
-
 Shape = tuple[tuple[int, ...], Any]
 """The shape and the dtype of an array."""
 

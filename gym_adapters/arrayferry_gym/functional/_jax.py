@@ -26,8 +26,6 @@ from ._renewal import Renewal, random_of, strong
 from ._shardings import batch_sharding, spread
 from ._wrapped import checked_wrapper_state
 
-__all__ = ["Functions", "Packed", "as_shown"]
-
 
 class Packed:
     """A pytree of the arrays of states whose container JAX does not know, such as a plain dataclass.

@@ -20,8 +20,6 @@ from ._shardings import spread
 from ._simulator import Finish, Simulator
 from ._tracing import has_tracers, stages, trace_here
 
-__all__ = ["JaxSimulator"]
-
 
 class JaxSimulator(Simulator):
     """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 
 import arrayferry as af
 
-__all__ = ["as_key", "checked_key"]
-
 
 @functools.cache
 def _length(generator: str) -> int:

@@ -14,8 +14,6 @@ from ._engine import Outcome, Running, as_step_result, with_masks
 from ._params import Params
 from ._simulator import Finish, Simulator
 
-__all__ = ["NumpySimulator"]
-
 
 class NumpySimulator(Simulator):
     """In NumPy, only environments that have ended are reset, and their rows replaced."""

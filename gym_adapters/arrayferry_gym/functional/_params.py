@@ -13,8 +13,6 @@ from arrayferry_gym._dtypes import held_dtype, plain_name
 from arrayferry_gym._identity import identity
 from arrayferry_gym._xp import select
 
-__all__ = ["VALUE", "Frame", "Params", "completed", "field_names", "prepare"]
-
 
 class Frame:
     """The static part of a tree: its structure, and the leaves that are static. It can be hashed and compared.

@@ -13,8 +13,6 @@ from arrayferry_gym._xp import select
 
 from ._renewal import strong
 
-__all__ = ["Policy", "PolicyState", "acted", "began_anew", "first_policy_state"]
-
 Policy = Callable[..., tuple[Any, ...]]
 """`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
 

@@ -15,8 +15,6 @@ from arrayferry_gym._identity import MODULE, Same, code_identity, difference, id
 
 from ._params import VALUE, Frame
 
-__all__ = ["divided", "noted"]
-
 
 class _Held:
     """A function and its first arguments: a bound method of a pytree, or a `functools.partial`.

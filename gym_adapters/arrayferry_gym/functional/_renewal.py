@@ -12,8 +12,6 @@ from arrayferry_gym._xp import select
 
 from ._checked import CheckedEnv
 
-__all__ = ["Renewal", "random_of", "strong"]
-
 FEWEST = 64
 """The number of environments from which drawing random numbers for some of them saves time."""
 

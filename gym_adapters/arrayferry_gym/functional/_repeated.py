@@ -13,8 +13,6 @@ from ._base import FunctionalEnv
 from ._checked import as_flag, as_reward, parts_of_step
 from ._dynamics import Dynamics, checked_dynamics
 
-__all__ = ["RepeatedEnv", "repeat_action"]
-
 
 class _State(NamedTuple):
     state: Any

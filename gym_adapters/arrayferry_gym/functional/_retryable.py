@@ -6,8 +6,6 @@ from typing import Any
 
 import arrayferry as af
 
-__all__ = ["RetryableRandom"]
-
 
 class RetryableRandom(af.Random):
     """Random numbers that can go back to where the last step or reset that succeeded left them.

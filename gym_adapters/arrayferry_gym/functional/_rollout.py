@@ -21,8 +21,6 @@ from ._keys import checked_key
 from ._policies import Policy, acted, began_anew, first_policy_state
 from ._wrapped import checked_wrapper_state
 
-__all__ = ["Carry", "Steps", "Transition", "rollout"]
-
 
 class Transition(NamedTuple):
     """The steps of a rollout: trees of arrays (time, environment, ...).

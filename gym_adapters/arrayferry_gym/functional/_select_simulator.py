@@ -13,8 +13,6 @@ from ._engine import Running, advance, as_step_result, restart, with_masks
 from ._params import Params
 from ._simulator import Finish, Simulator
 
-__all__ = ["SelectSimulator"]
-
 
 class SelectSimulator(Simulator):
     """In other libraries, fresh states are made for all environments, and selected by a mask."""

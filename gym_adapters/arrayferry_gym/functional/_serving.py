@@ -35,8 +35,6 @@ from ._params import Params, prepare
 from ._select_simulator import SelectSimulator
 from ._simulator import Finish, Simulator
 
-__all__ = ["Served", "agent_space"]
-
 
 class Served:
     """A batch of environments, served in the library of the agent.

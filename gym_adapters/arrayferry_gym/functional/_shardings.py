@@ -9,8 +9,6 @@ from jax.sharding import Mesh, NamedSharding
 
 import arrayferry as af
 
-__all__ = ["batch_sharding", "spread"]
-
 
 def batch_sharding(sharding: Any, n: int) -> Any:
     """Return the sharding of a batch in the form that compiled code takes, None if there is none.

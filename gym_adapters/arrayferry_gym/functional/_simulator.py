@@ -22,8 +22,6 @@ from ._checked import CheckedEnv
 from ._params import Params
 from ._retryable import RetryableRandom
 
-__all__ = ["Finish", "Simulator"]
-
 Finish = Callable[..., Any]
 """Makes what the agent gets of the results of a step."""
 

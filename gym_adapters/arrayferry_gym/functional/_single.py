@@ -21,8 +21,6 @@ from ._serving import Served, agent_space
 if TYPE_CHECKING:
     from arrayferry_gym._types import CheckActions
 
-__all__ = ["FunctionalSingleEnv"]
-
 
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One functional environment, served in the agent's library.

@@ -14,8 +14,6 @@ try:
 except ImportError:  # it moved after JAX 0.6
     from jax.core import get_opaque_trace_state
 
-__all__ = ["has_tracers", "stages", "trace_here"]
-
 
 def trace_here() -> Any:
     """Return an object for the innermost function that is traced here. It can be compared."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     )
     from arrayferry_gym._types import CheckActions, VectorServed
 
-__all__ = ["FunctionalVectorEnv"]
-
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """A batch of functional environments, served in the agent's library.

@@ -18,8 +18,6 @@ from ._checked import WithParams
 from ._dynamics import Dynamics, checked_dynamics
 from ._errors import EnvResultError
 
-__all__ = ["video"]
-
 _INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from arrayferry_gym._libraries import Target
     from arrayferry_gym._types import Served, VectorServed
 
-__all__ = ["WrappedEnv", "checked_wrapper_state", "freeze", "wrap"]
-
 
 @dataclasses.dataclass(eq=False, repr=False)
 class WrappedEnv(FunctionalEnv):

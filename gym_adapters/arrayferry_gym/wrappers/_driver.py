@@ -18,8 +18,6 @@ from arrayferry_gym._xp import namespace, portable
 
 from ._kernel import Kernel, Spaces, State, StepResult, begun
 
-__all__ = ["Driver", "HasObsRms", "HasReturnRms", "HasStatistics", "plain", "shown_space"]
-
 _CONTAINERS = (dict, tuple, list)
 
 

@@ -13,8 +13,6 @@ from arrayferry_gym._identity import identity
 from arrayferry_gym._immutable import in_constructor
 from arrayferry_gym._xp import select
 
-__all__ = ["Chain", "Kernel", "Spaces", "State", "StepResult", "begun", "mapped"]
-
 
 class Spaces(NamedTuple):
     """The spaces of one environment.

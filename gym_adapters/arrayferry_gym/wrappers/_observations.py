@@ -16,19 +16,6 @@ from arrayferry_gym._xp import select
 from ._kernel import Kernel, Spaces, State, StepResult
 from ._of_gymnasium import Observations, OfGymnasium, factors, held
 
-__all__ = [
-    "DelayObservation",
-    "DtypeObservation",
-    "FilterObservation",
-    "FlattenObservation",
-    "FrameStackObservation",
-    "GrayscaleObservation",
-    "RescaleObservation",
-    "ReshapeObservation",
-    "TimeAwareObservation",
-    "TransformObservation",
-]
-
 
 class TransformObservation(Kernel):
     """Applies a function to observations.

@@ -10,8 +10,6 @@ from gymnasium import Space
 
 from ._kernel import Kernel, State, StepResult
 
-__all__ = ["Observations", "OfGymnasium", "factors", "held"]
-
 _OF_SPACES = {"inside", "outside", "places"}
 """The attributes of kernels around an environment."""
 

@@ -16,18 +16,6 @@ from arrayferry_gym._xp import select
 from ._kernel import Kernel, Spaces, State, StepResult
 from ._of_gymnasium import OfGymnasium, factors, held
 
-__all__ = [
-    "ClipAction",
-    "ClipReward",
-    "NormalizeObservation",
-    "NormalizeReward",
-    "RecordEpisodeStatistics",
-    "RescaleAction",
-    "StickyAction",
-    "TransformAction",
-    "TransformReward",
-]
-
 
 class NormalizeObservation(OfGymnasium):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.

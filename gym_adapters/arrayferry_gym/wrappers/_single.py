@@ -14,8 +14,6 @@ from arrayferry_gym._space_trees import ARRAYS
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult
 
-__all__ = ["KernelWrapper"]
-
 
 class KernelWrapper(
     HasStatistics, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs

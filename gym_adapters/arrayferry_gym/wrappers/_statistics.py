@@ -17,20 +17,6 @@ import numpy as np
 
 import arrayferry as af
 
-__all__ = [
-    "PRIOR",
-    "Moments",
-    "Statistics",
-    "checked",
-    "fresh",
-    "given",
-    "merge",
-    "read",
-    "switched",
-    "updated",
-    "wide",
-]
-
 PRIOR = 1e-4
 """The number of values that the first mean and variance count as."""
 

@@ -17,9 +17,6 @@ from arrayferry_gym._xp import select
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult, mapped
 
-__all__ = ["KernelVectorWrapper"]
-
-
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
 else:  # it takes no parameters in Gymnasium 1.3 and older

@@ -17,8 +17,6 @@ from .results import is_finished, on_host, owned, read_values, synchronized
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["DaskBackend"]
-
 
 class DaskBackend(Backend):
     """`dask.array.Array`, with blocks of NumPy, CuPy or any other library; `Delayed` and `Future`."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from arrayferry import Conversion, ConversionError, backend_of, convert, fit_dtype, namespace_of
 
-__all__ = ["copied", "with_blocks"]
-
 
 def with_blocks(x: Any, conversion: Conversion) -> Any:
     """Convert the blocks of a Dask array when they are computed."""

@@ -24,8 +24,6 @@ from .computing import scheduler_of
 from .engines import NOT_KEPT, ClusterEngine, ThreadEngine, check_client, connected, reconnected
 from .graphs import arguments, is_future, owner_of, persisted
 
-__all__ = ["DaskBlocks"]
-
 CLOSE = 2
 """A result that is needed for at most this many more steps is kept, whatever its size."""
 ANSWER = 3.0

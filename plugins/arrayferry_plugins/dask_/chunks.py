@@ -7,9 +7,6 @@ from typing import Any
 
 from arrayferry import ConversionError
 
-__all__ = ["BLOCK", "chosen_chunks", "rechunked", "split"]
-
-
 BLOCK = 64 * 1024 * 1024
 """Size in bytes above which an array is split into blocks."""
 

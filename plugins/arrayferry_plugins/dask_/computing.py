@@ -13,8 +13,6 @@ from arrayferry import ConversionError, registry
 
 from .graphs import arguments, failure_of, owner_of, persisted
 
-__all__ = ["compute", "gather", "scheduler_of"]
-
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
     """Compute several collections together, so that common parts are computed once."""

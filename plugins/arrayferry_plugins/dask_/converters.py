@@ -13,8 +13,6 @@ from .results import is_finished, owned, read_values, synchronized
 if TYPE_CHECKING:
     from arrayferry.typing import Cost
 
-__all__ = ["CupyToDask", "DaskToCupy"]
-
 
 class DaskToCupy(Converter):
     """Computes an array of CuPy blocks on the GPU, without going through the host.

@@ -13,8 +13,6 @@ from typing import Any
 from arrayferry import ConversionError, OptionError
 from arrayferry.adapting import Threads
 
-__all__ = ["NOT_KEPT", "ClusterEngine", "ThreadEngine", "check_client", "connected", "reconnected"]
-
 KEPT_BYTES = 128 * 1024 * 1024
 """Most bytes that the results of one kind may take together if they are kept for longer."""
 

@@ -11,8 +11,6 @@ from .backend import DaskBackend
 from .block_libraries import with_blocks
 from .chunks import chosen_chunks, rechunked
 
-__all__ = ["to_dask"]
-
 
 def to_dask(
     value: Any,

@@ -8,8 +8,6 @@ from typing import Any
 
 from arrayferry import ConversionError
 
-__all__ = ["arguments", "failure_of", "is_future", "owner_of", "persisted"]
-
 
 def owner_of(futures: Sequence[Any]) -> Any:
     """Return a client of the cluster that has the results of some futures, None if there are no futures.

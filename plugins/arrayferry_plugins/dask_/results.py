@@ -6,8 +6,6 @@ from typing import Any
 
 from arrayferry import ConversionError, backend_of, convert, registry
 
-__all__ = ["is_finished", "on_host", "owned", "read_values", "synchronized"]
-
 
 def read_values(values: Any) -> Any:
     """Return the computed values of an array: a NumPy array, or one of another library."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from arrayferry import Blocks, ConversionError, Source
 
-__all__ = ["BagSource", "DataFrameSource"]
-
 _BAG = (
     "Convert x.to_delayed() instead, which computes to its contents.",
     "Make an array from x.to_delayed() with dask.array.from_delayed, which needs the shapes and dtypes.",

@@ -26,8 +26,6 @@ from .random import JaxRandom, seed_number
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
-__all__ = ["BACKEND", "JaxBackend"]
-
 
 class JaxBackend(Backend):
     """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""

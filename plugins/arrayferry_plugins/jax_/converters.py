@@ -18,8 +18,6 @@ from .placement import put
 if TYPE_CHECKING:
     from arrayferry.typing import Cost
 
-__all__ = ["JaxToNumpy", "JaxToTorch", "NumpyToGpu", "NumpyToJax", "TorchToJax"]
-
 
 class _ToJax(Converter):
     """Converts arrays in host memory: one call for all small arrays of a tree."""

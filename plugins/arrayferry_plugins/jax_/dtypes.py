@@ -8,8 +8,6 @@ from typing import Any
 from arrayferry import STANDARD_DTYPES
 from arrayferry.adapting import dtype_named
 
-__all__ = ["WIDE", "dtype_names", "native_dtypes"]
-
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
 """Those that it has only with `jax_enable_x64`."""
 

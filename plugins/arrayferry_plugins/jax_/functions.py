@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
 from arrayferry.adapting import CostlyCache, dtype_info
 
-__all__ = ["JaxAutodiff", "call_host"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_MADE = 64

@@ -12,9 +12,6 @@ from .placement import mesh_is_set, without_mesh
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Identity", "array_type", "identity", "owned"]
-
-
 SMALL = 64 * 1024
 """Size in bytes up to which a compiled identity is the fastest way into JAX."""
 

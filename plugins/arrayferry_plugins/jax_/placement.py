@@ -10,18 +10,6 @@ from arrayferry import ConversionError
 
 from .dtypes import WIDE
 
-__all__ = [
-    "Spread",
-    "device_name",
-    "first_device",
-    "keeping_dtype",
-    "mesh_is_set",
-    "overlap",
-    "place_name",
-    "put",
-    "without_mesh",
-]
-
 
 class Spread:
     """The devices of an array in shards, for arrays of any shape.

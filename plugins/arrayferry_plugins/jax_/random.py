@@ -7,8 +7,6 @@ from typing import Any
 from arrayferry import Random
 from arrayferry.adapting import check_integers
 
-__all__ = ["JaxRandom", "seed_number"]
-
 
 class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.

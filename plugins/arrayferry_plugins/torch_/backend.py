@@ -23,8 +23,6 @@ from .dtypes import dtype_bits, dtype_names, dtypes_by_bits
 from .functions import TorchAutodiff
 from .random import TorchRandom
 
-__all__ = ["BACKEND", "TorchBackend"]
-
 
 class TorchBackend(Backend):
     """`torch.Tensor` and its subclasses, on the CPU, CUDA and Apple's MPS."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from arrayferry.typing import Cost
 
-__all__ = ["NumpyToCuda", "NumpyToTorch", "TorchToNumpy", "host_values"]
-
 
 def _view() -> Callable[[Any], Any]:
     """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""

@@ -8,8 +8,6 @@ from typing import Any
 from arrayferry import STANDARD_DTYPES
 from arrayferry.adapting import dtype_named
 
-__all__ = ["dtype_bits", "dtype_names", "dtypes_by_bits"]
-
 EXTRA = (
     "bfloat16",
     "float8_e4m3fn",

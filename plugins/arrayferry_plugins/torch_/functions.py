@@ -9,8 +9,6 @@ from typing import Any
 
 from arrayferry import Autodiff, Crossing, Differentiable, Flat, TracedValueError
 
-__all__ = ["TorchAutodiff"]
-
 
 class TorchAutodiff(Autodiff):
     """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""

@@ -7,8 +7,6 @@ from typing import Any
 from arrayferry import Random
 from arrayferry.adapting import check_integers, once
 
-__all__ = ["TorchRandom"]
-
 
 def _in_host_memory(bound: Any) -> Any:
     """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""

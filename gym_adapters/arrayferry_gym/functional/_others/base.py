@@ -12,8 +12,6 @@ from arrayferry_gym.functional._base import FunctionalEnv
 
 from .held import Held, held
 
-__all__ = ["OtherEnv", "OtherState"]
-
 
 class _Structure:
     """How the arrays of a state are arranged, and which of them are typed keys. It can be hashed and compared."""

@@ -15,8 +15,6 @@ import arrayferry as af
 from .base import OtherEnv
 from .spaces import plain, space_of
 
-__all__ = ["BraxEnv"]
-
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """What is taken off, since we do it."""
 REFUSED = WRAPPERS | {

@@ -11,8 +11,6 @@ import numpy as np
 from .base import OtherEnv
 from .spaces import plain
 
-__all__ = ["FuncEnvAdapter"]
-
 
 class FuncEnvAdapter(OtherEnv):
     """A `FuncEnv` of Gymnasium, written for JAX. It truncates nothing: pass `max_episode_steps`.

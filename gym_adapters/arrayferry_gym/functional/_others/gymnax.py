@@ -16,8 +16,6 @@ from arrayferry_gym._jax_spaces import gymnasium_space
 from .base import OtherEnv
 from .spaces import plain, space_of
 
-__all__ = ["GymnaxEnv"]
-
 LIMITS = ("max_steps_in_episode", "max_timesteps")
 """The parameters with limits of steps."""
 UNLIMITED = 2**31 - 2

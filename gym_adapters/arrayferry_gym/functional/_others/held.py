@@ -17,8 +17,6 @@ import arrayferry as af
 from arrayferry.adapting import Same, attributes, compares
 from arrayferry_gym._identity import EnvironmentKeys
 
-__all__ = ["Held", "held"]
-
 
 class Held:
     """An environment and its parameters, which nobody else holds.

@@ -15,8 +15,6 @@ import arrayferry as af
 from .base import OtherEnv
 from .spaces import plain, space_of
 
-__all__ = ["JumanjiEnv"]
-
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}
 UNLIMITED = 2**30

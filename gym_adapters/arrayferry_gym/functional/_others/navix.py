@@ -11,8 +11,6 @@ from gymnasium import Space, spaces
 from .base import OtherEnv
 from .spaces import plain, space_of
 
-__all__ = ["NavixEnv"]
-
 TRUNCATION, TERMINATION = 1, 2
 
 

@@ -10,8 +10,6 @@ from gymnasium import spaces
 from .base import OtherEnv
 from .spaces import space_of
 
-__all__ = ["PgxEnv"]
-
 
 class PgxEnv(OtherEnv):
     """A game of pgx. One agent makes the moves of all players.

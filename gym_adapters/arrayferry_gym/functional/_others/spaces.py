@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-__all__ = ["plain", "space_of"]
-
 
 def plain(value: Any) -> Any:
     """Return an observation as dicts, tuples and arrays."""
