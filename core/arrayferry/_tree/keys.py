@@ -61,6 +61,27 @@ class Same:
         return id(self.value)
 
 
+class _Structure:
+    """The key of the structure of a tree. What it holds may be compared with anything, and that may fail.
+
+    Equal ones may hold objects that are written in several ways.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return isinstance(other, _Structure) and bool(self.value == other.value)
+        except Exception:  # a number of NumPy and a tuple, say
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
 class _Unlike:
     """The key of a value that may change at any time. It only equals itself."""
 
@@ -195,10 +216,7 @@ class Keys:
             return str(value.dtype), value.tobytes()
         hash(value)
         if isinstance(value, _structures()):
-            structure: Hashable = (
-                value  # equal ones may hold objects that are written in several ways
-            )
-            return structure
+            return _Structure(value)
         return value, _ADDRESS.sub("", repr(value))  # Decimal("1.0") equals Decimal("1")
 
     def parts(self, value: Any, cls: type) -> Parts | None:
