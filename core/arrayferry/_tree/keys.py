@@ -59,6 +59,27 @@ class Same:
         return id(self.value)
 
 
+class _Structure:
+    """The key of the structure of a tree. What it holds may be compared with anything, and that may fail.
+
+    Equal ones may hold objects that are written in several ways.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return isinstance(other, _Structure) and bool(self.value == other.value)
+        except Exception:  # a number of NumPy and a tuple, say
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
 class _Unlike:
     """The key of a value that may change at any time, or is too large. It equals only itself."""
 
@@ -193,8 +214,8 @@ class Keys:
             return str(value.dtype), value.tobytes()
         hash(value)
         structures = _class_of("jax.tree_util", "PyTreeDef"), _class_of("optree", "PyTreeSpec")
-        if isinstance(value, structures):  # equal ones may be written in several ways
-            return (value,)
+        if isinstance(value, structures):
+            return _Structure(value)
         return value, _ADDRESS.sub("", repr(value))  # Decimal("1.0") equals Decimal("1")
 
     def parts(self, value: Any, cls: type) -> Parts | None:
