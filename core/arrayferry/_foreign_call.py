@@ -18,6 +18,8 @@ from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
+_NUMBERS_TOO = Options(scalars="convert")
+
 
 def not_expected(name: str) -> TracedValueError:
     """Return the error for a call whose result is not known before it runs."""
@@ -89,7 +91,7 @@ class Expected:
                 raise self._differs(shown(value), shown(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
-        values = kept_conversion("numpy", *Options(scalars="convert"))(arrays)
+        values = kept_conversion("numpy", *_NUMBERS_TOO)(arrays)
         return [
             self._fit(array, shape, dtype, path)
             for array, (shape, dtype), path in zip(values, self.shapes, paths, strict=True)
