@@ -358,7 +358,7 @@ def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options,
     x = da.arange(12, chunks=3 if early else 4)
     if on_a_cluster:
         x, options = client.persist(x), {**options, "client": client}
-    held = weakref.ref(x)
+    held = weakref.ref(x.dask)
     gc.collect()
     gc.disable()
     try:
@@ -952,7 +952,10 @@ def test_groups_of_h5py_are_told_what_to_pass(tmp_path):
 def test_datasets_of_h5py_stay_in_their_process(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.arange(4.0)
-        for x in (file["x"], file["x"].astype("f4"), [da.ones(4), {"k": file["x"]}]):
+        cast = (
+            [file["x"].astype("f4")] if h5py.__version__ >= "3.12" else []
+        )  # it has a shape since
+        for x in (file["x"], *cast, [da.ones(4), {"k": file["x"]}]):
             with pytest.raises(TypeError, match=r"stream of h5py datasets cannot be pickled.*Open"):
                 pickle.dumps(af.stream(x, "torch"))
 
@@ -964,6 +967,9 @@ def test_bags_of_dask_are_told_what_to_pass():
             af.stream([x], "torch")
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Running on a single-machine scheduler:UserWarning"
+)  # older Dask's
 def test_an_asynchronous_client_is_told():
     async def use():
         async with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 
 SCRIPT = """
@@ -235,6 +236,7 @@ for like, ids, committed in (
 """
 
 
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this JAX sets no mesh")
 @pytest.mark.parametrize("many", ["", pytest.param(", [x] * 130", marks=pytest.mark.long)])
 def test_a_mesh_that_is_set_changes_nothing(run_python, many):
     run_python(
@@ -268,5 +270,6 @@ for number in (0, 1, 2, 0):
 """
 
 
+@pytest.mark.skipif(not hasattr(jax, "enable_x64"), reason="this JAX has it elsewhere")
 def test_arrays_of_64_bits_that_are_moved_keep_them(run_python):
     run_python(WIDE, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
