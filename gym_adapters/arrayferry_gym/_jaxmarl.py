@@ -16,8 +16,6 @@ import arrayferry as af
 from ._env_options import seed_of
 from ._jax_spaces import gymnasium_space
 
-__all__ = ["JaxMARLEnv"]
-
 _ALL = "__all__"
 _WORLD = "world_state"
 

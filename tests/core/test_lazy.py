@@ -23,6 +23,8 @@ from arrayferry_plugins.dask_ import to_dask
 
 X = np.arange(12.0).reshape(6, 2)
 SINGLE = "ignore:Running on a single-machine scheduler:UserWarning"
+NEW_DASK = dask.__version__ >= "2025"
+"""Whether Dask does without the copy of an array of one block, and computes what a delayed function takes anew."""
 
 
 class Counter:
@@ -330,7 +332,7 @@ def test_a_delayed_is_computed_with_everything_else(counter, to, make):
         np.testing.assert_array_equal(np.asarray(found["n"]), X)
 
 
-@pytest.mark.skipif(dask.__version__ < "2025", reason="graphs were shared more before")
+@pytest.mark.skipif(not NEW_DASK, reason="graphs were shared more before")
 def test_an_array_that_a_delayed_function_takes(counter):
     x = counter.array()
     by_blocks = dask.delayed(np.concatenate)(x.to_delayed().ravel().tolist())
@@ -798,10 +800,9 @@ def most_memory(function):
 
 
 LARGE = np.zeros(2**20)
-NEW_DASK = dask.__version__ >= "2025"
-"""Dask itself copies an array of one block when it is computed."""
 
 
+@pytest.mark.filterwarnings(SINGLE)
 @pytest.mark.parametrize("options", [{}, {"copy": True}], ids=["copy=None", "copy=True"])
 @pytest.mark.parametrize("to", ["numpy", "torch"])
 @pytest.mark.parametrize(
@@ -841,6 +842,7 @@ def held_by_hand():
         )
 
 
+@pytest.mark.filterwarnings(SINGLE)
 @pytest.mark.parametrize("blocks", [None, "torch"])
 @pytest.mark.parametrize("to", ["numpy", "torch"])
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])

@@ -967,9 +967,7 @@ def test_bags_of_dask_are_told_what_to_pass():
             af.stream([x], "torch")
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Running on a single-machine scheduler:UserWarning"
-)  # older Dask's
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")  # by older versions
 def test_an_asynchronous_client_is_told():
     async def use():
         async with (

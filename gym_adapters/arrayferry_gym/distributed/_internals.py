@@ -16,19 +16,6 @@ from distributed.protocol.serialize import to_serialize
 from distributed.worker import get_worker
 from distributed.worker_state_machine import FreeKeysEvent
 
-__all__ = [
-    "actor_on_worker",
-    "ask",
-    "ask_aside",
-    "connect",
-    "disconnect",
-    "free",
-    "is_leaving",
-    "keep",
-    "register",
-    "workers_of",
-]
-
 _LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.stopping}
 
 

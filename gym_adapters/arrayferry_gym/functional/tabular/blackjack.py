@@ -174,7 +174,8 @@ class Blackjack(FunctionalEnv):
         """Draw it as Gymnasium does, with a fixed suit. This needs pygame."""
         total, showing = int(state.total[index]), int(state.showing[index])
         ace = bool(state.ace[index])
-        return image_of("toy_text.BlackjackEnv",
+        return image_of(
+            "toy_text.BlackjackEnv",
             player=[1, total - 1] if ace else [total], dealer=[showing, int(state.hidden[index])],
             dealer_top_card_value_str={1: "A", 10: "K"}.get(showing, str(showing)),
         )  # fmt: skip
