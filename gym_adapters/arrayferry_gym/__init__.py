@@ -20,8 +20,8 @@ except ImportError as _error:
 from typing import TYPE_CHECKING, Any
 
 from . import functional, vector, wrappers
-from ._env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
-from ._functions import (
+from ._adapters.env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
+from ._adapters.functions import (
     array_conversion,
     jax_to_numpy,
     jax_to_torch,
@@ -30,7 +30,7 @@ from ._functions import (
     torch_to_jax,
     torch_to_numpy,
 )
-from ._refusals import missing_adapter
+from ._options.refusals import missing_adapter
 from .functional.registration import register_all
 
 __all__ = [

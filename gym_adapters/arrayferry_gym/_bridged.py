@@ -8,12 +8,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
+from arrayferry_gym._adapters.adapter import Adapter
+from arrayferry_gym._options.env_options import declared_mode
+from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._spaces.trees import build, split
 
 from . import vector
-from ._adapter import Adapter
-from ._env_options import declared_mode
-from ._refusals import batch_error, is_batch
-from ._space_trees import build, split
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}

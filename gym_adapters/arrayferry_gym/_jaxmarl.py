@@ -12,9 +12,8 @@ from gymnasium import spaces
 from pettingzoo.utils.env import ParallelEnv
 
 import arrayferry as af
-
-from ._env_options import seed_of
-from ._jax_spaces import gymnasium_space
+from arrayferry_gym._options.env_options import seed_of
+from arrayferry_gym._spaces.jax_spaces import gymnasium_space
 
 _ALL = "__all__"
 _WORLD = "world_state"

@@ -13,11 +13,10 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
-
-from ._agents import AgentAdapter
-from ._env_options import forwarded_seed
-from ._libraries import Target, target_like
-from ._refusals import missing_package, refuse_unknown
+from arrayferry_gym._adapters.agents import AgentAdapter
+from arrayferry_gym._options.env_options import forwarded_seed
+from arrayferry_gym._options.libraries import Target, target_like
+from arrayferry_gym._options.refusals import missing_package, refuse_unknown
 
 try:
     from pettingzoo.utils.env import AECEnv, ParallelEnv
@@ -29,8 +28,7 @@ except ImportError as _error:
 
 if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-
-    from ._types import CheckActions
+    from arrayferry_gym._options.types import CheckActions
 
 __all__ = ["AECConversion", "ParallelConversion", "from_jaxmarl"]
 

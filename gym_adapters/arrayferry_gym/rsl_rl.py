@@ -9,10 +9,10 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._spaces.trees import branches
 
 from ._bridged import Bridged
-from ._refusals import missing_package
-from ._space_trees import branches
 from .vector import ArrayConversion
 
 try:

@@ -12,10 +12,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._spaces.trees import build, split
 
 from ._bridged import Bridged
-from ._refusals import missing_package
-from ._space_trees import build, split
 
 try:
     from stable_baselines3.common.vec_env import VecEnv

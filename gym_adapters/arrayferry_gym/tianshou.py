@@ -8,9 +8,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._spaces.trees import build, split
+
 from ._bridged import Bridged
-from ._refusals import missing_package
-from ._space_trees import build, split
 from .vector import ArrayConversion
 
 try:

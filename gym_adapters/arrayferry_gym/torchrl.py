@@ -9,11 +9,11 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry_gym._options.env_options import check_flag
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._spaces.trees import ARRAYS, branches, build, split
 
 from ._bridged import Bridged
-from ._env_options import check_flag
-from ._refusals import missing_package
-from ._space_trees import ARRAYS, branches, build, split
 from .vector import ArrayConversion
 
 try:

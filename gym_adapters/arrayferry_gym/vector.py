@@ -10,13 +10,17 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
-
-from ._adapter import Adapter, converted_space_property, gymnasium_class
-from ._batches import join
-from ._env_options import forwarded_mask, forwarded_seed
-from ._libraries import Target, dtype_name
-from ._refusals import check_env, missing_adapter, refuse_contradictions, refuse_unknown
-from ._types import ActT, ArrT, ObsT
+from arrayferry_gym._adapters.adapter import Adapter, converted_space_property, gymnasium_class
+from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
+from arrayferry_gym._options.libraries import Target, dtype_name
+from arrayferry_gym._options.refusals import (
+    check_env,
+    missing_adapter,
+    refuse_contradictions,
+    refuse_unknown,
+)
+from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym._spaces.batches import join
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -40,8 +44,7 @@ if TYPE_CHECKING:
         Unknown,
         Wrong,
     )
-
-    from ._types import (
+    from arrayferry_gym._options.types import (
         X2,
         CheckActions,
         K,

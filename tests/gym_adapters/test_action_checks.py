@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym._quick import range_test
+from arrayferry_gym._adapters.quick import range_test
 
 
 class Takes(gym.Env):

@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._identity import identity
+from arrayferry_gym._keys.identity import identity
 from arrayferry_gym.functional import (
     CartPole,
     FunctionalEnv,
@@ -244,7 +244,8 @@ class TestValues:
 
 
 def _compilations():
-    from arrayferry_gym.functional import _episode, _rollout
+    from arrayferry_gym.functional._compiled import episode as _episode
+    from arrayferry_gym.functional._compiled import rollout as _rollout
 
     return _rollout._rollout._cache_size() + _episode._episode._cache_size()
 

@@ -166,15 +166,15 @@ def test_internals_of_dask_are_used_in_one_module():
         "send_recv", "update_data",
     }  # fmt: skip
     found = {}
-    for path in Path(arrayferry_gym.distributed.__file__).parent.glob("*.py"):
+    for path in Path(arrayferry_gym.distributed.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("distributed."):
                 if any(not hasattr(distributed, name.name) for name in node.names):
                     found.setdefault(path.name, set()).add(node.module)
             elif isinstance(node, ast.Attribute) and node.attr in internals:
                 found.setdefault(path.name, set()).add(node.attr)
-    assert found.keys() == {"_internals.py"}
-    assert found["_internals.py"] >= internals - {"send_recv"}  # which is imported
+    assert found.keys() == {"internals.py"}
+    assert found["internals.py"] >= internals - {"send_recv"}  # which is imported
 
 
 @pytest.mark.long
@@ -403,7 +403,7 @@ def test_what_workers_cannot_import(client, tmp_path, monkeypatch):
     assert (info.value.module, info.value.indices) == ("only_here_env", (3,))
     assert info.value.worker in client.nthreads()
     eventually(lambda: actors(client) == (0, 0))
-    name = "arrayferry_gym.distributed._actor"
+    name = "arrayferry_gym.distributed._dask.actor"
 
     def hide():
         saved = sys.modules.pop(name, None)
@@ -521,7 +521,7 @@ def test_calls_through_the_scheduler(client, monkeypatch):
     async def refuse(*args, **kwargs):
         raise OSError("no way")
 
-    monkeypatch.setattr("arrayferry_gym.distributed._dask.connect", refuse)
+    monkeypatch.setattr("arrayferry_gym.distributed._dask.engine.connect", refuse)
     envs = DistributedVectorEnv([CARTPOLE] * 3, client=client)
     compare(envs, SyncVectorEnv([CARTPOLE] * 3), 150)
     envs.close()

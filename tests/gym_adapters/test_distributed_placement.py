@@ -167,7 +167,13 @@ class _Closing(Fails):
 
 
 def test_an_environment_that_fails_while_it_is_made_is_closed(tmp_path):
-    from arrayferry_gym.distributed._messages import EnvSetup, Failure, Make, Start, from_bytes
+    from arrayferry_gym.distributed._workers.messages import (
+        EnvSetup,
+        Failure,
+        Make,
+        Start,
+        from_bytes,
+    )
 
     path = tmp_path / "log"
     factory = cloudpickle.dumps(functools.partial(_Closing, str(path)))
@@ -384,7 +390,7 @@ class Line(Engine):
         return host, request
 
     def gather(self, calls, timeout):
-        from arrayferry_gym.distributed._messages import Make, from_bytes
+        from arrayferry_gym.distributed._workers.messages import Make, from_bytes
 
         answers = []
         for (host, worker), pickled in calls:

@@ -354,7 +354,7 @@ def test_spaces_of_one_environment_are_those_of_a_batch(single):
 
 def test_gymnasiums_class_is_not_needed():
     gone = types.ModuleType("gymnasium.wrappers.array_conversion")
-    from arrayferry_gym._adapter import gymnasium_class
+    from arrayferry_gym._adapters.adapter import gymnasium_class
 
     sys.modules["gymnasium.gone"] = gone
     try:

@@ -26,11 +26,11 @@ from arrayferry_gym.functional import (
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     ImpureError,
-    _actions,
     register,
     repeat_action,
     rollout,
 )
+from arrayferry_gym.functional._contract import actions as _actions
 
 LIBRARIES = {
     "numpy": {"xp": "numpy"},

@@ -31,7 +31,7 @@ from arrayferry_gym.functional import (
     rollout,
     wrap,
 )
-from arrayferry_gym.functional._rollout import _rollout
+from arrayferry_gym.functional._compiled.rollout import _rollout
 from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
 from arrayferry_gym.wrappers._kernel import Spaces

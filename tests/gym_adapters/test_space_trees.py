@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from arrayferry_gym._space_trees import build, leaves, split
+from arrayferry_gym._spaces.trees import build, leaves, split
 
 SPACE = spaces.Dict({
     "move": spaces.Tuple([spaces.Discrete(3), spaces.Dict({"far": spaces.MultiBinary(2)})]),

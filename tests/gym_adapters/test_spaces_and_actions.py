@@ -22,8 +22,8 @@ from gymnasium.vector.utils import batch_space, iterate
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, JaxToTorch, NumpyToTorch, vector
-from arrayferry_gym._libraries import Libraries
-from arrayferry_gym._spaces import converted_space
+from arrayferry_gym._adapters.spaces import converted_space
+from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional import CartPole
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")

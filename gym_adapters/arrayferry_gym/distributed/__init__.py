@@ -15,11 +15,11 @@ except ImportError as _error:
         backend="distributed",
     ) from _error
 
-from ._collector import Collector
-from ._dask import DaskEngine
-from ._engine import Engine
-from ._env import DistributedVectorEnv
-from ._errors import (
+from ._collector.collector import Collector
+from ._collector.stats import CollectorStats, WorkerStats
+from ._dask.engine import DaskEngine
+from ._placing.engine import Engine
+from ._placing.errors import (
     DistributedEnvError,
     EnvFailedError,
     EnvTimeoutError,
@@ -30,9 +30,9 @@ from ._errors import (
     SpaceMismatchError,
     WorkerSetupError,
 )
-from ._host import Host
-from ._stats import CollectorStats, WorkerStats
-from ._trajectories import Trajectories
+from ._vector.env import DistributedVectorEnv
+from ._workers.host import Host
+from ._workers.trajectories import Trajectories
 
 __all__ = [
     "Collector",

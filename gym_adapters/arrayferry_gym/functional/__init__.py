@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._base import FunctionalEnv
-from ._check import Problem, check
-from ._engine import Outcome, Running
-from ._errors import EnvResultError, ImpureError, StaleStateError
+from ._around.repeated import RepeatedEnv, repeat_action
+from ._around.wrapped import WrappedEnv, freeze, wrap
+from ._contract.check import Problem, check
+from ._contract.errors import EnvResultError, ImpureError, StaleStateError
 from ._others import from_env
-from ._repeated import RepeatedEnv, repeat_action
-from ._single import FunctionalSingleEnv
-from ._vector import FunctionalVectorEnv
+from ._served.base import FunctionalEnv
+from ._served.single import FunctionalSingleEnv
+from ._served.vector import FunctionalVectorEnv
+from ._simulators.engine import Outcome, Running
 from ._video import video
-from ._wrapped import WrappedEnv, freeze, wrap
 from .classic import (
     Acrobot,
     AcrobotParams,
@@ -37,11 +37,11 @@ from .tabular import (
 )
 
 if TYPE_CHECKING:
-    from ._episode import Episode, episode
-    from ._evaluation import Evaluation, evaluate
-    from ._host import HostFunctions
-    from ._jax import Functions
-    from ._rollout import Carry, Transition, rollout
+    from ._compiled.episode import Episode, episode
+    from ._compiled.evaluation import Evaluation, evaluate
+    from ._compiled.functions import Functions
+    from ._compiled.rollout import Carry, Transition, rollout
+    from ._host.functions import HostFunctions
 
 __all__ = [
     "Acrobot",
@@ -90,15 +90,15 @@ __all__ = [
 ]
 
 _JAX = {
-    "Functions": "_jax",
-    "HostFunctions": "_host",
-    "Carry": "_rollout",
-    "Episode": "_episode",
-    "Evaluation": "_evaluation",
-    "Transition": "_rollout",
-    "episode": "_episode",
-    "evaluate": "_evaluation",
-    "rollout": "_rollout",
+    "Functions": "_compiled.functions",
+    "HostFunctions": "_host.functions",
+    "Carry": "_compiled.rollout",
+    "Episode": "_compiled.episode",
+    "Evaluation": "_compiled.evaluation",
+    "Transition": "_compiled.rollout",
+    "episode": "_compiled.episode",
+    "evaluate": "_compiled.evaluation",
+    "rollout": "_compiled.rollout",
 }
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._env_options import check_flag
-
-from ._checked import WithParams
-from ._dynamics import Dynamics, checked_dynamics
-from ._errors import EnvResultError
+from arrayferry_gym._options.env_options import check_flag
+from arrayferry_gym.functional._contract.checked import WithParams
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.errors import EnvResultError
 
 _INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
 
@@ -133,7 +132,7 @@ def _even(image: Any) -> Any:
 def _of_one(states: Any, index: int | None) -> tuple[Any, int]:
     """Return the states of one environment, whose arrays begin with the time, and how many there are."""
     if "jax" in sys.modules:
-        from ._jax import from_pytree
+        from arrayferry_gym.functional._compiled.functions import from_pytree
 
         states = from_pytree(states)
     state = af.convert(states, "numpy")

@@ -7,15 +7,15 @@ from typing import Any
 import gymnasium as gym
 
 import arrayferry as af
+from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.functional._served.single import FunctionalSingleEnv
+from arrayferry_gym.functional._served.vector import FunctionalVectorEnv
+from arrayferry_gym.functional.tabular.blackjack import Blackjack
+from arrayferry_gym.functional.tabular.cliff_walking import CliffWalking, CliffWalkingSlippery
+from arrayferry_gym.functional.tabular.frozen_lake import FrozenLake, FrozenLake8x8
+from arrayferry_gym.functional.tabular.taxi import Taxi
 
-from ._base import FunctionalEnv
-from ._single import FunctionalSingleEnv
-from ._vector import FunctionalVectorEnv
 from .classic import Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum
-from .tabular.blackjack import Blackjack
-from .tabular.cliff_walking import CliffWalking, CliffWalkingSlippery
-from .tabular.frozen_lake import FrozenLake, FrozenLake8x8
-from .tabular.taxi import Taxi
 
 __all__ = ["register"]
 

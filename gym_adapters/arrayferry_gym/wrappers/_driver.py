@@ -12,9 +12,9 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
-from arrayferry_gym._space_trees import ARRAYS, build, leaves, split
-from arrayferry_gym._spaces import converted_space
-from arrayferry_gym._xp import namespace, portable
+from arrayferry_gym._adapters.spaces import converted_space
+from arrayferry_gym._arrays import namespace, portable
+from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernel import Kernel, Spaces, State, StepResult, begun
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._identity import identity
-from arrayferry_gym._immutable import in_constructor
-from arrayferry_gym._xp import select
+from arrayferry_gym._arrays import select
+from arrayferry_gym._keys.identity import identity
+from arrayferry_gym._keys.immutable import in_constructor
 
 
 class Spaces(NamedTuple):

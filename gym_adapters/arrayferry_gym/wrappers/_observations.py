@@ -9,9 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
-from arrayferry_gym._dtypes import plain_name
-from arrayferry_gym._space_trees import branches, build, leaves, split
-from arrayferry_gym._xp import select
+from arrayferry_gym._arrays import plain_name, select
+from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
 from ._kernel import Kernel, Spaces, State, StepResult
 from ._of_gymnasium import Observations, OfGymnasium, factors, held

@@ -10,8 +10,8 @@ from gymnasium import Space
 
 import arrayferry as af
 import arrayferry_gym.wrappers._statistics as _statistics
-from arrayferry_gym._space_trees import build, leaves, split
-from arrayferry_gym._xp import select
+from arrayferry_gym._arrays import select
+from arrayferry_gym._spaces.trees import build, leaves, split
 
 from ._kernel import Kernel, Spaces, State, StepResult
 from ._of_gymnasium import OfGymnasium, factors, held

@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from arrayferry_gym._refusals import batch_error, is_batch
-from arrayferry_gym._space_trees import ARRAYS
+from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult

@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._env_options import declared_mode, reset_mask_of
-from arrayferry_gym._space_trees import build, split
-from arrayferry_gym._xp import select
+from arrayferry_gym._arrays import select
+from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
+from arrayferry_gym._spaces.trees import build, split
 
 from ._driver import Driver, HasStatistics, plain, shown_space
 from ._kernel import Kernel, Spaces, StepResult, mapped

@@ -20,7 +20,7 @@ from gymnasium.wrappers.vector import TransformAction, TransformReward
 
 import arrayferry as af
 import arrayferry_gym.wrappers.kernels as kernels
-from arrayferry_gym._env_options import reset_mask_of
+from arrayferry_gym._options.env_options import reset_mask_of
 
 from ._driver import HasObsRms, HasReturnRms
 from ._vector import KernelVectorWrapper

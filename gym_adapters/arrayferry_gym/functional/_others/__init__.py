@@ -102,7 +102,7 @@ def _meant(env: Any) -> str:
     import gymnasium as gym
     from gymnasium.vector import VectorEnv
 
-    from arrayferry_gym.functional._dynamics import Dynamics
+    from arrayferry_gym.functional._contract.dynamics import Dynamics
 
     if isinstance(env, Dynamics):
         return "It is a FunctionalEnv already"

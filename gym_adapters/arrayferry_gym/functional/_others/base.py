@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym.functional._base import FunctionalEnv
+from arrayferry_gym.functional._served.base import FunctionalEnv
 
 from .held import Held, held
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym._jax_spaces import gymnasium_space
+from arrayferry_gym._spaces.jax_spaces import gymnasium_space
 
 from .base import OtherEnv
 from .spaces import plain, space_of

@@ -15,7 +15,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.adapting import Same, attributes, compares
-from arrayferry_gym._identity import EnvironmentKeys
+from arrayferry_gym._keys.identity import EnvironmentKeys
 
 
 class Held:

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from .acrobot import Acrobot, AcrobotParams
 from .cart_pole import CartPole, CartPoleParams
-from .mountain_car import (
-    MountainCar,
-    MountainCarContinuous,
-    MountainCarParams,
-)
+from .mountain_car import MountainCar, MountainCarContinuous, MountainCarParams
 from .pendulum import Pendulum, PendulumParams
 
 __all__ = [

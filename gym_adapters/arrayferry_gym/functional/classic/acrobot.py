@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym.functional._base import FunctionalEnv
 from arrayferry_gym.functional._drawing import image_of, numbers_of
+from arrayferry_gym.functional._served.base import FunctionalEnv
 
 __all__ = ["Acrobot", "AcrobotParams"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_gym.functional._base import FunctionalEnv
+from arrayferry_gym.functional._served.base import FunctionalEnv
 
 __all__ = ["TabularEnv", "TabularState", "Transitions"]
 

@@ -1,0 +1,1 @@
+"""Actions that fit their space: the casts, checks and warnings."""

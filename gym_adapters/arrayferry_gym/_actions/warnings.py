@@ -1,0 +1,121 @@
+"""Actions that do not fit: what is told of them, and what probably happened."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from arrayferry_gym._options.caller import caller_level
+
+
+class Misfits:
+    """Warns of actions that were corrected or passed on, once of each kind."""
+
+    def __init__(self) -> None:
+        self._told: frozenset[str] = frozenset()
+
+    def tell(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
+        """Warn of what was done to an action.
+
+        Args:
+            space: the space that it should have been of.
+            corrected: what was corrected, None for nothing.
+            passed_on: what does not fit and was passed on, None for nothing.
+
+        Returns:
+            What was passed on though it does not fit, as a note for errors of the environment.
+        """
+        if corrected is None and passed_on is None:
+            return None
+        action = f"an action for the space {space}"
+        if corrected is not None:
+            self._warn("corrected", f"{action} was corrected: {corrected}")
+        if passed_on is None:
+            return None
+        note = f"{action} was passed on though it does not fit: {passed_on}"
+        self._warn("passed on", note)
+        return note
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told |= {kind}
+            text += '. Pass actions as the space samples them; check_actions="strict" makes this an error'
+            warnings.warn(text, stacklevel=caller_level())
+
+
+class Place:
+    """A place in a value, and what the user passed there.
+
+    Args:
+        value: what the user passed, as far as it can be followed.
+        path: the place, as text.
+    """
+
+    __slots__ = ("path", "value")
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        self.value = value
+        self.path = path
+
+    def __getitem__(self, key: Any) -> Place:
+        try:
+            inside = self.value[key]
+        except Exception:
+            inside = self.value
+        return Place(inside, f"{self.path}[{key!r}]")
+
+    def attribute(self, name: str) -> Place:
+        """Return the place of an attribute, as `place[key]` is that of a part."""
+        return Place(getattr(self.value, name, self.value), f"{self.path}.{name}")
+
+    @property
+    def clause(self) -> str:
+        """The place as a clause of a sentence, empty for the whole value."""
+        return f", at {self.path}" if self.path else ""
+
+
+def described(value: Any) -> str:
+    """Describe what the user passed, for the middle of a sentence."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
+        return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"of shape {tuple(value.shape)} and dtype {value.dtype}"
+    return f"of type {type(value).__name__}: {value!r:.60}"
+
+
+def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
+    """Return what probably happened and what to do, None if nothing is likely."""
+    if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
+        first, second = value
+        if (hasattr(first, "dtype") and getattr(first, "ndim", 0) != 0) or second is None:
+            return (
+                "It looks like a pair of an action and something else, such as its log-probability or a "
+                "state: pass its first part."
+            )
+    if isinstance(value, (bool, int, float, list, tuple)):
+        try:
+            value = np.asarray(value)
+        except Exception:  # it is not an array of anything
+            return None
+    shape = getattr(value, "shape", None)
+    if shape is None or not hasattr(value, "dtype") or space.shape is None:
+        return None
+    shape = tuple(shape)
+    count = getattr(space, "n", None) if isinstance(space, spaces.Discrete) else None
+    batch: tuple[int, ...] = ()
+    if isinstance(space, spaces.MultiDiscrete) and num_envs is not None:
+        batch, count = (num_envs,), int(space.nvec.flat[0])
+    if count is not None and shape == (*batch, int(count)) and shape != tuple(space.shape):
+        what = "logits or probabilities" if "float" in str(value.dtype) else "a one-hot code"
+        return (
+            f"It looks like {what} of {count} actions: pass the index of one, such as argmax(-1)."
+        )
+    if num_envs is not None and shape[:1] != (num_envs,):
+        return f"Pass one action for each of the {num_envs} environments, along the first axis."
+    if len(shape) == len(space.shape) + 1 and shape[1:] == tuple(space.shape):
+        return "It has an axis too many, as a batch of actions has: pass one of them, such as x[0]."
+    return None

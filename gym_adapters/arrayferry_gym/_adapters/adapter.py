@@ -1,0 +1,289 @@
+"""The common part of the adapters for single and for vector environments."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from gymnasium import Space, wrappers
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import html_facts, html_view, never_raises, observed_read, observers
+from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
+from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._options.env_options import check_actions_of, check_flag
+from arrayferry_gym._options.libraries import Libraries, Target, device_text, dtype_name
+
+from .quick import NOT_QUICK, Quick, find_quick, item
+from .spaces import converted_space
+from .views import env_facts
+
+
+def gymnasium_class(module: str, otherwise: type) -> Any:
+    """Return Gymnasium's own `ArrayConversion`, for the bases of ours, so that `isinstance` holds.
+
+    Args:
+        module: where it is.
+        otherwise: the class for versions of Gymnasium that do not have it.
+    """
+    try:
+        return importlib.import_module(module).ArrayConversion
+    except Exception:  # it is missing, or something that it needs
+        return otherwise
+
+
+class Adapter(RecordConstructorArgs):
+    """Holds the two libraries, converts actions, and converts spaces."""
+
+    libraries_in_name: bool = False
+    """Whether the class name fixes the libraries, so that they are not options."""
+
+    env: Any
+    metadata: dict[str, Any]
+    device: Any
+    """The device of observations and infos, None to keep their device."""
+    _libraries: Libraries
+    _recorded = False
+    _check: str
+    _quick: Quick
+    _expected: tuple[Any, Any] = (None, None)
+    """The action space of the environment, and the space that its actions are fitted to."""
+    _note: str | None = None
+    """What did not fit in the last action, if it was passed on."""
+
+    def _setup(
+        self,
+        env: Any,
+        env_xp: Target | None,
+        target_xp: Target | None,
+        env_device: Any,
+        target_device: Any,
+        *,
+        check_actions: Any = "fit",
+        convert_render: bool = False,
+        recorded: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Set up the libraries, and record the arguments, along with those that are `recorded`."""
+        check_flag("convert_info", options.get("convert_info", True))
+        check_flag("convert_render", convert_render)
+        check_flag("stack_final", (recorded or {}).get("stack_final", False))
+        self._check = check_actions_of(check_actions)
+        self._misfits = Misfits()
+        self._convert_render = convert_render
+        self._libraries = Libraries(
+            env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
+        )
+        target = self._libraries.target_backend
+        if env_xp is None and target is not None and _agrees(env, target, self._libraries):
+            self._libraries.speak(target)
+        self.device = self._libraries.target_device
+        self._converted: dict[str, Any] = {}
+        self._quick = NOT_QUICK
+        like = options.pop("like", None)
+        if like is not None and target is not None:
+            target_xp, target_device = target, self._libraries.target_device
+        self._set_metadata(env)
+        self._record(
+            env_xp=None if env_xp is None else af.registry.backend(env_xp).name,
+            target_xp=None if target_xp is None else af.registry.backend(target_xp).name,
+            env_device=env_device,
+            target_device=target_device,
+            check_actions=self._check,
+            convert_render=convert_render,
+            **options,
+            **(recorded or {}),
+        )
+
+    def _set_metadata(self, env: Any) -> None:
+        """Set `metadata["jax"]`, which tells whether the adapter returns JAX arrays."""
+        target = self._libraries.target_backend
+        before = bool((env.metadata or {}).get("jax", False))
+        if target is not None and before != (target.name == "jax"):
+            self.metadata = {**(env.metadata or {}), "jax": not before}
+
+    def _record(self, **kwargs: Any) -> None:
+        """Record the arguments of this wrapper for `spec`, as values that JSON can hold."""
+        defaults: dict[str, Any] = {
+            "narrowing": "checked",
+            "scalars": "keep",
+            "unknown": "keep",
+            "sparse": "dense",
+            "convert_info": True,
+            "check_actions": "fit",
+            "convert_render": False,
+            "stack_final": False,
+        }
+        for name in ("env_device", "target_device", "device"):
+            if name in kwargs:
+                kwargs[name] = device_text(kwargs[name])
+        if "reward_dtype" in kwargs:
+            kwargs["reward_dtype"] = dtype_name(kwargs["reward_dtype"], None)
+        if kwargs.get("info_xp") is not None:
+            kwargs["info_xp"] = af.registry.backend(kwargs["info_xp"]).name
+        if hasattr(self, "_saved_kwargs") and not self._recorded:
+            return  # a subclass has recorded its own
+        self._recorded = True
+        kwargs.pop("like", None)
+        self._saved_kwargs = {n: x for n, x in kwargs.items() if defaults.get(n) is not x}
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}({self._libraries}){self.env}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        facts = {"environment": str(self.env), "arrays": str(self._libraries)}
+        facts |= env_facts(self.env) | {"check_actions": self._check}
+        return html_facts(type(self).__name__, facts)
+
+    @property
+    def env_backend(self) -> af.Backend:
+        """The library of the environment, as far as it is known so far."""
+        return self._libraries.env_backend
+
+    @property
+    def target_backend(self) -> af.Backend | None:
+        """The library of the agent, None until it is known."""
+        return self._libraries.target_backend
+
+    def _space(self, name: str) -> Any:
+        """Return a space of the environment, converted. If the environment replaced it, convert it again."""
+        original = getattr(self.env, name)
+        converted = self._converted.get(name)
+        if converted is None or converted.original is not getattr(original, "original", original):
+            if not isinstance(original, Space):
+                return original
+            converted = self._converted[name] = converted_space(
+                original, self._libraries, observed="observation" in name
+            )
+        return converted
+
+    def _act(self, action: Any) -> Any:
+        """Convert an action to the form that the environment expects."""
+        quick = self._quick
+        cls = type(action)
+        try:
+            if cls is quick.cls:
+                if quick.valid is None:
+                    converted = self._libraries.env(action)
+                    if (
+                        converted.dtype == quick.dtype
+                        and converted.shape == quick.shape
+                        and (quick.test is None or quick.test(action, converted))
+                    ):
+                        return converted if quick.wider is None else converted.astype(quick.wider)
+                elif quick.given is None or action.dtype == quick.given:
+                    value = (
+                        action
+                        if cls is int
+                        else observed_read(item, action)
+                        if observers
+                        else action.item()
+                    )
+                    if type(value) is int and value in quick.valid:
+                        return quick.number(value)
+        except Exception:  # fitting it completely raises an error that explains it
+            pass
+        return self._fit(action)
+
+    def _fit(self, action: Any) -> Any:
+        """Convert and check an action completely, and find a quick way for the next of its type."""
+        self._quick, self._note = NOT_QUICK, None
+        libraries = self._libraries
+        if self._check == "off":
+            return libraries.to_env(action)
+        space = self._expected_space()
+        try:
+            converted = libraries.to_env(action)
+            backend, strict = libraries.env_backend, self._check == "strict"
+            num_envs = self.env.num_envs if isinstance(self.env, VectorEnv) else None
+            if backend.name == "numpy":
+                fitter = Fitter(space, strict=strict, num_envs=num_envs)
+            else:
+                fitter = LibraryFitter(backend, space, strict=strict, num_envs=num_envs)
+            fitted = fitter.fit(converted, action)
+        except af.ConversionError as error:
+            if "is not valid for the space" not in error.reason:
+                error.reason = f"an action for the space {space}: {error.reason}"
+            raise
+        self._note = self._misfits.tell(space, fitter.corrected, fitter.passed_on)
+        self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
+        return fitted
+
+    def _expected_space(self) -> Any:
+        """Return the space that actions are fitted to: in vector environments, always that of the batch."""
+        space = self.env.action_space
+        if space is not self._expected[0]:
+            expected = space
+            if isinstance(self.env, VectorEnv):
+                single = getattr(self.env, "single_action_space", None)
+                if single is None or single == space:  # it says what one environment takes
+                    expected = batch_space(space, self.env.num_envs)
+            self._expected = space, expected
+        return self._expected[1]
+
+    def _explain(self, error: Exception) -> None:
+        """Add a note to an error of the environment, if its action was passed on though it does not fit."""
+        if self._note is not None:
+            error.add_note(self._note)
+
+    def render(self) -> Any:
+        """Render the environment. The frames are converted if `convert_render` was set."""
+        frames = self.env.render()
+        return self._libraries.to_agent(frames) if self._convert_render else frames
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_quick": NOT_QUICK, "_converted": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Convert the options of a reset. What cannot be converted is kept."""
+        self._libraries.observe_again()
+        if not options:
+            return options
+        backend = self._libraries.env_backend
+        converted: dict[str, Any] = af.convert(options, backend, unsupported="keep")
+        return converted
+
+    def _check_space(self) -> None:
+        """Forget how actions were fitted if the reset has brought another action space."""
+        if self._quick.space is not None and self._quick.space is not self._expected_space():
+            self._quick = NOT_QUICK
+
+    def _observe(self, observation: Any) -> None:
+        """Detect the library of the environment from what it returned."""
+        before = self._libraries.env_backend
+        self._libraries.observe(observation)
+        if self._libraries.env_backend is not before:
+            self._quick = NOT_QUICK
+
+
+_TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
+"""Wrappers of `gymnasium.make`, which do not look into arrays."""
+
+
+def _agrees(env: Any, target: af.Backend, libraries: Libraries) -> bool:
+    """Ask an environment that belongs to no library whether it uses that of the agent from now on."""
+    while type(env) in _TRANSPARENT:
+        env = env.env
+    use = getattr(type(env), "use_library", None)
+    return use is not None and bool(use(env, target, libraries.target_device))
+
+
+def converted_space_property(name: str) -> property:
+    """Make the property for one of the spaces: the environment's, converted, unless another was set."""
+
+    def get(self: Any) -> Any:
+        own = getattr(self, f"_{name}")
+        return self._space(name) if own is None else own
+
+    def put(self: Any, space: Any) -> None:
+        setattr(self, f"_{name}", space)
+
+    return property(get, put, doc=f"The environment's {name}, for arrays of the agent's library.")

@@ -1,0 +1,95 @@
+"""Agents that share an environment: each has an adapter of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import arrayferry as af
+
+from .adapter import Adapter
+
+
+class _View:
+    """An environment as one agent has it: what an `Adapter` needs to know.
+
+    Args:
+        env: the environment.
+        agent: the agent, None for what belongs to all.
+    """
+
+    def __init__(self, env: Any, agent: Hashable) -> None:
+        self.env = env
+        self.agent = agent
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return getattr(self.env, "metadata", None) or {}
+
+    @property
+    def action_space(self) -> Any:
+        return self.env.action_space(self.agent)
+
+    @property
+    def observation_space(self) -> Any:
+        return self.env.observation_space(self.agent)
+
+    @property
+    def state_space(self) -> Any:
+        return self.env.state_space
+
+
+class AgentAdapter(Adapter):
+    """Converts for one agent, as the other adapters do for theirs."""
+
+    def __init__(self, env: Any, agent: Hashable, *arguments: Any, **options: Any) -> None:
+        self.env = _View(env, agent)
+        self._setup(self.env, *arguments, **options)
+
+    def space(self, name: str) -> Any:
+        """Return a space of the agent, converted."""
+        return self._space(name)
+
+    def act(self, action: Any) -> Any:
+        """Convert an action to the form that the environment expects of the agent."""
+        try:
+            return self._act(action)
+        except af.ConversionError as error:
+            error.reason = f"agent {self.env.agent!r}: {error.reason}"
+            raise
+
+    def explain(self, error: Exception) -> None:
+        """Add a note to an error of the environment, if the last action was passed on though it does not fit."""
+        self._explain(error)
+
+    def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Prepare for another episode, and convert the options of the reset."""
+        self._check_space()
+        return self._reset_options(options)
+
+    @property
+    def has_observed(self) -> bool:
+        """Whether the environment has returned something in this episode."""
+        return self._libraries.observed is not None
+
+    def detect(self, observation: Any) -> None:
+        """Detect the library of the environment from what it returned."""
+        self._observe(observation)
+
+    def observed(self, observation: Any) -> Any:
+        """Convert an observation."""
+        self._observe(observation)
+        return self._libraries.to_agent(observation)
+
+    def number(self, value: Any, kind: type) -> Any:
+        """Convert a reward or a flag."""
+        return self._libraries.to_number(value, kind)
+
+    def informed(self, info: Any) -> Any:
+        """Convert an info."""
+        return self._libraries.convert_infos(info)
+
+    @property
+    def sides(self) -> str:
+        """The two libraries, as text."""
+        return str(self._libraries)

@@ -1,0 +1,447 @@
+"""Adapters for `gymnasium.Env`."""
+
+# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Never, overload
+
+import gymnasium as gym
+
+from arrayferry_gym._options.env_options import forwarded_seed
+from arrayferry_gym._options.libraries import Target
+from arrayferry_gym._options.refusals import (
+    check_env,
+    check_flags,
+    check_observation,
+    num_envs_inside,
+    refuse_contradictions,
+    refuse_unknown,
+)
+from arrayferry_gym._options.types import ActT, ObsT
+
+from .adapter import Adapter, converted_space_property, gymnasium_class
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry.typing import (
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        Narrowing,
+        Nothing,
+        NumpyArray,
+        Scalars,
+        Sparse,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        Unknown,
+        Wrong,
+    )
+    from arrayferry_gym._options.types import CheckActions, Common, Given, K, V, W, X
+
+if TYPE_CHECKING:
+    _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
+else:
+    _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
+
+
+class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
+    """Use an environment written for one array library with an agent written for another.
+
+    Observations and infos are converted to the agent's library, actions to the form that the environment's action
+    space requires. The reward is a `float`, terminated and truncated are `bool`. If they have dimensions, as with
+    several objectives, they are arrays of the agent's library. The result of `render` is unchanged, unless
+    `convert_render` is set. The spaces sample and contain arrays of the agent's library.
+
+    Args:
+        env: the environment.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
+            environment's results.
+        target_xp: the library of the agent. None detects it from its actions.
+        env_device: the device of actions. None detects it from the arrays that the environment returns.
+        target_device: the device of observations and infos, None to keep their device.
+        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
+            Equinox model, or any tree with an array.
+        info_xp: the library that infos are converted to, None for the agent's.
+        convert_info: False to leave infos unchanged.
+        copy: as in `arrayferry.convert`.
+        narrowing: as in `arrayferry.convert`.
+        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
+            observations, numbers become arrays.
+        unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
+        sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
+            library.
+        check_actions: "fit" refuses actions that would silently be wrong, corrects shapes that differ only in axes
+            of length 1, and passes on actions that the environment may know how to handle, the last two with a
+            warning; "strict" makes these errors, and also NaN and numbers outside the bounds of a Box; "off" checks
+            and corrects nothing. True is "strict", False "fit".
+        convert_render: whether the result of `render` is converted too.
+
+    Raises:
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
+            invalid.
+        TypeError: `env` is not such an environment, or is a batch of several, as in simulators.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from arrayferry_gym import ArrayConversion
+        >>> env = ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation.dtype
+        torch.float32
+        >>> env.action_space.contains(env.action_space.sample())
+        True
+    """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: ArrayConversion[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            env_xp: Target | None = None,
+            target_xp: Target | None = None,
+            env_device: Any = None,
+            target_device: Any = None,
+            *,
+            like: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[NumpyArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, NumpyArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToNumpy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[TorchArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToTorch,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[JaxArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, JaxArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToJax,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[CupyArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, CupyArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToCupy,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[DaskArray],
+            env: gym.Env[X, W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[dict[K, DaskArray]],
+            env: gym.Env[dict[K, X], W],
+            env_xp: Target | None = None,
+            *,
+            target_xp: ToDask,
+            **options: Unpack[Given],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ArrayConversion[Any], env: gym.Env[V, W] | Wrong,
+            env_xp: Target | None = None, target_xp: Target | None = None,
+            env_device: Any = None, target_device: Any = None, *, like: Any = None,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+        self,
+        env: gym.Env[Any, Any],
+        env_xp: Target | None = None,
+        target_xp: Target | None = None,
+        env_device: Any = None,
+        target_device: Any = None,
+        *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
+        copy: bool | None = None,
+        narrowing: Narrowing = "checked",
+        scalars: Scalars = "keep",
+        unknown: Unknown = "keep",
+        sparse: Sparse = "dense",
+        check_actions: CheckActions = "fit",
+        convert_render: bool = False,
+        **others: Never,
+    ) -> None:
+        refuse_unknown(others, ArrayConversion, type(self))
+        check_env(type(self), env)
+        gym.Wrapper.__init__(self, env)
+        self._setup(
+            env,
+            env_xp,
+            target_xp,
+            env_device,
+            target_device,
+            like=like,
+            info_xp=info_xp,
+            convert_info=convert_info,
+            copy=copy,
+            narrowing=narrowing,
+            scalars=scalars,
+            unknown=unknown,
+            sparse=sparse,
+            check_actions=check_actions,
+            convert_render=convert_render,
+        )
+        self._has_several = (num_envs_inside(env) or 1) > 1
+        if self._has_several:
+            self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
+
+    env: gym.Env[Any, Any]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsT, dict[str, Any]]:
+        """Reset the environment. `options` are converted to its library."""
+        seed, options = forwarded_seed(seed, 1), self._reset_options(options)
+        observation, info = self.env.reset(seed=seed, options=options)
+        if self._has_several:
+            check_observation(type(self).__name__, self.env, observation)
+        self._check_space()
+        self._observe(observation)
+        return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
+
+    def step(self, action: Any) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
+        """Take a step with an action of any library."""
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(self._act(action))
+        except Exception as error:
+            self._explain(error)
+            raise
+        libraries = self._libraries
+        if type(observation) is not libraries.observed:
+            self._observe(observation)
+        return (
+            libraries.to_agent(observation),
+            reward if type(reward) is float else libraries.to_number(reward, float),
+            terminated if type(terminated) is bool else libraries.to_number(terminated, bool),
+            truncated if type(truncated) is bool else libraries.to_number(truncated, bool),
+            libraries.convert_infos(info) if info else info,
+        )
+
+    action_space: gym.Space[ActT] = converted_space_property("action_space")  # type: ignore[assignment]
+    observation_space: gym.Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
+
+
+class JaxToNumpy(ArrayConversion[ObsT, ActT]):
+    """Use an environment written for JAX with an agent written for NumPy.
+
+    Args:
+        env: the environment.
+        **options: the keyword options of `ArrayConversion`.
+    """
+
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[NumpyArray], env: gym.Env[X, W], **options: Unpack[Common]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[dict[K, NumpyArray]],
+            env: gym.Env[dict[K, X], W],
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToNumpy[Any], env: gym.Env[V, W] | Wrong,
+            *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
+
+    def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+        refuse_contradictions(JaxToNumpy, options)
+        super().__init__(env, "jax", "numpy", **options)
+        self._record(**options)
+
+
+class JaxToTorch(ArrayConversion[ObsT, ActT]):
+    """Use an environment written for JAX with an agent written for PyTorch.
+
+    Args:
+        env: the environment.
+        device: the device of observations and infos.
+        **options: the keyword options of `ArrayConversion`.
+    """
+
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: JaxToTorch[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[TorchArray],
+            env: gym.Env[X, W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: JaxToTorch[Any], env: gym.Env[V, W] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
+
+    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+        refuse_contradictions(JaxToTorch, options)
+        super().__init__(env, "jax", "torch", target_device=device, **options)
+        self._record(device=device, **options)
+
+
+class NumpyToTorch(ArrayConversion[ObsT, ActT]):
+    """Use an environment written for NumPy with an agent written for PyTorch.
+
+    Args:
+        env: the environment.
+        device: the device of observations and infos.
+        **options: the keyword options of `ArrayConversion`.
+    """
+
+    libraries_in_name: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any],
+            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[TorchArray],
+            env: gym.Env[X, W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[dict[K, TorchArray]],
+            env: gym.Env[dict[K, X], W],
+            device: Any = None,
+            **options: Unpack[Common],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: NumpyToTorch[Any], env: gym.Env[V, W] | Wrong,
+            device: Any = None, *,
+            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
+            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
+            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
+            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
+            **others: Wrong,
+        ) -> None: ...  # fmt: skip
+
+    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+        refuse_contradictions(NumpyToTorch, options)
+        super().__init__(env, "numpy", "torch", target_device=device, **options)
+        self._record(device=device, **options)
+
+
+for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):
+    _adapter.__module__ = "arrayferry_gym"  # the name that users know, in specs and pickles

@@ -1,0 +1,61 @@
+"""Gymnasium's conversion functions, with its names. They make arrays of Python numbers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+from arrayferry_gym._options.libraries import Target
+
+
+def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any) -> Any:
+    """Convert every array and every number in a value to a library.
+
+    Args:
+        value: an array or number of any library, a tree of them, or anything else.
+        xp: the library, as a namespace or by name.
+        device: the device of the results.
+        **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in
+            `arrayferry.convert`, but numbers become arrays and sparse arrays dense by default.
+
+    Raises:
+        arrayferry.ArrayFerryError: as `arrayferry.convert` does.
+
+    Examples:
+        >>> from arrayferry_gym import array_conversion
+        >>> array_conversion({"a": 1.5}, "numpy")
+        {'a': array(1.5)}
+    """
+    options.setdefault("scalars", "convert")
+    options.setdefault("sparse", "dense")
+    return af.convert(value, xp, device=device, **options)
+
+
+def jax_to_numpy(value: Any, **options: Any) -> Any:
+    """Convert a value of JAX arrays to NumPy. See `array_conversion`."""
+    return array_conversion(value, "numpy", **options)
+
+
+def torch_to_numpy(value: Any, **options: Any) -> Any:
+    """Convert a value of PyTorch tensors to NumPy. See `array_conversion`."""
+    return array_conversion(value, "numpy", **options)
+
+
+def numpy_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of NumPy arrays to JAX. See `array_conversion`."""
+    return array_conversion(value, "jax", device, **options)
+
+
+def torch_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of PyTorch tensors to JAX. See `array_conversion`."""
+    return array_conversion(value, "jax", device, **options)
+
+
+def numpy_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of NumPy arrays to PyTorch. See `array_conversion`."""
+    return array_conversion(value, "torch", device, **options)
+
+
+def jax_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+    """Convert a value of JAX arrays to PyTorch. See `array_conversion`."""
+    return array_conversion(value, "torch", device, **options)

@@ -1,0 +1,311 @@
+"""Spaces that describe the converted arrays: they sample and contain arrays of the agent's library.
+
+A converted space is an instance of the class of the original, and equal to it. It shares the
+original's random generator, so that seeding either gives the same samples.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
+from gymnasium.vector.utils import (
+    batch_differing_spaces,
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from gymnasium.wrappers.utils import create_zero_array
+
+import arrayferry as af
+from arrayferry_gym._actions.fitter import Fitter
+from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
+
+
+def converted_space(original: Space[Any], libraries: Libraries, *, observed: bool = True) -> Any:
+    """Return a space that samples and contains arrays of the agent's library.
+
+    Args:
+        original: the environment's space, or a converted one.
+        libraries: converts samples, once the agent's library is known.
+        observed: whether it is a space of observations, not of actions.
+    """
+    if isinstance(original, Converted):
+        original = original.original
+
+    def converted(space: Space[Any]) -> Any:
+        return converted_space(space, libraries, observed=observed)
+
+    new: Any = object.__new__(_converted_class(type(original)))
+    new.__dict__.update(original.__dict__)
+    new.original, new.libraries, new.observed = original, libraries, observed
+    if isinstance(original, spaces.Dict):
+        items = ((key, converted(space)) for key, space in original.spaces.items())
+        new.spaces = type(original.spaces)(items)
+    elif isinstance(original, (spaces.Tuple, spaces.OneOf)):
+        new.spaces = tuple(map(converted, original.spaces))
+    elif isinstance(original, spaces.Sequence):
+        new.feature_space = converted(original.feature_space)
+    return new
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def _converted_class(cls: type) -> type:
+    """Return the class of converted spaces for a class of spaces, the same in all threads."""
+    known = _CLASSES.get(cls)
+    if known is None:
+        new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
+        for function in (iterate, batch_differing_spaces):  # which look for the very class
+            if cls in function.registry:
+                function.register(new, _FUNCTIONS[function])
+        known = _CLASSES.setdefault(cls, new)
+    return known
+
+
+class Converted:
+    """The methods in which a converted space differs from its original."""
+
+    original: Any
+    libraries: Libraries
+    observed: bool
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        """Sample as the original does, as arrays of the agent's library. Masks may be such arrays."""
+        args, kwargs = af.convert((args, kwargs), "numpy")
+        return self.libraries.to_agent(self.original.sample(*args, **kwargs))
+
+    def contains(self, x: Any) -> bool:
+        """Tell whether a value is in the space, as arrays of any library."""
+        try:
+            parts = split(self.original, af.convert(x, "numpy"), _mismatch)
+            pairs = zip(leaves(self.original), parts, strict=True)
+            return all(_leaf_contains(space, part) for (space, _), part in pairs)
+        except Exception:
+            return False
+
+    def seed(self, seed: Any = None) -> Any:
+        """Seed the original."""
+        return self.original.seed(seed)
+
+    @property
+    def np_random(self) -> Any:
+        """The random generator of the original."""
+        return self.original.np_random
+
+    def to_jsonable(self, sample_n: Any) -> Any:
+        """Do the same as the original, also for samples of the agent's library."""
+        numpy = af.convert(list(sample_n), "numpy")
+        return self.original.to_jsonable([Fitter(self.original).fit(x) for x in numpy])
+
+    def from_jsonable(self, sample_n: Any) -> Any:
+        """Return arrays of the agent's library for a result of `to_jsonable`."""
+        return self.libraries.to_agent(self.original.from_jsonable(sample_n))
+
+    def __copy__(self) -> Any:
+        return converted_space(copy.copy(self.original), self.libraries, observed=self.observed)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        original = copy.deepcopy(self.original, memo)
+        return converted_space(original, self.libraries, observed=self.observed)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not _speaks_another_library(self):
+            return copy.copy, (self.original,)  # which loads where this package is not installed
+        return _restored, (self.original, self.libraries, self.observed)
+
+
+def _mismatch(value: Any, path: str, needed: str) -> Exception:
+    return TypeError(f"{needed} is needed{path}")
+
+
+def _restored(original: Space[Any], libraries: Libraries, observed: bool) -> Any:
+    return converted_space(original, libraries, observed=observed)
+
+
+# Gymnasium's functions of spaces, for converted ones.
+
+
+class _Batch:
+    """Stands for the libraries in a batched space, whose arrays may turn out to be NumPy's.
+
+    Args:
+        libraries: those of the space of one environment.
+
+    Attributes:
+        shared: whether the batches are views of memory that processes share, which not every library can have.
+    """
+
+    def __init__(self, libraries: Any) -> None:
+        self.libraries = libraries
+        self.shared = False
+
+    @property
+    def target_backend(self) -> af.Backend | None:
+        numpy = self.shared and not _can_share(self.libraries)
+        return af.registry.backend("numpy") if numpy else self.libraries.target_backend
+
+    def to_agent(self, value: Any) -> Any:
+        """Convert a sample."""
+        if not self.shared:
+            return self.libraries.to_agent(value)
+        return _over_shared_memory(value, self.libraries)
+
+
+def _speaks_another_library(space: Any) -> bool:
+    """Tell whether arrays of a converted space are, as far as is known, not of NumPy."""
+    target = space.libraries.target_backend
+    return target is not None and target.name != "numpy"
+
+
+def _batch(space: Any, n: int = 1) -> Any:
+    libraries = space.__dict__.setdefault("batch", _Batch(space.libraries))
+    return converted_space(batch_space(space.original, n), libraries, observed=space.observed)
+
+
+def _batch_differing(several: Sequence[Any]) -> Any:
+    first = several[0]
+    libraries = first.__dict__.setdefault("batch", _Batch(first.libraries))
+    originals = [getattr(space, "original", space) for space in several]
+    return converted_space(batch_differing_spaces(originals), libraries, observed=first.observed)
+
+
+def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    batch = create_empty_array(space.original, n, fn)
+    return space.libraries.to_agent(batch) if _speaks_another_library(space) else batch
+
+
+def _concatenate(space: Any, items: Any, out: Any) -> Any:
+    items = list(items)
+    _, backend = af.first_array(items)
+    if backend is None or backend.name == "numpy":
+        _, backend = af.first_array(out)
+        if backend is not None and backend.name != "numpy":
+            out = create_empty_array(space.original, len(items))
+        return concatenate(space.original, items, out)
+    return _stacked(space.original, items, backend)
+
+
+def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
+    parts = [split(space, item) for item in items]
+    stacked = []
+    for index, (leaf, _) in enumerate(leaves(space)):
+        values = [part[index] for part in parts]
+        if isinstance(leaf, ARRAYS):
+            arrays = af.convert(values, backend, scalars="convert")
+            stacked.append(af.namespace_of(arrays[0]).stack(arrays))
+        else:
+            stacked.append(tuple(values))
+    return build(space, stacked)
+
+
+def _zero_array(space: Any) -> Any:
+    return space.libraries.to_agent(create_zero_array(space.original))
+
+
+def _flatten(space: Any, x: Any) -> Any:
+    array, backend = af.first_array(x)
+    if backend is None:  # a text
+        return space.libraries.to_agent(flatten(space.original, x))
+    if backend.name == "numpy":
+        return flatten(space.original, x)
+    original = space.original
+    if isinstance(original, (spaces.Box, spaces.MultiBinary)):  # with its gradients, on its device
+        return af.namespace_of(x).reshape(x, (-1,))
+    numpy = Fitter(original).fit(af.convert(x, "numpy"))
+    return af.convert(flatten(original, numpy), like=array)
+
+
+def _unflatten(space: Any, x: Any) -> Any:
+    array, backend = af.first_array(x)
+    if backend is None or backend.name == "numpy":
+        return unflatten(space.original, x)
+    if isinstance(space.original, (spaces.Box, spaces.MultiBinary)):
+        return af.namespace_of(x).reshape(x, space.original.shape)
+    return af.convert(
+        unflatten(space.original, af.convert(x, "numpy")), like=array, scalars="convert"
+    )
+
+
+def _flatten_space(space: Any) -> Any:
+    return converted_space(flatten_space(space.original), space.libraries, observed=space.observed)
+
+
+def _read_from_shared_memory(space: Any, shared_memory: Any, n: int = 1) -> Any:
+    batch = read_from_shared_memory(space.original, shared_memory, n)
+    if "batch" in space.__dict__:
+        space.batch.shared = True
+    return _over_shared_memory(batch, space.libraries)
+
+
+def _write_to_shared_memory(space: Any, index: int, value: Any, shared_memory: Any) -> None:
+    write_to_shared_memory(space.original, index, af.convert(value, "numpy"), shared_memory)
+
+
+def _can_share(libraries: Any) -> bool:
+    target = libraries.target_backend
+    return target is not None and target.name == "torch"
+
+
+def _over_shared_memory(batch: Any, libraries: Any) -> Any:
+    """Return a batch of NumPy arrays over shared memory for the agent: tensors over it, or as it is.
+
+    Tensors change with the memory, as NumPy's arrays do. Arrays that do not would never see another observation.
+    """
+    if _can_share(libraries):
+        try:
+            return af.convert(batch, "torch", copy=False)
+        except af.ConversionError:  # a dtype that PyTorch does not have
+            pass
+    return batch
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    batch_space: _batch,
+    batch_differing_spaces: _batch_differing,
+    create_empty_array: _empty_array,
+    concatenate: _concatenate,
+    iterate: lambda space, items: iterate(space.original, items),
+    create_zero_array: _zero_array,
+    flatten: _flatten,
+    unflatten: _unflatten,
+    flatten_space: _flatten_space,
+    flatdim: lambda space: flatdim(space.original),
+    create_shared_memory: lambda space, *args, **options: create_shared_memory(
+        space.original, *args, **options
+    ),
+    read_from_shared_memory: _read_from_shared_memory,
+    write_to_shared_memory: _write_to_shared_memory,
+}
+
+
+def _leaf_contains(space: Space[Any], x: Any) -> bool:
+    """Do the same as the original, with bounds of the dtype of `x`, to which JAX has narrowed the numbers."""
+    if isinstance(space, spaces.Box):
+        x = np.asarray(x)
+        if x.dtype != space.dtype and x.dtype.kind == space.dtype.kind == "f":
+            low, high = space.low.astype(x.dtype), space.high.astype(x.dtype)
+            return bool(x.shape == space.shape and np.all(x >= low) and np.all(x <= high))
+        return bool(space.contains(x))
+    whole = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    if isinstance(space, whole) and isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
+        return False
+    return bool(space.contains(Fitter(space, strict=True).fit(x)))
+
+
+# At once, since other threads may be looking for a function while a class is registered.
+for _function, _ours in _FUNCTIONS.items():
+    _function.register(Converted, _ours)
+for _class in {*iterate.registry, *batch_differing_spaces.registry}:
+    if issubclass(_class, Space):
+        _converted_class(_class)

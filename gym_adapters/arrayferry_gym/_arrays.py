@@ -1,0 +1,68 @@
+"""The namespaces of array libraries, names of dtypes, and casts between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+
+
+def namespace(backend: af.Backend) -> Any:
+    """Return the namespace of a library, as the methods of an environment get it."""
+    return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
+
+
+def portable(backend: af.Backend) -> str | af.Backend:
+    """Return a backend in a form that can be pickled: its name if it is registered."""
+    return backend.name if af.registry.backends().get(backend.name) is backend else backend
+
+
+def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
+    """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
+    if tuple(old.shape) == tuple(mask.shape):
+        return xp.where(mask, new, old)
+    return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
+
+
+def plain_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library, without that of the library."""
+    return str(dtype).rpartition(".")[2]
+
+
+def held_dtype(dtype: Any, backend: af.Backend) -> str:
+    """Return the name of the dtype that a library has for one of NumPy."""
+    return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
+
+
+def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Cast a NumPy array to another dtype. Floats may be rounded, whole numbers must stay the same.
+
+    Raises:
+        ValueError: a number does not fit, or the kinds do not. The text tells why.
+    """
+    kind = "f" if x.dtype.type.__module__ == "ml_dtypes" else x.dtype.kind
+    if kind not in "biuf" and not kind == dtype.kind == "c":
+        raise ValueError("its dtype is of another kind")
+    with np.errstate(all="ignore"):
+        cast = x.astype(dtype)
+        if kind in "fc" and dtype.kind in "fc":
+            finite = np.isfinite(cast)
+            if finite.all():
+                return cast
+            fits = finite | ~np.isfinite(x)
+        else:
+            fits = cast == x
+            if kind in "iu" and dtype.kind in "fc":  # compared as floats, which may be too coarse
+                fits &= cast.real.astype(x.dtype) == x
+    if not fits.all():
+        raise ValueError(f"{culprit(x, ~fits)} is no {dtype}")
+    return cast
+
+
+def culprit(x: Any, wrong: Any) -> str:
+    """Describe the first wrong number of an array: its value and its place."""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = f", at {list(index)}," if index else ""
+    return f"{x[index]}{place}"

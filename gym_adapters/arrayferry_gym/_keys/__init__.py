@@ -1,0 +1,1 @@
+"""Keys of compiled code: what makes two environments, policies or functions the same."""

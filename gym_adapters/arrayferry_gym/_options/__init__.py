@@ -1,0 +1,1 @@
+"""What users pass: libraries, seeds, masks and modes, their types, and what is refused."""

@@ -1,0 +1,307 @@
+"""The two libraries of an adapter: that of the environment, and that of the agent.
+
+Each is either stated or detected. The environment's is detected from what it returns, and before that
+from its metadata; the agent's from its actions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry import Backend, Conversion
+from arrayferry.adapting import observed_read, observers
+from arrayferry_gym._arrays import plain_name
+
+from .caller import caller_level
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Scalars
+
+Target = str | ModuleType | Backend
+
+
+class Libraries:
+    """Converts between an environment and its agent.
+
+    Args:
+        metadata: the metadata of the environment, used before it has returned anything.
+        env_xp: the library of the environment, None to detect it.
+        target_xp: the library of the agent, None to detect it from its actions.
+        env_device: the device of arrays for the environment, None for that of the arrays it returns.
+        target_device: the device of arrays for the agent.
+        like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
+            and `target_device`.
+        info_xp: the library that infos are converted to, None for that of the agent.
+        convert_info: whether infos are converted at all.
+        options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
+            `arrayferry.convert`.
+
+    Attributes:
+        check_flags: called with flags that have dimensions, None for no check.
+
+    Raises:
+        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
+    """
+
+    def __init__(
+        self,
+        metadata: dict[str, Any],
+        env_xp: Target | None,
+        target_xp: Target | None,
+        env_device: Any,
+        target_device: Any,
+        *,
+        like: Any = None,
+        info_xp: Target | None = None,
+        convert_info: bool = True,
+        scalars: Scalars = "keep",
+        **options: Any,
+    ) -> None:
+        if like is not None:
+            target_xp, target_device = target_like(like, target_xp, target_device)
+        af.Options(scalars=scalars, **options)  # all are checked at once
+        self._options: Any = options
+        self._scalars: Scalars = scalars
+        self._env_device = env_device
+        self._target_device = target_device
+        self._convert_info = convert_info
+        self._env_stated = env_xp is not None
+        self._warned = False
+        self._told = False
+        self._target_stated = target_xp is not None
+        self.observed: type | None = None
+        self._last_action_type: type | None = None
+        self._device_seen = env_device is not None
+        if env_xp is None:
+            env_xp = "jax" if metadata.get("jax", False) else "numpy"
+        self._set_env(env_xp, env_device)
+        self.target: Conversion | None = None
+        self.check_flags: Callable[[Any], None] | None = None
+        self._info: Conversion | None = None
+        self._info_stated = info_xp is not None
+        if info_xp is not None:
+            self._set_info(info_xp, None)
+        if target_xp is not None:
+            self._set_agent(target_xp)
+
+    def __str__(self) -> str:
+        target = "the library of the actions" if self.target is None else self.target.target.name
+        device = "" if self._target_device is None else f", {device_text(self._target_device)}"
+        return f"{self.env_backend.name} -> {target}{device}"
+
+    def _set_env(self, to: Target, device: Any) -> None:
+        self.env: Conversion = af.converter(to, device=device, **self._options)
+
+    def _set_agent(self, to: Target) -> None:
+        device = self._target_device
+        self.target = af.converter(to, device=device, scalars="convert", **self._options)
+        if not self._info_stated:
+            self._set_info(to, device)
+
+    def _set_info(self, to: Target, device: Any) -> None:
+        self._info = af.converter(
+            to, device=device, scalars=self._scalars, unsupported="keep", **self._options
+        )
+
+    def speak(self, backend: Backend) -> None:
+        """Note that the environment was asked for a library and has agreed to it."""
+        self._device_seen = True
+        self._set_env(backend, self._target_device)
+
+    @property
+    def env_backend(self) -> Backend:
+        """The library of the environment, as far as it is known now."""
+        return self.env.target
+
+    @property
+    def target_device(self) -> Any:
+        """The device of arrays for the agent, None to keep their device."""
+        return self._target_device
+
+    @property
+    def target_backend(self) -> Backend | None:
+        """The library of the agent, None as long as it is not known."""
+        return None if self.target is None else self.target.target
+
+    def to_env(self, value: Any) -> Any:
+        """Convert what the agent passes, and detect its library if that was not stated."""
+        if not self._target_stated and type(value) is not self._last_action_type:
+            self._last_action_type = type(value)
+            _, backend = af.first_array(value)
+            if backend is not None and (
+                self.target is None or backend.name != self.target.target.name
+            ):
+                self._set_agent(backend)
+            if isinstance(value, (dict, list, tuple)):
+                self._last_action_type = None  # what is inside may change
+        try:
+            return self.env(value)
+        except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
+            options = {**self._options, "unsupported": "keep"}
+            return af.convert(value, self.env_backend, device=self._env_device, **options)
+
+    def observe(self, observation: Any) -> None:
+        """Detect the library and the device of the environment from what it returned."""
+        if type(observation) is self.observed:
+            return
+        self.observed = type(observation)
+        array, backend = af.first_array(observation)
+        if backend is None:
+            return
+        if self._env_stated and backend.name != self.env.target.name:
+            self._warn_of(backend)
+            return
+        device = self._env_device
+        if not self._device_seen and not backend.is_traced(array):
+            self._device_seen = True
+            device = backend.device_of(array)
+            device = None if device == "cpu" else device
+        if device != self._env_device or backend.name != self.env.target.name:
+            self._env_device = device
+            self._set_env(backend, device)
+
+    def _warn_of(self, detected: Backend) -> None:
+        """Warn once that the environment is not of the library that was stated."""
+        if self._warned:
+            return
+        self._warned = True
+        stated = self.env.target.name
+        remedy = "ArrayConversion(env), which detects it"
+        if self.target is not None:
+            remedy = (
+                f"ArrayConversion(env, target_xp={self.target.target.name!r}), which detects it"
+            )
+        else:
+            remedy += (
+                f", or ArrayConversion(env, target_xp={stated!r}) if {stated!r} is the agent's"
+            )
+        warnings.warn(
+            f"the library of the environment was stated as {stated!r}, but its observations are of "
+            f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
+            stacklevel=caller_level(),
+        )
+
+    def observe_again(self) -> None:
+        """Detect the library of the environment again at the next observation, as after a reset."""
+        self.observed = None
+
+    def to_agent(self, value: Any) -> Any:
+        """Convert an observation, or everything that a vector environment returns except infos."""
+        return value if self.target is None else self.target(value)
+
+    def to_number(self, value: Any, kind: type) -> Any:
+        """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
+        if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
+            if kind is bool and self.check_flags is not None:
+                self.check_flags(value)
+            return self.to_agent(value)
+        return observed_read(kind, value) if observers else kind(value)
+
+    def convert_infos(self, infos: Any) -> Any:
+        """Convert infos. What cannot be converted in them is kept."""
+        if not infos or not self._convert_info or self._info is None:
+            return infos
+        try:
+            return self._info(infos)
+        except af.ConversionError as error:
+            if type(error) is not af.ConversionError:
+                raise
+            return self._convert_each(infos, "")
+
+    def _convert_each(self, infos: Any, path: str) -> Any:
+        """Convert infos one by one, and leave what has more than values, such as a mask, as it is."""
+        convert: Any = self._info
+        converted = {}
+        for key, value in infos.items():
+            try:
+                converted[key] = convert({key: value})[key]
+            except af.ConversionError as error:
+                if type(error) is not af.ConversionError:
+                    raise
+                place = f"{path}[{key!r}]"
+                if type(value) is dict:
+                    converted[key] = self._convert_each(value, place)
+                    continue
+                converted[key] = value
+                if not self._told:
+                    self._told = True
+                    warnings.warn(
+                        f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
+                        "or pass convert_info=False",
+                        stacklevel=caller_level(),
+                    )
+        return converted
+
+
+def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend, Any]:
+    """Return the library and the device of an example, where no other target is given."""
+    if target_xp is not None or target_device is not None:
+        raise af.OptionError(
+            "like= was given together with a target or its device",
+            remedy="Pass either like=, or target_xp and target_device.",
+        )
+    example = like
+    if isinstance(like, type):
+        raise af.NotAnArrayError(
+            f"like= was given the class {like.__name__}, which holds no array",
+            remedy=f"Pass an object of it, such as {like.__name__}(...).",
+        )
+    if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or something like it
+        example = next(iter(like.parameters()), None)
+    array, backend = af.first_array(example)
+    if backend is None:
+        raise af.NotAnArrayError(
+            f"like= was given a {type(like).__name__} that holds no array",
+            remedy="Pass an array, a module with parameters, or a tree with an array; or name the library "
+            "by target_xp.",
+        )
+    return backend, backend.device_of(array)
+
+
+def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
+    """Return the name of a dtype, given as a name or as an object of any library.
+
+    Args:
+        dtype: the dtype.
+        backend: the library that must have it, None if it is not known yet.
+
+    Raises:
+        arrayferry.OptionError: there is no such dtype, or the library does not have it.
+    """
+    if dtype is None:
+        return None
+    if isinstance(dtype, (str, ModuleType)):
+        name = dtype if isinstance(dtype, str) else dtype.__name__
+    else:
+        try:
+            name = np.dtype(dtype).name
+        except (TypeError, ValueError):  # such as torch.float32
+            name = plain_name(dtype)
+    if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
+        raise af.OptionError(
+            f"reward_dtype={dtype!r} is no dtype of numbers",
+            remedy='Pass a name such as "float32", or a dtype such as numpy.float32 or torch.float32.',
+        )
+    held = None if backend is None else backend.dtypes()
+    if backend is not None and held is not None and name not in held:
+        raise af.OptionError(
+            f"reward_dtype={dtype!r}: {backend.name} has no {name} here",
+            remedy=f"Pass one of {', '.join(sorted(d for d in held if 'float' in d))}.",
+        )
+    return name
+
+
+def device_text(device: Any) -> str | None:
+    """Return a device object of any framework as text, so that it can be part of an `EnvSpec`."""
+    if device is None or isinstance(device, str):
+        return device
+    platform = getattr(device, "platform", None)
+    if platform is not None:  # JAX's
+        return f"{platform}:{device.id}"
+    return str(device)

@@ -1,0 +1,229 @@
+"""Errors for mistakes: wrong options, wrong environments, and adapters that do not exist."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, Space, Wrapper
+from gymnasium.vector import VectorEnv
+
+import arrayferry as af
+from arrayferry_gym._spaces.trees import leaves, split
+
+_MEANT = {
+    "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
+    "backend": "target_xp", "device": "target_device", "source": "env_xp", "source_xp": "env_xp",
+    "dtype": "reward_dtype",
+}  # fmt: skip
+"""Names that users write by mistake, and the options that they mean."""
+
+
+def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
+    """Return the error for a module that needs a package which cannot be imported.
+
+    Args:
+        module: the module, such as "arrayferry_gym.sb3".
+        package: the argument of `pip install`.
+        error: why it cannot.
+    """
+    return af.BackendUnavailableError(
+        f"{module} needs {package}, which cannot be imported ({error})",
+        remedy=f"Run: pip install {package}",
+        backend=package,
+    )
+
+
+def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
+    """Refuse options that an adapter does not have, and say which one was probably meant."""
+    for name in others:
+        own = [*inspect.signature(cls).parameters]
+        fixed = _fixed(cls)
+        options = [
+            option
+            for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
+            if option not in {"env", "others", "options", *fixed}
+        ]
+        near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
+        meant = _MEANT.get(name) or (near[0] if near else None)
+        meant = {"target_device": "device"}.get(str(meant), meant) if "device" in own else meant
+        if meant in options:
+            remedy = f"Write {meant}=..."
+        elif meant in fixed:
+            remedy = f"Its libraries are in its name: write ArrayConversion(env, {meant}=...) for others."
+        else:
+            remedy = f"The options are {', '.join(options)}."
+        raise af.OptionError(f"{cls.__name__} has no option {name!r}", remedy=remedy)
+
+
+def _fixed(cls: Any) -> tuple[str, ...]:
+    """Return the options that an adapter with its libraries in its name sets itself."""
+    if not cls.libraries_in_name:
+        return ()
+    device = ("target_device",) if "device" in inspect.signature(cls).parameters else ()
+    return ("env_xp", "target_xp", "like", *device)
+
+
+def check_env(cls: type, env: Any) -> None:
+    """Check that an adapter is given an environment of its kind.
+
+    Raises:
+        TypeError: it is not. Gymnasium's own wrappers raise the same.
+    """
+    vectorised = issubclass(cls, VectorEnv)
+    name = cls.__name__
+    if is_batch(env):
+        raise batch_error(name, env)
+    if isinstance(env, VectorEnv if vectorised else Env):
+        return
+    if isinstance(env, (Env, VectorEnv)):
+        wanted, other = "a vector environment", f"arrayferry_gym.{name}"
+        if not vectorised:
+            wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
+        remedy = f"Use {other} for this one"
+        if vectorised and (num_envs_inside(env) or 1) > 1:
+            remedy += (
+                ", if it is one. A batch of several, as in Isaac Lab, needs a VectorEnv around it"
+            )
+    elif (known := _of_another_project(env)) is not None:
+        wanted, remedy = "an environment of Gymnasium", known
+    elif isinstance(env, str):
+        wanted, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
+    elif callable(env):
+        wanted, remedy = "an environment", "If it makes environments, call it first"
+    else:
+        wanted, remedy = "an environment", "Pass what gymnasium.make returns"
+    raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
+
+
+def batch_error(name: str, env: Any) -> TypeError:
+    """Return the error for a batch of environments that is no `VectorEnv`, as those of simulators are.
+
+    Args:
+        name: the adapter or bridge that was given it.
+        env: the batch.
+    """
+    return TypeError(
+        f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "
+        "ManiSkill, but is no VectorEnv of Gymnasium. Put a gymnasium.vector.VectorEnv around it that says when it resets, such "
+        "as ManiSkillVectorEnv of ManiSkill, and pass that to a bridge or to an adapter of arrayferry_gym.vector."
+    )
+
+
+def num_envs_inside(env: Any) -> int | None:
+    """Return the `num_envs` of an environment that is no `VectorEnv`, or of one inside its wrappers; None if it has none."""
+    holder = _holder(env)
+    return None if holder is None else int(holder.num_envs)
+
+
+def _holder(env: Any) -> Any:
+    """Return the outermost of an environment and those inside that says how many there are."""
+    while env is not None and not isinstance(env, VectorEnv):
+        try:
+            number = env.num_envs
+        except Exception:  # of any kind: some have none, or none yet
+            number = None
+        if isinstance(number, (int, np.integer)) and number is not True and number > 0:
+            return env
+        env = env.env if isinstance(env, Wrapper) else None
+    return None
+
+
+def is_batch(env: Any) -> bool:
+    """Tell whether an environment that is no `VectorEnv` is a batch, as far as its spaces tell."""
+    holder = _holder(env)
+    if holder is None:
+        return False
+    count = int(holder.num_envs)
+    if not isinstance(env, Env):  # of no kind that is known otherwise
+        return _of_another_project(env) is None and callable(getattr(env, "step", None))
+    single = getattr(holder, "single_observation_space", None)
+    if not isinstance(single, Space) or not isinstance(env.observation_space, Space):
+        return False
+    one, inside, outside = map(_shapes, (single, holder.observation_space, env.observation_space))
+    if inside != [None if shape is None else (count, *shape) for shape in one]:
+        return False
+    return outside != one and all(shape is None or shape[:1] == (count,) for shape in outside)
+
+
+def _shapes(space: Any) -> list[Any]:
+    """Return the shapes of the arrays of a space."""
+    return [leaf.shape for leaf, _ in leaves(space)]
+
+
+def check_observation(name: str, env: Any, observation: Any) -> None:
+    """Check that an observation is that of one environment, where there are several inside.
+
+    Raises:
+        TypeError: it is a batch of them.
+    """
+    count, space = num_envs_inside(env), env.observation_space
+    if count is None or count == 1 or not isinstance(space, Space):
+        return
+    try:
+        parts = split(space, observation)
+    except Exception:  # of any kind: it is not of its space
+        return
+    shapes = [tuple(getattr(part, "shape", ())) for part in parts]
+    if shapes == [(count, *(shape or ())) for shape in _shapes(space)]:
+        raise batch_error(name, env)
+
+
+def check_flags(name: str, env: Any, flags: Any) -> None:
+    """Check that terminated or truncated are those of one environment, where there are several inside.
+
+    Raises:
+        TypeError: there is one for each of them.
+    """
+    count = num_envs_inside(env)
+    if count is not None and count > 1 and tuple(getattr(flags, "shape", ())) == (count,):
+        raise batch_error(name, env)
+
+
+_ELSEWHERE = {
+    "stable_baselines3": "A VecEnv is for the algorithms of Stable-Baselines3, which use NumPy. Wrap each environment "
+    "before it is made: make_vec_env(..., wrapper_class=...), or use gymnasium.make_vec",
+    "pettingzoo": "An environment of PettingZoo has several agents: use ParallelConversion or AECConversion of "
+    "arrayferry_gym.pettingzoo",
+    "gymnax": "Wrap it with gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
+    "brax": "It has states of its own: write a gymnasium.Env around its jitted reset and step",
+    "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",
+    "dm_env": "Make a Gymnasium environment of it with Shimmy",
+    "dm_control": "Make a Gymnasium environment of it with Shimmy",
+    "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
+}
+"""What to do with environments that are not Gymnasium's, by the package that their classes come from."""
+
+
+def _of_another_project(env: Any) -> str | None:
+    """Return what to do with an environment of another project, None if the project is not known."""
+    for cls in type(env).__mro__:
+        remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
+        if remedy is not None:
+            return remedy
+    return None
+
+
+def missing_adapter(module: str, name: str) -> AttributeError:
+    """Return the error for a name that a module does not have, such as `NumpyToJax`."""
+    text = f"module {module!r} has no attribute {name!r}"
+    match = re.fullmatch("([A-Z][a-z]+)To([A-Z][a-z]+)", name)
+    if match is not None:
+        source, target = match[1].lower(), match[2].lower()
+        text += f". Write ArrayConversion(env, env_xp={source!r}, target_xp={target!r})"
+    return AttributeError(text, name=name)
+
+
+def refuse_contradictions(cls: type, options: dict[str, Any]) -> None:
+    """Refuse options that an adapter with two libraries in its name sets itself."""
+    for name in _fixed(cls):
+        if name in options:
+            raise af.OptionError(
+                f"{cls.__name__} takes no {name}, since its libraries are in its name",
+                remedy="Write device=..., as in Gymnasium."
+                if name == "target_device"
+                else f"Write ArrayConversion(env, {name}=...) for other libraries.",
+            )

@@ -1,0 +1,78 @@
+"""What type checkers know of the adapters. At run time there is only what classes are generic in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Literal, TypedDict
+
+    from gymnasium.vector import AutoresetMode
+    from typing_extensions import TypeVar
+
+    from arrayferry.typing import Array, Narrowing, Scalars, Sparse, Unknown
+
+    from .libraries import Target
+
+    CheckActions = Literal["fit", "strict", "off"]
+
+    class Common(TypedDict, total=False):
+        """The options of all adapters."""
+
+        info_xp: Target | None
+        convert_info: bool
+        copy: bool | None
+        narrowing: Narrowing
+        scalars: Scalars
+        unknown: Unknown
+        sparse: Sparse
+        check_actions: CheckActions
+        convert_render: bool
+
+    class Given(Common, total=False):
+        """The options of an adapter to which the libraries are given."""
+
+        env_device: Any
+        target_device: Any
+        like: None
+
+    class VectorCommon(Common, total=False):
+        """The options of all adapters for vector environments."""
+
+        stack_final: bool
+        reward_dtype: Any
+
+    class VectorGiven(Given, VectorCommon, total=False):
+        """The options of an adapter for vector environments to which the libraries are given."""
+
+    class Served(TypedDict, total=False):
+        """The options of a `FunctionalEnv` that is served."""
+
+        device: Any
+        max_episode_steps: int | None
+        params: Any
+        render_mode: str | None
+        check_actions: CheckActions
+        differentiable: bool
+
+    class VectorServed(Served, total=False):
+        """The options of a batch of a `FunctionalEnv`."""
+
+        autoreset_mode: AutoresetMode | str
+
+    ObsT = TypeVar("ObsT", default=Any)
+    ActT = TypeVar("ActT", default=Any)
+    ArrT = TypeVar("ArrT", default=Any)
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+    W = TypeVar("W")
+    R = TypeVar("R")
+    X = TypeVar("X", bound=Array)
+    X2 = TypeVar("X2", bound=Array)
+else:
+    from typing import TypeVar
+
+    ObsT = TypeVar("ObsT")
+    ActT = TypeVar("ActT")
+    ArrT = TypeVar("ArrT")

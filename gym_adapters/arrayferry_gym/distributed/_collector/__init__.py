@@ -1,0 +1,1 @@
+"""Segments of trajectories that are collected on workers."""

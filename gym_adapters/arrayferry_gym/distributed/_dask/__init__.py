@@ -1,0 +1,1 @@
+"""The engine that reaches workers of a Dask cluster."""

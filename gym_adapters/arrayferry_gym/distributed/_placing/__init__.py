@@ -1,0 +1,1 @@
+"""Which worker has which environments, and what is done when one is lost."""

@@ -1,0 +1,242 @@
+"""`Placement`: which host has which environment, and how those that were lost are made again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from arrayferry_gym.distributed._workers.messages import Drop, Request
+from arrayferry_gym.distributed._workers.records import HostRecord, Record
+
+from .engine import Engine
+from .errors import NoWorkerError
+from .failures import named
+from .pool import HostPool, await_workers
+
+_LOOK = 1.0
+"""Seconds between two looks for workers that have come back."""
+_DEATHS = 3
+"""Workers that may die while they make the same environment."""
+
+
+class Placement:
+    """Distributes environments over hosts.
+
+    Args:
+        engine: makes and calls the hosts.
+        envs: the environments, or groups of these.
+        count: the number of hosts, None for one for each worker.
+        timeout: seconds that a call may take.
+        min_workers: how many workers there must be before environments are made for the first time.
+        silence: as for `HostPool`.
+        longest: as for `HostPool`.
+
+    Attributes:
+        pool: the hosts.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        envs: Sequence[Record],
+        count: int | None,
+        timeout: float,
+        min_workers: int,
+        silence: float | None = None,
+        longest: float | None = None,
+    ) -> None:
+        self.pool = HostPool(engine, envs, count, timeout, silence, longest)
+        self._envs = envs
+        self._min_workers = min_workers
+        self._workers_at_first = 0
+        self._next_look = 0.0
+
+    @property
+    def hosts(self) -> list[HostRecord]:
+        """The hosts that are in use, and their environments."""
+        return self.pool.hosts
+
+    @property
+    def unsettled(self) -> list[Any]:
+        """The environments with something left to do or to report, usually none."""
+        return self.pool.unsettled
+
+    def _select(self, matches: Callable[[Any], bool]) -> list[Any]:
+        return sorted(filter(matches, self.pool.unsettled), key=lambda env: env.index)
+
+    @property
+    def unplaced(self) -> list[Any]:
+        """The environments that no host has."""
+        return self._select(lambda env: env.host is None)
+
+    @property
+    def lost(self) -> list[Any]:
+        """The environments whose loss no result has reported yet."""
+        return self._select(lambda env: env.lost)
+
+    @property
+    def may_move(self) -> list[Any]:
+        """The environments that were made again, and may move to a worker with fewer environments."""
+        return [env for env in self._envs if env.may_move]
+
+    def forget_settled(self) -> None:
+        """Drop from `unsettled` what is settled."""
+        if self.pool.unsettled:
+            self.pool.unsettled = [env for env in self.pool.unsettled if not env.settled]
+
+    def close(self) -> None:
+        """Close the environments, and forget the hosts. It does not wait long."""
+        self.pool.close(min(self.pool.timeout, 5.0))
+
+    def make_all(self, make: Callable[[Any], Request]) -> list[Any]:
+        """Make all environments for the first time, and return the answers.
+
+        Args:
+            make: returns the request that makes an environment.
+        """
+        if self._min_workers > 1:
+            indices = [index for env in self._envs for index in env.indices]
+            await_workers(self.pool.engine, self._min_workers, self.pool.timeout, indices)
+        self.pool.await_host(self._envs, first=True)
+        hosts, total = self.pool.hosts, len(self._envs)
+        self._workers_at_first = len({host.worker for host in hosts})
+        planned: dict[HostRecord, list[Any]] = {host: [] for host in hosts}
+        for env in self._envs:
+            planned[hosts[env.index * len(hosts) // total]].append(env)
+        made = self.make_unplaced(make, planned=planned)
+        for env in self._envs:
+            env.lost = env.may_move = False
+        self.forget_settled()
+        return [made[env] for env in self._envs]
+
+    def make_unplaced(
+        self,
+        make: Callable[[Any], Request],
+        *,
+        envs: Sequence[Any] | None = None,
+        planned: Mapping[HostRecord, list[Any]] | None = None,
+    ) -> dict[Any, Any]:
+        """Make environments that no host has, one at a time on each host, so that each has the whole timeout.
+
+        Args:
+            make: returns the request that makes an environment.
+            envs: which of them, None for all, also those that are lost meanwhile.
+            planned: which of them each host makes at first, if they were never made. The others go where fewest are.
+
+        Returns:
+            The environments that were made, and the answers.
+
+        Raises:
+            NoWorkerError: there is no worker for them.
+        """
+        made: dict[Any, Any] = {}
+        deaths: Counter[Any] = Counter()
+        plan, first = dict(planned or {}), planned is not None
+        while unplaced := [env for env in self.unplaced if envs is None or env in envs]:
+            self.pool.await_host(unplaced, first=first)
+            suspects = [env for env in unplaced if deaths[env]]
+            if suspects:  # alone, so that no other one dies with it
+                plan = {self._emptiest(self._load()): suspects[:1]}
+            plan = self._still_possible(plan) or self._spread_evenly(unplaced)
+            now = {host: envs[0] for host, envs in plan.items()}
+            replies = self.pool.ask({host: make(env) for host, env in now.items()})
+            for host, reply in replies.items():
+                env = now[host]
+                made[env] = reply
+                host.add(env)
+                env.may_move = True
+                del deaths[env]
+            for host, env in now.items():
+                if host not in replies:
+                    deaths[env] += 1
+                    if deaths[env] >= _DEATHS:
+                        raise NoWorkerError(
+                            f"{_DEATHS} workers died while they made {named(env.indices)}{'' if first else ' again'}",
+                            remedy="It seems to end its process. Correct it"
+                            + ("." if first else f", and {env.again}."),
+                            indices=tuple(env.indices),
+                        )
+        return made
+
+    def _still_possible(
+        self, plan: Mapping[HostRecord, Sequence[Any]]
+    ) -> dict[HostRecord, list[Any]]:
+        left = {host: [env for env in envs if env.host is None] for host, envs in plan.items()}
+        return {host: envs for host, envs in left.items() if envs and host in self.pool.hosts}
+
+    def _spread_evenly(self, envs: Iterable[Any]) -> dict[HostRecord, list[Any]]:
+        plan: dict[HostRecord, list[Any]] = {}
+        load = self._load()
+        for env in envs:
+            host = self._emptiest(load)
+            plan.setdefault(host, []).append(env)
+            load.update([host.worker, host])
+        return plan
+
+    def _emptiest(self, load: Counter[Any]) -> HostRecord:
+        return min(self.pool.hosts, key=lambda host: (load[host.worker], load[host]))
+
+    def _load(self) -> Counter[Any]:
+        """Return how many environments each host and each worker has."""
+        load: Counter[Any] = Counter()
+        for host in self.pool.hosts:
+            load[host] += len(host.envs)
+            load[host.worker] += len(host.envs)
+        return load
+
+    def look_for_workers(self) -> None:
+        """Make hosts on workers that have come back, if environments may move there. It is cheap."""
+        now = time.monotonic()
+        movable = self.may_move
+        if not movable or now < self._next_look:
+            return
+        self._next_look = now + _LOOK
+        self.pool.fill()
+        load = self._load()
+        loads = [load[worker] for worker in {host.worker for host in self.pool.hosts}]
+        if len(loads) >= self._workers_at_first and loads and max(loads) - min(loads) <= 1:
+            for env in movable:
+                env.may_move = False
+
+    def spread(self, candidates: Iterable[Any]) -> list[Any]:
+        """Make hosts on workers that came later, take environments out that should move there, and return these.
+
+        Args:
+            candidates: those that may move, apart from those that were made again.
+        """
+        self.pool.fill()
+        both = {*candidates, *self.may_move}
+        moving = self.should_move(sorted(both, key=lambda env: env.index))
+        if moving:
+            self.take_out(moving)
+        return moving
+
+    def should_move(self, candidates: Sequence[Any]) -> list[Any]:
+        """Return those of some environments that are on a worker with too many."""
+        if not candidates or len(self.pool.hosts) < 2:
+            return []
+        load = self._load()
+        workers = {host.worker for host in self.pool.hosts}
+        moving = []
+        for env in candidates:
+            emptiest = min(workers, key=load.__getitem__)
+            if env.host is not None and load[env.host.worker] - load[emptiest] >= 2:
+                moving.append(env)
+                load[env.host.worker] -= 1
+                load[emptiest] += 1
+        return moving
+
+    def take_out(self, envs: Sequence[Any]) -> None:
+        """Close environments where they are. `make_unplaced` makes them on other hosts."""
+        requests: dict[HostRecord, Request] = {}
+        for host in self.pool.hosts:
+            here = [env for env in host.envs if env in envs]
+            if here:
+                requests[host] = Drop([env.index for env in here])
+        self.pool.detach(envs)
+        self.pool.ask(requests)
+        for host in [host for host in self.pool.hosts if not host.envs]:
+            if sum(other.worker == host.worker for other in self.pool.hosts) > 1:
+                self.pool.drop(host)

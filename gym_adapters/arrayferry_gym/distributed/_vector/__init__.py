@@ -1,0 +1,1 @@
+"""Environments on workers as one vector environment."""

@@ -1,0 +1,482 @@
+"""`DistributedVectorEnv`: environments on the workers of a cluster, as one vector environment."""
+
+# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
+from __future__ import annotations
+
+import operator
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+
+from gymnasium import Env, Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry.adapting import html_facts, html_view, never_raises
+from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._adapters.views import env_facts
+from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of
+from arrayferry_gym._options.libraries import Target
+from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym.distributed._dask.engine import DaskEngine
+from arrayferry_gym.distributed._placing.checks import (
+    check_engine,
+    check_numbers,
+    check_workers,
+    checked_mask,
+    checked_seeds,
+    common_spaces,
+    pickled,
+)
+from arrayferry_gym.distributed._placing.closing import Closing, close_at_exit
+from arrayferry_gym.distributed._placing.engine import Engine
+from arrayferry_gym.distributed._placing.errors import NotReadyError
+from arrayferry_gym.distributed._placing.placement import Placement
+from arrayferry_gym.distributed._placing.pool import Sent
+from arrayferry_gym.distributed._workers.actions import split_actions
+from arrayferry_gym.distributed._workers.messages import (
+    Call,
+    Configure,
+    Description,
+    EnvSetup,
+    Make,
+    Render,
+    Request,
+    SetAttr,
+)
+from arrayferry_gym.distributed._workers.records import EnvRecord
+
+from .runner import Infos, Runner
+
+if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
+    from arrayferry.typing import (
+        CupyArray,
+        DaskArray,
+        JaxArray,
+        Nothing,
+        NumpyArray,
+        ToCupy,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        Unclear,
+        Wrong,
+    )  # fmt: skip
+    from arrayferry_gym._options.types import CheckActions, K, V, W, X
+
+    class Distributed(TypedDict, total=False):
+        """The options of a `DistributedVectorEnv`, but for the library."""
+
+        client: Any
+        groups: int | None
+        timeout: float
+        device: Any
+        autoreset_mode: AutoresetMode | str
+        observation_mode: str | tuple[Space[Any], Space[Any]]
+        engine: Engine | None
+        workers: Sequence[str] | None
+        min_workers: int
+        resources: Mapping[str, float] | None
+        check_actions: CheckActions
+
+
+class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
+    """Environments on the workers of a Dask cluster, several on each, as one vector environment.
+
+    They are stepped in parallel, with one call to each worker. Observations, rewards and infos are those of
+    `gymnasium.vector.SyncVectorEnv`.
+
+    If a worker dies, its environments are recreated on others. The step that notices returns for them a reward of 0,
+    truncated, and `infos["worker_lost"]`; the other environments continue. A `reset` of all spreads them over the
+    workers that there are then.
+
+    Args:
+        env_fns: functions that make one environment each. They are sent to the workers with cloudpickle.
+        client: a `distributed.Client`, or the address of a scheduler. None uses the current client if there is one,
+            and otherwise starts a cluster on this machine, which `close` shuts down.
+        groups: the number of processes or threads that step environments, None for one on each worker.
+        timeout: seconds that one step or reset of a worker's environments may take.
+        to: the library of observations, rewards, terminations and truncations.
+        device: the device of the results, None for the library's own choice.
+        autoreset_mode: when finished episodes are reset.
+        observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
+        engine: an engine that creates and calls processes instead of Dask.
+        workers: the addresses or names of the workers that may run environments, None for all.
+        min_workers: how many workers to wait for before environments are made, for at most `timeout` seconds.
+        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
+        check_actions: as for the adapters of this package; further keys of a dict are left out.
+
+    Attributes:
+        autoreset_mode: as given.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
+        DistributedEnvError: the environments cannot be made.
+
+    Examples:
+        A script that passes no client needs the second line::
+
+            envs = DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 16)
+            if __name__ == "__main__":
+                observations, infos = envs.reset(seed=1)
+                observations, rewards, *_ = envs.step(envs.action_space.sample())
+                envs.close()
+    """
+
+    closed: bool = True
+    num_envs: int
+    metadata: dict[str, Any]
+    render_mode: str | None
+    autoreset_mode: AutoresetMode
+    single_observation_space: Space[Any]
+    observation_space: Space[Any]
+    single_action_space: Space[Any]
+    action_space: Space[Any]
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[Any, Any, Any],
+            env_fns: Sequence[Callable[[], Env[Unclear, W]]]
+            | Sequence[Callable[[], Env[Nothing, W]]],
+            *,
+            to: Target = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[NumpyArray, Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToNumpy = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, NumpyArray], Any, NumpyArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToNumpy = "numpy",
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[TorchArray, Any, TorchArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToTorch,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, TorchArray], Any, TorchArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToTorch,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[JaxArray, Any, JaxArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToJax,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, JaxArray], Any, JaxArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToJax,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[CupyArray, Any, CupyArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToCupy,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, CupyArray], Any, CupyArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToCupy,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[DaskArray, Any, DaskArray],
+            env_fns: Sequence[Callable[[], Env[X, W]]],
+            *,
+            to: ToDask,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[dict[K, DaskArray], Any, DaskArray],
+            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
+            *,
+            to: ToDask,
+            **options: Unpack[Distributed],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DistributedVectorEnv[Any, Any, Any], env_fns: Sequence[Callable[[], Env[V, W]]] | Wrong, *,
+            to: Target = "numpy", client: Any = None, groups: int | Wrong | None = None, timeout: float | Wrong = 60.0,
+            device: Any = None, autoreset_mode: AutoresetMode | str | Wrong = "NextStep",
+            observation_mode: str | tuple[Space[Any], Space[Any]] | Wrong = "same",
+            engine: Engine | Wrong | None = None, workers: Sequence[str] | Wrong | None = None,
+            min_workers: int | Wrong = 1, resources: Mapping[str, float] | Wrong | None = None,
+            check_actions: CheckActions | Wrong = "fit", **others: Wrong,
+        ) -> None: ...  # fmt: skip
+
+    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        *,
+        client: Any = None,
+        groups: int | None = None,
+        timeout: float = 60.0,
+        to: Target = "numpy",
+        device: Any = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
+        engine: Engine | None = None,
+        workers: Sequence[str] | None = None,
+        min_workers: int = 1,
+        resources: Mapping[str, float] | None = None,
+        check_actions: CheckActions = "fit",
+    ) -> None:
+        factories = pickled(env_fns)
+        self.num_envs = len(factories)
+        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
+        check_numbers(groups, timeout, min_workers)
+        check_workers(workers, resources)
+        self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
+        backend = af.registry.backend(to)
+        check_engine(engine, client, workers, resources)
+        self._convert: Any = None
+        if backend.name != "numpy" or device is not None:
+            self._convert = af.converter(to, device=device)
+        own_engine = engine is None
+        if engine is None:
+            n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
+            n_workers = max(n_workers, min_workers)
+            engine = DaskEngine(client, n_workers=n_workers, workers=workers, resources=resources)
+        self._engine = engine
+        self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
+        self._placement = Placement(engine, self._envs, groups, timeout, min_workers)
+        self._sent: list[Sent] | None = None  # the step that is under way
+        self._closing = Closing(self._placement, engine, own_engine)
+        self.closed = False
+        close_at_exit(self)
+        try:
+            made = self._placement.make_all(
+                lambda env: Make(EnvSetup(env.index, env.factory), describe=True)
+            )
+            self._describe([reply.description for reply in made], observation_mode)
+            self._placement.pool.configure(
+                Configure(self.autoreset_mode, self.single_observation_space)
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._runner = Runner(
+            self._envs,
+            self._placement,
+            space=self.single_observation_space,
+            mode=self.autoreset_mode,
+        )
+
+    def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
+        first = descriptions[0]
+        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = first.render_mode
+        spaces = common_spaces(descriptions, mode)
+        self.single_observation_space = spaces.single_observation_space
+        self.observation_space = spaces.observation_space
+        self.single_action_space = spaces.single_action_space
+        self.action_space = spaces.action_space
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsT, dict[str, Any]]:
+        """Reset all environments, or some of them.
+
+        Args:
+            seed: an integer, to which the index of each environment is added, or a list with an integer or None for
+                each.
+            options: passed to each environment, except "reset_mask": an array or a list of booleans, True for
+                those to reset.
+
+        Raises:
+            DistributedEnvError: an environment failed, or there is no worker.
+        """
+        self._require_open()
+        seeds = checked_seeds(seed, self.num_envs)
+        options, mask = checked_mask(options, self.num_envs)
+        observations, infos = self._runner.reset(seeds, options, mask)
+        if self._convert is not None:
+            observations = self._convert(observations)
+        joined = self._joined(infos)
+        self._runner.finished()
+        return observations, joined
+
+    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+        """Take a step in all environments, with actions of any library.
+
+        Raises:
+            NotReadyError: the environments have to be reset first.
+            DistributedEnvError: an environment failed or did not answer, or there is no worker.
+            arrayferry.ConversionError: an action is refused, or there is not one for each environment.
+        """
+        return self._step_results(self._step_begun(actions))
+
+    def step_async(self, actions: Any) -> None:
+        """Start a step in all environments, and return immediately. `step_wait` returns its results.
+
+        Raises:
+            NotReadyError: the environments have to be reset first, or a step is already in progress.
+            arrayferry.ConversionError: an action is refused, or there is not one for each environment.
+        """
+        sent = self._step_begun(actions)
+        self._placement.pool.start(sent)
+        self._sent = sent
+
+    def step_wait(
+        self, timeout: float | None = None
+    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+        """Wait for the step started by `step_async`.
+
+        Args:
+            timeout: how many seconds to wait, None for the timeout of the environments.
+
+        Raises:
+            NotReadyError: no step is in progress.
+            DistributedEnvError: an environment failed or did not answer, or there is no worker.
+        """
+        if self._sent is None:
+            raise NotReadyError("no step is under way", remedy="Call step_async first.")
+        if timeout is not None:
+            check_numbers(None, timeout, 1)
+        sent, self._sent = self._sent, None
+        return self._step_results(sent, timeout)
+
+    def _step_begun(self, actions: Any) -> list[Sent]:
+        self._require_open()
+        self._runner.require_steppable()
+        actions_of = split_actions(
+            actions, self.action_space, self.num_envs, self._check_actions, self._misfits
+        )
+        return self._runner.begin_step(actions_of)
+
+    def _step_results(
+        self, sent: list[Sent], timeout: float | None = None
+    ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+        results: Any
+        *results, infos = self._runner.finish_step(sent, timeout)
+        if self._convert is not None:
+            results = self._convert(tuple(results))
+        observations, rewards, terminations, truncations = results
+        joined = self._joined(infos)
+        self._runner.finished()
+        return observations, rewards, terminations, truncations, joined
+
+    def _joined(self, infos: Infos) -> dict[str, Any]:
+        """Return infos as vector environments do."""
+        joined: dict[str, Any] = {}
+        for index, info in sorted(infos, key=operator.itemgetter(0)):
+            joined = self._add_info(joined, info, index)
+        return joined
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise NotReadyError("the environments are closed", remedy="Make them again.")
+        if not self._closing.is_of_this_process():
+            raise NotReadyError(
+                "the environments belong to the process that this one was forked from",
+                remedy="Make them in this process, with a client of its own.",
+            )
+        if self._sent is not None:
+            raise NotReadyError("a step is under way", remedy="Call step_wait first.")
+
+    def _ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
+        self._require_open()
+        return self._runner.ask(request)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each environment, or get an attribute."""
+        self._runner.note_change()
+        return self._ask(lambda indices: Call(indices, name, args, kwargs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Get an attribute of each environment."""
+        return self._ask(lambda indices: Call(indices, name))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment. Recreated environments get it too.
+
+        Args:
+            name: the attribute.
+            values: a list or tuple with a value for each environment, or one value for all.
+        """
+        self._require_open()
+        listed = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        if len(listed) != self.num_envs:
+            raise af.OptionError(
+                f"{len(listed)} values were passed to {self.num_envs} environments",
+                remedy="Pass one value for each, or a single value for all that is not a list or tuple.",
+            )
+        self._ask(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
+        for env, value in zip(self._envs, listed, strict=True):
+            env.attributes.pop(name, None)  # it is set last
+            env.attributes[name] = value
+
+    def render(self) -> tuple[Any, ...]:
+        """Return the images of all environments."""
+        return self._ask(Render)
+
+    np_random_seed: Any = property(
+        lambda self: self.get_attr("np_random_seed"), doc="The seeds of the environments."
+    )
+    np_random: Any = property(
+        lambda self: self.get_attr("np_random"),
+        doc="Copies of the random generators of the environments.",
+    )
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
+        self._closing.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._closing.close_in_thread()
+
+    @never_raises
+    def __repr__(self) -> str:
+        ended = ", closed" if self.closed else ""
+        return f"<DistributedVectorEnv of {self.num_envs} environments{ended}>"
+
+    @html_view
+    def _repr_html_(self) -> str:
+        workers = Counter(str(env.host.worker) for env in self._envs if env.host is not None)
+        facts = env_facts(self) | {"closed": "yes" if self.closed else "no"}
+        facts["workers"] = "\n".join(f"{name}: {count}" for name, count in workers.items())
+        return html_facts(type(self).__name__, facts)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "DistributedVectorEnv cannot be pickled, since its environments live in other processes. "
+            "Make it where it is used, with the same env_fns."
+        )

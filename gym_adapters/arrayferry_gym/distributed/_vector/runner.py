@@ -1,0 +1,287 @@
+"""`Runner`: resets and steps of environments on workers, whatever happens to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+
+from arrayferry_gym._spaces.batches import rows_of
+from arrayferry_gym.distributed._placing.errors import NotReadyError
+from arrayferry_gym.distributed._placing.placement import Placement
+from arrayferry_gym.distributed._placing.pool import Sent
+from arrayferry_gym.distributed._workers.messages import (
+    EnvSetup,
+    Make,
+    Request,
+    Reset,
+    Start,
+    Step,
+    StepResult,
+)
+from arrayferry_gym.distributed._workers.observations import Observations, Piece
+from arrayferry_gym.distributed._workers.records import EnvRecord, HostRecord
+
+Infos = list[tuple[int, dict[str, Any]]]
+"""Infos, each with the number of its environment, which may have several."""
+
+
+class Runner:
+    """Resets and steps environments, and makes those again that are lost.
+
+    Args:
+        envs: the environments. They have been made.
+        placement: the hosts that have them.
+        space: the space of one observation.
+        mode: when episodes that have ended are reset.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[EnvRecord],
+        placement: Placement,
+        *,
+        space: Space[Any],
+        mode: AutoresetMode,
+    ) -> None:
+        self._envs = envs
+        self._placement = placement
+        self._mode = mode
+        self._observations = Observations(space, len(envs))
+        self._needs_reset = "they have not been reset yet"  # why, "" if they do not
+        self._changed = False  # whether a method may have changed something
+        self._begun = False  # whether there was a full reset
+        self._ended = np.zeros(len(envs), dtype=np.bool_)  # the episodes that are over
+
+    def note_change(self) -> None:
+        """Note that a method may change environments, which a new one in their place would not know."""
+        self._changed = True
+
+    def reset(
+        self, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: np.ndarray
+    ) -> tuple[Any, Infos]:
+        """Reset environments, and return all observations.
+
+        Args:
+            seeds: one for each environment.
+            options: passed to each that is reset.
+            mask: which are reset.
+
+        Raises:
+            NotReadyError: all have to be reset.
+        """
+        chosen = {self._envs[int(index)] for index in np.flatnonzero(mask)}
+        everything = len(chosen) == len(self._envs)
+        if self._needs_reset and not everything:
+            raise NotReadyError(
+                f"some environments cannot be reset alone: {self._needs_reset}",
+                remedy="Reset all of them.",
+            )
+        for env in chosen:
+            env.options = options
+            if seeds[env.index] is not None:
+                env.seed = seeds[env.index]
+        placement = self._placement
+
+        def setup(env: EnvRecord) -> EnvSetup:
+            if env not in chosen:
+                return self._setup(env)
+            seed = seeds[env.index]
+            start = Start(env.new_seed() if seed is None else seed, options)
+            return replace(self._setup(env), start=start, reset_pending=False)
+
+        self._interruptible("a reset was not finished")
+        moved: list[EnvRecord] = []
+        if everything:
+            moved = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
+        self._begun = self._begun or everything
+        remade = set(self._make_unplaced(setup))
+        for env in moved:
+            env.may_move = False  # they begin as they would anywhere
+        still_to_reset = chosen - remade
+        requests: dict[HostRecord, Reset] = {}
+        for host in placement.hosts:
+            if host.envs:
+                here = {e.index: seeds[e.index] for e in host.envs if e in still_to_reset}
+                requests[host] = Reset(host.indices, here, options)
+        replies = placement.pool.ask(requests)
+        remade.update(self._make_unplaced(setup))
+        pieces: list[Piece] = []
+        infos: Infos = []
+        for host, result in replies.items():
+            pieces.append((requests[host].indices, result.observations))
+            infos += result.infos
+        for env in placement.unsettled:
+            if env not in chosen:
+                if env.unseen:
+                    last = self._observations.last(env)
+                    pieces.append(self._observations.piece(env, last))
+                continue
+            if env.first is not None and env in remade:
+                observation, info = env.first
+                pieces.append(self._observations.piece(env, observation))
+                infos.append((env.index, info))
+            if env.lost:
+                infos.append((env.index, {"worker_lost": True}))
+            env.first, env.lost, env.unseen = None, False, False
+        placement.forget_settled()
+        self._ended[mask] = False
+        return self._observations.join(pieces), infos
+
+    def require_steppable(self) -> None:
+        """Check that there is an episode to be stepped in each environment.
+
+        Raises:
+            NotReadyError: environments have to be reset first.
+        """
+        if self._needs_reset:
+            raise NotReadyError(
+                f"the environments cannot be stepped: {self._needs_reset}", remedy="Call reset."
+            )
+        if self._mode == AutoresetMode.DISABLED and self._ended.any():
+            indices = tuple(int(index) for index in np.flatnonzero(self._ended))
+            raise NotReadyError(
+                f"the episodes of the environments {', '.join(map(str, indices))} have ended",
+                remedy="Reset them: reset(options={'reset_mask': terminations | truncations}).",
+                indices=indices,
+            )
+
+    def begin_step(self, actions_of: Callable[[Sequence[int]], Any]) -> list[Sent]:
+        """Prepare a step of all environments. `finish_step` waits for it.
+
+        Args:
+            actions_of: returns the actions of some environments.
+        """
+        placement = self._placement
+        self._interruptible("a step was not finished")
+        skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+        return placement.pool.send(
+            {
+                host: Step(host.indices, actions_of(host.indices), skipped)
+                for host in placement.hosts
+                if host.envs
+            }
+        )
+
+    def finish_step(
+        self, sent: Sequence[Sent], timeout: float | None = None
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Wait for a step of all environments.
+
+        Args:
+            sent: what `begin_step` has returned.
+            timeout: how many seconds to wait, None for as long as any call may take.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos.
+        """
+        placement = self._placement
+        requests: Any = {each.host: each.request for each in sent}
+        replies = placement.pool.receive(sent, timeout)
+        stepped = [(requests[host].indices, result) for host, result in replies.items()]
+        lost = self._make_lost() if placement.unsettled else []
+        return self._merged(stepped, lost)
+
+    def _make_lost(self) -> list[EnvRecord]:
+        """Make the environments again that were lost in a step, and return them."""
+        lost = self._placement.lost
+        self._make_unplaced(self._setup)
+        for env in lost:
+            env.lost = False
+        return lost
+
+    def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
+        """Tell whether a reset gives the same results where an environment is made again."""
+        return not self._changed and (seeds[env.index] is not None or env.seed is None)
+
+    def _merged(
+        self,
+        stepped: Sequence[tuple[Sequence[int], StepResult]],
+        lost: Sequence[EnvRecord],
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Put the results of a step together."""
+        count = len(self._envs)
+        rewards = np.zeros(count, dtype=np.float64)
+        terminations = np.zeros(count, dtype=np.bool_)
+        truncations = np.zeros(count, dtype=np.bool_)
+        pieces: list[Piece] = []
+        infos: Infos = []
+        same_step = self._mode == AutoresetMode.SAME_STEP
+        for indices, result in stepped:
+            rows = rows_of(indices)
+            rewards[rows] = result.rewards
+            terminations[rows] = result.terminations
+            truncations[rows] = result.truncations
+            pieces.append((indices, result.observations))
+            infos += result.infos
+        for env in lost:
+            last = self._observations.last(env)
+            observation, info = env.take_first()
+            truncations[env.index] = True
+            if same_step:
+                infos.append((env.index, {"final_obs": last, "final_info": {}}))
+                infos.append((env.index, info))
+            else:
+                observation = last
+            pieces.append(self._observations.piece(env, observation))
+            infos.append((env.index, {"worker_lost": True}))
+        for env in self._placement.unsettled:
+            env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
+        self._placement.forget_settled()
+        self._ended = terminations | truncations
+        return self._observations.join(pieces), rewards, terminations, truncations, infos
+
+    def _setup(self, env: EnvRecord) -> EnvSetup:
+        """Return what a host needs to make a lost environment again."""
+        next_step = self._mode == AutoresetMode.NEXT_STEP
+        return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
+
+    def _make_unplaced(self, setup: Callable[[EnvRecord], EnvSetup]) -> list[EnvRecord]:
+        """Make all environments that no host has. Each has the results of its first reset afterwards."""
+        made = self._placement.make_unplaced(lambda env: Make(setup(env)))
+        for env, reply in made.items():
+            env.first = reply.observation, reply.info
+        return list(made)
+
+    def _interruptible(self, problem: str) -> None:
+        """Note that the environments need a reset if what follows is not `finished`, also by Ctrl-C."""
+        self._needs_reset = problem
+
+    def finished(self) -> None:
+        """Note that the results of a reset or step are about to be returned."""
+        self._needs_reset = ""
+
+    def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
+        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
+
+        Args:
+            request: returns the request for some environments.
+        """
+        placement, count = self._placement, len(self._envs)
+        results: dict[int, Any] = {}
+        before = self._needs_reset
+        self._needs_reset = before or "a call was not finished"
+        try:
+            while len(results) < count:
+                self._make_unplaced(self._setup)
+                left = {
+                    host: tuple(index for index in host.indices if index not in results)
+                    for host in placement.hosts
+                }
+                replies = placement.pool.ask(
+                    {host: request(indices) for host, indices in left.items() if indices}
+                )
+                for host, values in replies.items():
+                    values = [None] * len(left[host]) if values is None else values
+                    results.update(zip(left[host], values, strict=True))
+            self._make_unplaced(self._setup)
+        except Exception:
+            if not placement.unplaced:  # an error of a method does no harm to the rest
+                self._needs_reset = before
+            raise
+        self._needs_reset = before
+        return tuple(results[index] for index in range(count))

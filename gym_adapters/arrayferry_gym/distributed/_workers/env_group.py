@@ -1,0 +1,234 @@
+"""`EnvGroup`: ordinary environments and a policy on a worker, which steps them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._adapters.quick import range_test
+
+from .actions import split_actions
+from .hosted_group import HostedGroup
+from .messages import Description, GroupSetup, Plan, from_bytes
+from .observations import stacked
+from .policies import TO_NUMPY, FunctionPolicy, HostedPolicy, ModulePolicy, is_module
+from .progress import Progress, setting_up
+from .recorder import Recorder
+from .records import seed_again
+from .trajectories import Trajectories
+
+
+class EnvGroup(HostedGroup):
+    """Ordinary environments. Episodes that end are reset in the same step, as `SyncVectorEnv` does it."""
+
+    def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
+        super().__init__(setup, plan, progress)
+        self._first = setup.first
+        self._envs: list[Any] = []
+        try:
+            for number, factory in enumerate(setup.factories, self._first):
+                progress.env = number
+                with setting_up():
+                    self._envs.append(from_bytes(factory)())
+            progress.env = None
+            self._prepare()
+        except BaseException:
+            failed = progress.env
+            with contextlib.suppress(Exception):  # another error is being raised already
+                self.close()
+            progress.env = failed
+            raise
+
+    def _prepare(self) -> None:
+        """Prepare what belongs to all environments together."""
+        plan, setup = self._plan, self._setup
+        count = len(self._envs)
+        self._space: Space[Any] = self._envs[0].observation_space
+        self._actions = batch_space(self._envs[0].action_space, count)
+        self._misfits = Misfits()
+        self._action_dtype: Any = None  # none is quick
+        self._in_range: Any = None
+        if isinstance(self._actions, (spaces.MultiDiscrete, spaces.MultiBinary)):
+            self._in_range = range_test(self._actions, self._actions.dtype)
+            self._action_dtype = None if self._in_range is None else self._actions.dtype
+        elif isinstance(self._actions, spaces.Box) and plan.check_actions != "strict":
+            self._action_dtype = self._actions.dtype
+        self._policy = _policy(plan, setup)
+        self._observations: list[Any] = []  # none before the first reset
+        self._began = np.ones(count, np.bool_)
+        self._returns = np.zeros(count)
+        self._lengths = np.zeros(count, np.int32)
+
+    def describe(self) -> list[Description]:
+        return [Description.of(env) for env in self._envs]
+
+    def _forget(self) -> None:
+        self._observations = []
+
+    def save(self, number: int) -> Any:
+        return None  # the state of an ordinary environment is not known
+
+    def close(self) -> None:
+        """Close the environments. The error of one leaves none of the others open."""
+        failed: Exception | None = None
+        for number, env in enumerate(self._envs, self._first):
+            self._progress.env = number
+            try:
+                env.close()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _reset(self) -> None:
+        observations = []
+        for number, env in enumerate(self._envs, self._first):
+            self._progress.env = number
+            seed = self._plan.seed + number
+            if self.restarts:
+                seed = seed_again(seed, number, self.restarts) or 0
+            observations.append(env.reset(seed=seed)[0])
+        self._progress.env = None
+        self._observations = observations
+        self._began[:] = True
+
+    def _fits(self, action: Any) -> bool:
+        """Tell quickly whether actions can be passed on as they are; if not, it may need a closer look."""
+        return (
+            self._action_dtype is not None  # which NumPy takes for float64
+            and type(action) is np.ndarray
+            and action.dtype == self._action_dtype
+            and action.shape == self._actions.shape
+            and (self._in_range is None or self._in_range(action, action))
+        )
+
+    def _fitted(self, action: Any) -> Any:
+        """Return an action for each environment."""
+        count, check = len(self._envs), self._plan.check_actions
+        return split_actions(action, self._actions, count, check, self._misfits)(range(count))
+
+    def _batch(self) -> Any:
+        return stacked(self._space, self._observations, self.indices, self._progress)
+
+    def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
+        plan, progress, count = self._plan, self._progress, len(self._envs)
+        place: Any = progress.place
+        if not self._observations:
+            self._reset()
+        batch = self._batch()
+        place.policy = True
+        self._policy.begin(number, version, weights)
+        num_steps = plan.num_steps
+        seen, last = Recorder(num_steps, "the observation"), Recorder(num_steps, "the observation")
+        actions, extras = Recorder(num_steps, "the action"), Recorder(num_steps, "extras")
+        rewards, totals = np.zeros((2, num_steps, count))
+        terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
+        lengths = np.zeros((num_steps, count), np.int32)
+        infos = _Infos(plan.infos, num_steps, count)
+        for step in range(num_steps):
+            place.step, place.policy = step, True
+            seen.write(step, batch)
+            began[step] = self._began
+            action, extra = self._policy(batch, self._began, step)
+            actions.write(step, action)
+            extras.write(step, extra)
+            chosen = action if self._fits(action) else self._fitted(action)
+            place.policy = False
+            for row, env in enumerate(self._envs):
+                progress.env = self._first + row
+                (
+                    self._observations[row],
+                    rewards[step, row],
+                    terminated[step, row],
+                    truncated[step, row],
+                    info,
+                ) = env.step(chosen[row])
+                if plan.infos:
+                    infos.write(step, row, info)
+            progress.steps += 1
+            batch = self._batch()
+            if plan.final_observation:
+                last.write(step, batch)
+            ended = terminated[step] | truncated[step]
+            if ended.any():  # after the batch, as an environment may use the same array again
+                for row in np.flatnonzero(ended).tolist():
+                    progress.env = self._first + row
+                    self._observations[row] = self._envs[row].reset()[0]
+                batch = self._batch()
+            progress.env = None
+            if self._began.any():
+                self._returns[self._began] = 0
+                self._lengths[self._began] = 0
+            self._returns += rewards[step]
+            self._lengths += 1
+            totals[step], lengths[step] = self._returns, self._lengths
+            self._began = ended
+        place.step = None
+        return Trajectories(
+            seen.tree(), actions.tree(), rewards, terminated, truncated,
+            last.tree() if plan.final_observation else None,
+            extras.tree(), began, totals, lengths, infos.tree(), None, None, None,
+        )  # fmt: skip
+
+
+class _Infos:
+    """The infos that are collected: for each an array, and which environments gave it.
+
+    Args:
+        names: of the infos.
+        num_steps: how many steps there are.
+        num_envs: how many environments there are.
+    """
+
+    def __init__(self, names: tuple[str, ...], num_steps: int, num_envs: int) -> None:
+        self._names = names
+        self._shape = (num_steps, num_envs)
+        self._arrays: dict[str, Any] = {}
+        self._given = {name: np.zeros(self._shape, np.bool_) for name in names}
+
+    def write(self, step: int, row: int, info: dict[str, Any]) -> None:
+        """Write the infos of an environment after a step."""
+        for name in self._names:
+            if name in info:
+                value = np.asarray(TO_NUMPY([info[name]])[0])
+                if value.dtype.kind not in "biufc":
+                    raise af.OptionError(
+                        f"infos={self._names!r}: the info {name!r} is {info[name]!r:.80}, which is no number or array",
+                        remedy="Leave it out.",
+                    )
+                array = self._arrays.get(name)
+                if array is None:
+                    array = np.zeros((*self._shape, *value.shape), value.dtype)
+                    self._arrays[name] = array
+                if array.shape[2:] != value.shape or np.result_type(array, value) != array.dtype:
+                    raise af.OptionError(
+                        f"infos={self._names!r}: the info {name!r} is {value.dtype} of shape {value.shape}, and was "
+                        f"{array.dtype} of shape {array.shape[2:]} before",
+                        remedy="Leave it out, or give it the same dtype and shape at each step.",
+                    )
+                array[step, row] = value
+                self._given[name][step, row] = True
+
+    def tree(self) -> Any:
+        """Return the arrays, None for those that no environment gave."""
+        if not self._names:
+            return None
+        both = {name: self._arrays.get(name) for name in self._names}
+        return {**both, **{f"_{name}": given for name, given in self._given.items()}}
+
+
+def _policy(plan: Plan, setup: GroupSetup) -> HostedPolicy:
+    """Return the policy of a group."""
+    if is_module(plan.policy):
+        return ModulePolicy(plan, setup)
+    if af.registry.backend(plan.library).name == "jax":
+        from .jax_policy import JaxPolicy
+
+        return JaxPolicy(plan, setup)
+    return FunctionPolicy(plan, setup)

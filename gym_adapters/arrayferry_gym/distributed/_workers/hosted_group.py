@@ -1,0 +1,70 @@
+"""`HostedGroup`: a group of a collector in a host."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from .messages import Description, GroupSetup, Plan
+from .progress import Progress
+from .trajectories import Trajectories
+
+
+class HostedGroup(ABC):
+    """Environments and a policy, which take steps together.
+
+    Args:
+        setup: which environments.
+        plan: what they do.
+        progress: where the host is.
+
+    Attributes:
+        indices: the numbers of the environments.
+        restarts: how often they have begun anew.
+        failed: whether there was an error since.
+    """
+
+    def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
+        self.indices = range(setup.first, setup.first + setup.num_envs)
+        self.restarts = setup.restarts
+        self.failed = False
+        self._setup = setup
+        self._plan = plan
+        self._progress = progress
+
+    @abstractmethod
+    def describe(self) -> list[Description]:
+        """Return what a collector has to know of each environment."""
+
+    @abstractmethod
+    def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
+        """Collect a segment.
+
+        Args:
+            number: its number, on which the random numbers depend.
+            needed: the first segment from which it may have to go on again. Earlier states are forgotten.
+            version: that of the weights.
+            weights: the parameters of the policy.
+        """
+
+    @abstractmethod
+    def save(self, number: int) -> Any:
+        """Return the state from which a segment begins, as a dict of arrays; None if it begins anew."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environments."""
+
+    def restart(self, restarts: int) -> None:
+        """Begin anew with the next segment.
+
+        Args:
+            restarts: how often that was done, which new seeds depend on.
+        """
+        self.restarts = restarts
+        self.failed = False
+        self._forget()
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget where the environments are."""

@@ -1,0 +1,63 @@
+"""Policies in JAX on a worker, for ordinary environments."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+
+import arrayferry as af
+from arrayferry_gym.functional._compiled.policies import acted, began_anew, first_policy_state
+from arrayferry_gym.functional._compiled.program import divided
+
+from .messages import GroupSetup, Plan
+from .policies import HostedPolicy
+
+
+def segment_key(seed: int, group: int, number: int) -> Any:
+    """Return the key of a segment."""
+    return af.registry.backend("jax").random((seed, group, number)).key()
+
+
+def jax_weights(weights: Any) -> Any:
+    """Return the parameters of a policy, whose arrays may be of another library, as JAX takes them."""
+    arrays = af.flatten(weights)[0]
+    if all(isinstance(x, jax.Array) for x in arrays):  # also those in pytrees of any kind
+        return weights
+    return af.convert(weights, "jax", unsupported="keep", unknown="keep")
+
+
+class JaxPolicy(HostedPolicy):
+    """A policy that JAX compiles."""
+
+    def __init__(self, plan: Plan, setup: GroupSetup) -> None:
+        super().__init__(plan, setup)
+        if self._first_state is not None:
+            self._first_state = first_policy_state(self._first_state, setup.num_envs)
+            self._state = self._first_state
+
+    def load(self, weights: Any) -> None:
+        self._values, self._frame = divided(None, self._policy, jax_weights(weights))
+
+    def begin(self, number: int, version: int, weights: Any) -> None:
+        super().begin(number, version, weights)
+        self._key = segment_key(*self._place, number)
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        observation = self._convert(observation)
+        states = began, self._first_state, self._state
+        action, extras, self._state = _act(
+            self._frame, self._values, observation, self._key, step, states
+        )
+        numpy: tuple[Any, Any] = jax.device_get((action, extras))
+        return numpy
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _act(frame: Any, values: Any, observation: Any, key: Any, step: Any, states: Any) -> Any:
+    _, policy, params = frame.join(values)
+    began, first, state = states
+    if first is not None:
+        state = began_anew(began, first, state)
+    return acted(policy, params, observation, jax.random.fold_in(key, step), state)

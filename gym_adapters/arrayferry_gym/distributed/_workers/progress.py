@@ -1,0 +1,40 @@
+"""What a host is doing, for errors and for those who wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from .messages import GroupPlace
+
+
+class Progress:
+    """What a host is doing. Other threads may read it.
+
+    Attributes:
+        env: the environment that is being worked on, None if it is none.
+        steps: how many steps were taken.
+        place: where a group is that collects, None if none does.
+    """
+
+    def __init__(self) -> None:
+        self.env: int | None = None
+        self.steps = 0
+        self.place: GroupPlace | None = None
+
+
+class SetupError(Exception):
+    """An environment or a policy cannot be made in this process. The cause says why."""
+
+
+@contextlib.contextmanager
+def setting_up() -> Iterator[None]:
+    """Turn errors into `SetupError` that say what this process lacks."""
+    try:
+        yield
+    except ImportError as error:
+        raise SetupError from error
+    except AttributeError as error:
+        if "Can't get attribute" in str(error):  # an older version of a module
+            raise SetupError from error
+        raise

@@ -1,0 +1,177 @@
+"""What is known here of each environment, of each group of a collector, and of each host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .messages import EnvSetup, Start
+
+
+@dataclass(eq=False)
+class Record:
+    """What is known here of what a host makes and has.
+
+    Attributes:
+        index: its number.
+        host: the host that has it, None if none has.
+        lost: whether its worker was lost and no result has reported that yet.
+        may_move: whether it was made again, so that it may move to a worker with fewer.
+        again: what the user does to go on when it cannot be used.
+    """
+
+    again: ClassVar[str]
+    index: int
+    host: HostRecord | None = field(default=None, kw_only=True)
+    lost: bool = field(default=False, kw_only=True)
+    may_move: bool = field(default=False, kw_only=True)
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of its environments."""
+        return (self.index,)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to do for it or to report."""
+        return not (self.host is None or self.lost)
+
+
+def seed_again(seed: int | None, index: int, times: int) -> int | None:
+    """Return a seed for an environment that was made again, which follows from its own; None if it has none.
+
+    Args:
+        seed: its own.
+        index: its number.
+        times: how often it was made again.
+    """
+    if seed is None:
+        return None
+    return int(np.random.SeedSequence([seed, index, times]).generate_state(1)[0])
+
+
+@dataclass(eq=False)
+class EnvRecord(Record):
+    """All that is known here of one environment of a vector environment.
+
+    Attributes:
+        factory: the function that makes it, pickled.
+        attributes: what `set_attr` has set, in this order.
+        seed: the last seed that it was given.
+        options: the options of its last reset.
+        times_remade: how often it was made again, which its new seeds depend on.
+        first: the observation and the info of its first reset since it was made again, until they are
+            returned.
+        unseen: whether no result has shown the episode that it began when it was made again.
+    """
+
+    again = "call reset"
+    factory: bytes
+    attributes: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    times_remade: int = 0
+    first: tuple[Any, dict[str, Any]] | None = None
+    unseen: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to do for it or to report."""
+        return super().settled and not (self.first or self.unseen)
+
+    def take_first(self) -> tuple[Any, dict[str, Any]]:
+        """Return the results of its first reset since it was made again, and forget them."""
+        assert self.first is not None
+        first, self.first = self.first, None
+        return first
+
+    def new_seed(self) -> int | None:
+        """Return a seed that follows from its own, None if it has none."""
+        return seed_again(self.seed, self.index, self.times_remade)
+
+    def setup(self, *, reset: bool = False, reset_pending: bool = False) -> EnvSetup:
+        """Return what a host needs to make it again.
+
+        Args:
+            reset: whether to reset it at once, with a new seed.
+            reset_pending: whether its next step is the reset of NEXT_STEP mode.
+        """
+        self.times_remade += 1
+        self.unseen = True
+        start = Start(self.new_seed(), self.options) if reset else None
+        return EnvSetup(self.index, self.factory, dict(self.attributes), start, reset_pending)
+
+
+@dataclass(eq=False)
+class GroupRecord(Record):
+    """All that is known here of one group of a collector.
+
+    Attributes:
+        first: the number of its first environment.
+        num_envs: how many it has.
+        factories: the functions that make them, pickled; none for a `FunctionalEnv`.
+        policy_state: the rows of the policy's state with which episodes begin, None if it has none.
+        restarts: how often it has begun anew.
+        anew: the segment with which it began anew last, None if it never did.
+        state: the number of a segment and the state from which it begins, where it is made to go on with it.
+    """
+
+    again = "ask for the next trajectories: its group begins anew"
+    first: int
+    num_envs: int
+    factories: tuple[bytes, ...]
+    policy_state: Any
+    restarts: int = 0
+    anew: int | None = None
+    state: tuple[int, Any] | None = None
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of its environments."""
+        return range(self.first, self.first + self.num_envs)
+
+    def restart(self, number: int) -> None:
+        """Note that it begins anew with a segment."""
+        self.anew = number
+        self.state = None
+        self.lost = False
+        self.restarts += 1  # last, as answers to earlier requests do not count from then on
+
+
+class HostRecord:
+    """A host, and what it has: environments, or groups of these that a collector has made.
+
+    Args:
+        handle: what the engine calls it by.
+        worker: the worker that it is on.
+
+    Attributes:
+        envs: what it has, in ascending order.
+        indices: the numbers of the environments.
+        version: that of the weights which it has, -1 if it has none.
+    """
+
+    def __init__(self, handle: Any, worker: str) -> None:
+        self.handle = handle
+        self.worker = worker
+        self.version = -1
+        self.envs: list[Any] = []
+        self.indices: tuple[int, ...] = ()
+
+    def add(self, env: Record) -> None:
+        """Note that its host has an environment."""
+        self._set([*self.envs, env])
+        env.host = self
+
+    def remove(self, envs: Iterable[Record]) -> None:
+        """Note that its host has some environments no longer."""
+        for env in envs:
+            env.host = None
+        self._set([env for env in self.envs if env.host is self])
+
+    def _set(self, envs: list[Any]) -> None:
+        self.envs = sorted(envs, key=lambda env: env.index)
+        self.indices = tuple(index for env in self.envs for index in env.indices)

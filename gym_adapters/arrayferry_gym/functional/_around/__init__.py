@@ -1,0 +1,1 @@
+"""Functional environments around others: wrapped and repeated."""

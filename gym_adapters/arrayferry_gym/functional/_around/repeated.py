@@ -1,0 +1,138 @@
+"""`repeat_action`: a `FunctionalEnv` in which each action counts for several steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import arrayferry as af
+from arrayferry_gym._arrays import select
+from arrayferry_gym._options.env_options import count_of
+from arrayferry_gym.functional._contract.checked import as_flag, as_reward, parts_of_step
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._served.base import FunctionalEnv
+
+
+class _State(NamedTuple):
+    state: Any
+    elapsed: Any  # how many steps the environment inside has taken, int32 (n,)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class RepeatedEnv(FunctionalEnv):
+    """A `FunctionalEnv` in which each action is repeated for several steps, as returned by `repeat_action`.
+
+    Attributes:
+        env: the inner environment.
+        num_repeats: how many of its steps make one step.
+    """
+
+    # the other fields follow from these two, and need not be compared
+    env: Dynamics
+    num_repeats: int
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    default_params: Any = dataclasses.field(init=False, compare=False)
+    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+    library: str | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.observation_space = self.env.observation_space
+        self.action_space = self.env.action_space
+        self.default_params = self.env.default_params
+        self.metadata = self.env.metadata
+        self.library = self.env.library
+
+    @property
+    def _informs(self) -> bool:
+        return self.env._informs
+
+    @property
+    def _draws_params(self) -> bool:
+        return self.env._draws_params
+
+    def _limited(self, limit: int | None) -> int | None:
+        own = self.env._limited(self.env.max_episode_steps)
+        limits = [] if own is None else [-(-own // self.num_repeats)]
+        return min(limits if limit is None else [*limits, limit], default=None)
+
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Begin episodes of the inner environment."""
+        return _State(self.env.reset(xp, rng, n, params), xp.zeros((n,), dtype=xp.int32))
+
+    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+        """Take several steps, until an episode ends, and return the sum of the rewards."""
+        inner, elapsed = state
+        terminated = truncated = over = elapsed < 0  # nowhere
+        name, n, told = type(self.env).__name__, elapsed.shape[0], set[str]()
+        total: Any = None
+        for _ in range(self.num_repeats):
+            result = self.env.step(xp, rng, inner, action, params)
+            after, reward, ended, cut = parts_of_step(name, result)
+            inner = _selected(xp, over, inner, after)
+            reward = as_reward(name, xp, n, reward, told)
+            reward = select(xp, over, xp.zeros_like(reward), reward)
+            total = reward if total is None else total + reward
+            elapsed = elapsed + xp.astype(~over, xp.int32)
+            terminated = terminated | (~over & as_flag(name, xp, n, "terminated", ended))
+            if cut is not None:
+                truncated = truncated | (~over & as_flag(name, xp, n, "truncated", cut))
+            if self.env.max_episode_steps is not None:
+                truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
+            over = terminated | truncated
+        return _State(inner, elapsed), total, terminated, truncated
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Return the observations of the inner environment."""
+        return self.env.observe(xp, state.state, params)
+
+    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the parameters that the inner environment draws."""
+        return self.env.sample_params(xp, rng, n, params)
+
+    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the inner environment."""
+        return self.env.info(xp, state.state, params)
+
+    def render(self, state: Any, index: int) -> Any:
+        """Draw the inner environment."""
+        return self.env.render(state.state, index)
+
+    def __repr__(self) -> str:
+        return f"<repeat_action({self.env!r}, {self.num_repeats})>"
+
+
+def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
+    olds, layout = af.flatten(old)
+    news = af.flatten(new)[0]
+    return layout.unflatten([select(xp, mask, x, y) for x, y in zip(olds, news, strict=True)])
+
+
+def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedEnv:
+    """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
+
+    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
+    theirs as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts its own steps; a limit
+    passed to `rollout`, `make` or `make_vec` counts the agent's steps.
+
+    Args:
+        env: the environment, or its class.
+        num_repeats: the number of steps, 1 or more.
+
+    Raises:
+        arrayferry.OptionError: the number is not a positive integer, or the environment has kernels around it.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, repeat_action
+        >>> envs = repeat_action(CartPole(), 4).make_vec(2)
+        >>> _ = envs.reset(seed=1)
+        >>> envs.step(envs.action_space.sample())[1]
+        array([4., 4.], dtype=float32)
+    """
+    env = checked_dynamics(env)
+    if env.kernels:
+        raise af.OptionError(
+            f"{env!r} is wrapped, and its kernels see the steps of an agent",
+            remedy="Call repeat_action() first, and wrap() around what it returns.",
+        )
+    return RepeatedEnv(env, count_of("num_repeats", num_repeats))

@@ -1,0 +1,323 @@
+"""`wrap`: kernels of wrappers around a `FunctionalEnv`, in compiled code too."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import arrayferry as af
+import arrayferry_gym.wrappers._statistics as _statistics
+from arrayferry_gym._keys.identity import code_identity
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.errors import EnvResultError
+from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces, State
+from arrayferry_gym.wrappers._single import KernelWrapper
+from arrayferry_gym.wrappers._vector import KernelVectorWrapper
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry_gym._options.libraries import Target
+    from arrayferry_gym._options.types import Served, VectorServed
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class WrappedEnv(FunctionalEnv):
+    """A `FunctionalEnv` with wrapper kernels around it, as returned by `wrap`.
+
+    Attributes:
+        env: the inner environment.
+        kernels: the kernels, innermost first.
+    """
+
+    # the other fields follow from these two, and need not be compared
+    env: Dynamics
+    kernels: tuple[Kernel, ...] = ()
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
+    default_params: Any = dataclasses.field(init=False, compare=False)
+    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+    library: str | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.max_episode_steps = self.env.max_episode_steps
+        chain, limit_is_known = self._any_chain()
+        if limit_is_known:
+            self.observation_space = chain.outside.observation
+            self.action_space = chain.outside.action
+        self.default_params = self.env.default_params
+        self.metadata = self.env.metadata
+        self.library = self.env.library
+
+    @property
+    def base(self) -> Dynamics:
+        """The environment without the kernels."""
+        return self.env
+
+    def _limited(self, limit: int | None) -> int | None:
+        return self.env._limited(limit)
+
+    def _any_chain(self) -> tuple[Chain, bool]:
+        """Return the kernels for the environment's limit, and True; or for any limit, if they need one that comes later."""
+        try:
+            return self.chain(self.max_episode_steps), True
+        except Exception:  # of a kernel
+            if self._limited(self.max_episode_steps) is not None:
+                raise
+            return self.chain(1), False
+
+    if not TYPE_CHECKING:  # or checkers would believe that there is every name
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("observation_space", "action_space"):
+                message = (
+                    f"the {name} of a wrapped environment is not known: a wrapper needs the limit of steps. Set "
+                    "max_episode_steps of the environment inside, or pass it to what runs the environment"
+                )
+            raise AttributeError(message, name=name, obj=self)
+
+    def chain(self, limit: int | None) -> Chain:
+        """Return the kernels around the environment's spaces, for episodes with a step limit."""
+        env = self.env
+        inside = Spaces(env.observation_space, env.action_space, env._limited(limit))
+        return Chain(self.kernels, inside)
+
+    def make_vec(
+        self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
+    ) -> Any:
+        """Serve the environment, and put each kernel around it. The options are those of `FunctionalVectorEnv`."""
+        env: Any = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
+        for kernel in self.kernels:
+            env = KernelVectorWrapper(env, kernel)
+        return env
+
+    def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
+        """Serve the environment, and put each kernel around it. The options are those of `FunctionalSingleEnv`."""
+        env: Any = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
+        for kernel in self.kernels:
+            env = KernelWrapper(env, kernel)
+        return env
+
+    def state_dict(self, running: Any) -> dict[str, Any]:
+        """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
+
+        Args:
+            running: the environments, such as `carry.running` of a rollout.
+
+        Returns:
+            The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
+            environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
+        """
+        return {
+            name: _statistics.read(running.wrappers[index].lasting[own])
+            for name, index, own in self._statistics()
+        }
+
+    def _statistics(self) -> list[tuple[str, int, str]]:
+        """Return the statistics: their names in all, the number of their kernel, and their names in it."""
+        found: list[tuple[str, int, str]] = []
+        for index, kernel in enumerate(self.kernels):
+            own = getattr(kernel, "statistics", None)
+            if own is not None:
+                count = 1 + sum(name == own for _, _, name in found)
+                found.append((own if count == 1 else f"{own}_{count}", index, own))
+        return found
+
+    def wrapper_state(self, values: Any) -> Any:
+        """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
+
+        Args:
+            values: the result of `state_dict`, or the kernel states of a rollout.
+
+        Raises:
+            arrayferry.OptionError: they belong to other kernels.
+        """
+        import jax.numpy as jnp
+
+        return self.given(jnp, self._any_chain()[0].init(jnp, 1, None), values)
+
+    def given(self, xp: Any, fresh: Any, values: Any) -> Any:
+        """Return kernel states with the lasting part of others.
+
+        Args:
+            xp: the namespace.
+            fresh: the states before the first episode.
+            values: the kernel states of a rollout, or the result of `state_dict`.
+
+        Raises:
+            arrayferry.OptionError: they belong to other kernels.
+        """
+        states = list(fresh)
+        if isinstance(values, dict):
+            known = self._statistics()
+            names = [name for name, _, _ in known]
+            if values.keys() != set(names):
+                raise af.OptionError(
+                    f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
+                    remedy="Pass what state_dict of an environment with the same wrappers has returned.",
+                )
+            for name, index, own in known:
+                lasting = states[index].lasting
+                moments = _statistics.given(xp, lasting[own], values[name], None)
+                states[index] = states[index]._replace(lasting={**lasting, own: moments})
+            return tuple(states)
+        if not _is_state(values) or len(values) != len(states):
+            raise af.OptionError(
+                f"wrapper_state={values!r:.80} is not of this environment, which has {len(states)} kernels",
+                remedy="Pass carry.running.wrappers of a rollout, or what env.state_dict(carry.running) returned.",
+            )
+        for kernel, new, old in zip(self.kernels, states, values, strict=True):
+            if _form(new.lasting) != _form(old.lasting):
+                raise af.OptionError(
+                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
+                    remedy="Pass the state of an environment with the same wrappers in the same order.",
+                )
+        return tuple(
+            new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
+        )
+
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("reset")
+
+    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("step")
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise self._no_methods("observe")
+
+    def _no_methods(self, name: str) -> EnvResultError:
+        return EnvResultError(
+            f"{self!r} has no {name}() of its own",
+            remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
+            "The methods of the environment inside are those of .env.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
+
+
+def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
+    """Put wrappers around a `FunctionalEnv`, for `rollout`, `episode`, `evaluate`, `Functions`, `make` and `make_vec`.
+
+    Args:
+        env: the environment, or its class.
+        *kernels: wrappers without an environment, from `arrayferry_gym.wrappers.kernels`, innermost first.
+
+    Returns:
+        An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
+        If a kernel needs a limit of steps and the environment has none, pass `max_episode_steps` to what runs it; its
+        spaces are not known before.
+
+    Raises:
+        arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
+            code would not see.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, rollout, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 100, 8)
+        >>> env.state_dict(carry.running)["return_rms"]["count"]
+        800
+    """
+    env = checked_dynamics(env)
+    for kernel in kernels:
+        if not isinstance(kernel, Kernel):
+            raise af.OptionError(
+                f"wrap() was given {kernel!r:.80}",
+                remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
+            )
+        for name, value in vars(kernel).items():
+            if callable(value) and not isinstance(value, type):
+                code_identity(
+                    value,
+                    f"the {name} of {type(kernel).__name__}",
+                    "Compute it from numbers, or write a kernel that keeps it in its state.",
+                )
+    if isinstance(env, WrappedEnv):
+        env, kernels = env.env, (*env.kernels, *kernels)
+    return WrappedEnv(env, kernels)
+
+
+def freeze(wrapper_state: Any) -> Any:
+    """Return kernel states whose statistics are used, but no longer updated.
+
+    To update them again, pass `wrapper_state=env.state_dict(carry.running)` to the next rollout.
+
+    Args:
+        wrapper_state: the states, such as `carry.running.wrappers`.
+
+    Raises:
+        arrayferry.OptionError: they are something else.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, Functions, freeze, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> functions = Functions(wrap(CartPole(), kernels.NormalizeObservation()))
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running = running._replace(wrappers=freeze(running.wrappers))
+        >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
+        False
+    """
+
+    def frozen(lasting: Any) -> Any:
+        if not isinstance(lasting, dict):
+            return lasting
+        return {
+            name: part._replace(updating=part.updating & False)
+            if isinstance(part, _statistics.Moments)
+            else part
+            for name, part in lasting.items()
+        }
+
+    if wrapper_state is None:
+        return None
+    if isinstance(wrapper_state, dict):
+        raise af.OptionError(
+            "freeze takes states of kernels, but was given what state_dict returns",
+            remedy="Pass freeze(env.wrapper_state(statistics)).",
+        )
+    if not _is_state(wrapper_state):
+        raise af.OptionError(
+            f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
+            remedy="Pass carry.running.wrappers of a rollout.",
+        )
+    return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, State) for part in value)
+
+
+def _form(tree: Any) -> tuple[Any, ...]:
+    """Return the structure of a tree of arrays, and their shapes and dtypes."""
+    arrays, layout = af.flatten(tree, everything=True)
+    return (layout, *((np.shape(x), getattr(x, "dtype", type(x))) for x in arrays))
+
+
+def checked_wrapper_state(env: Any, given: Any) -> Any:
+    """Return the option `wrapper_state` as the states of kernels.
+
+    Raises:
+        arrayferry.OptionError: the environment has no such kernels.
+    """
+    if given is None:
+        return None
+    env = env() if isinstance(env, type) else env
+    if not isinstance(env, WrappedEnv):
+        raise af.OptionError(
+            f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
+        )
+    return env.wrapper_state(given)

@@ -1,0 +1,1 @@
+"""Whole loops in compiled code: rollouts, episodes and evaluations."""

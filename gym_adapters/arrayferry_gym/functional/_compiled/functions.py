@@ -1,0 +1,242 @@
+"""Environments as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry.adapting import never_raises
+from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._arrays import select
+from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._contract.actions import Actions
+from arrayferry_gym.functional._contract.checked import CheckedEnv
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.params import Params, prepare
+from arrayferry_gym.functional._simulators.engine import Outcome, Running, advance, restart
+from arrayferry_gym.functional._simulators.random_keys import checked_key
+from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, strong
+from arrayferry_gym.functional._simulators.shardings import batch_sharding, spread
+from arrayferry_gym.wrappers._kernel import StepResult
+
+
+class Packed:
+    """A pytree of the arrays of states whose container JAX does not know, such as a plain dataclass.
+
+    Attributes:
+        leaves: the arrays.
+        layout: how they are arranged in the container.
+    """
+
+    def __init__(self, leaves: Sequence[Any], layout: af.Layout) -> None:
+        self.leaves = tuple(leaves)
+        self.layout = layout
+
+    @property
+    def tree(self) -> Any:
+        """The states as the environment returned them."""
+        return self.layout.unflatten(self.leaves)
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"Packed({self.tree!r})"
+
+
+jax.tree_util.register_pytree_node(
+    Packed,
+    lambda packed: (packed.leaves, packed.layout),
+    lambda layout, leaves: Packed(leaves, layout),
+)
+
+
+def as_pytree(state: Any) -> Any:
+    """Return states as a pytree of arrays."""
+    leaves, layout = af.flatten(state)
+    known = jax.tree.leaves(state)
+    if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
+        tree = jax.tree.map(strong, state)
+        if af.flatten(tree)[1] == layout:  # JAX sorts dicts
+            return tree
+    return Packed([strong(leaf) for leaf in leaves], layout)
+
+
+def as_shown(state: Any) -> Any:
+    """Return states as the environment returned them, if JAX knows their containers."""
+    if type(state) is not Packed:
+        return state
+    known = set(map(id, jax.tree.leaves(state.tree)))
+    return state.tree if known == set(map(id, state.leaves)) else state
+
+
+def from_pytree(state: Any) -> Any:
+    """Return states as the environment returned them."""
+    return state.tree if type(state) is Packed else state
+
+
+class Functions:
+    """An environment as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`.
+
+    Args:
+        env: the environment.
+        autoreset_mode: when finished episodes are reset, as in Gymnasium. The default resets them in the same step,
+            so that each step is a transition.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        sharding: as in `rollout`.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, Functions
+        >>> functions = Functions(CartPole())
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running, outcome = jax.jit(functions.step)(
+        ...     jax.random.key(1), running, jax.numpy.array([0, 1, 0, 1])
+        ... )
+        >>> outcome.reward
+        Array([1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        env: Dynamics,
+        *,
+        autoreset_mode: Any = AutoresetMode.SAME_STEP,
+        max_episode_steps: Any = UNSET,
+        sharding: Any = None,
+    ) -> None:
+        self.env: Dynamics = checked_dynamics(env)
+        self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
+        self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
+        self.sharding: Any = sharding
+        self._misfits = Misfits()
+        self._chain: Any = None
+        if self.env.kernels:
+            wrapped: Any = self.env
+            self._chain = wrapped.chain(self.max_episode_steps)
+        self._actions: Any = (
+            self.env.action_space if self._chain is None else self._chain.outside.action
+        )
+
+    def _checked(self, n: int, running: Running | None) -> CheckedEnv:
+        env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
+        if running is not None:
+            env.adopt(from_pytree(running.state))
+        return env
+
+    def _params(self, params: Any, n: int) -> Params:
+        if isinstance(params, Params):
+            return params
+        return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None)
+
+    def reset(
+        self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
+    ) -> tuple[Running, Any]:
+        """Start `num_envs` environments.
+
+        Args:
+            key: a JAX key.
+            num_envs: the number of environments.
+            params: parameters, or a dict of those that differ from the defaults.
+            wrapper_state: for a wrapped environment: `wrappers` of others, or their `state_dict`, whose statistics
+                continue.
+
+        Returns:
+            The environments, and their observations.
+        """
+        num_envs = count_of("num_envs", num_envs)
+        key, env = checked_key(key), self._checked(num_envs, None)
+        running, observation, _ = restart(
+            env, random_of(key), None, None, self._params(params, num_envs).tree
+        )
+        running = running._replace(state=as_pytree(running.state))
+        if self._chain is None:
+            checked_wrapper_state(self.env, wrapper_state)
+            return self._spread((running, observation), num_envs)  # type: ignore[no-any-return]
+        states = self._chain.init(jnp, num_envs, None)
+        if wrapper_state is not None:
+            wrapped: Any = self.env
+            states = wrapped.given(jnp, states, wrapper_state)
+        states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
+        states, observation = jax.tree.map(strong, (states, observation))
+        return self._spread((running._replace(wrappers=states), observation), num_envs)  # type: ignore[no-any-return]
+
+    def _spread(self, tree: Any, n: int) -> Any:
+        return spread(tree, n, batch_sharding(self.sharding, n))
+
+    def step(
+        self, key: Any, running: Running, action: Any, params: Any = None
+    ) -> tuple[Running, Outcome]:
+        """Take a step in all environments, and reset those whose episode has ended.
+
+        Args:
+            key: a JAX key, a different one for each step.
+            running: the environments.
+            action: their actions, which are clipped to the action space.
+            params: as in `reset`.
+
+        Returns:
+            The environments after the step, and its outcome.
+
+        Raises:
+            arrayferry.ArrayFerryError: the key or the actions are invalid.
+        """
+        n = running.elapsed.shape[0]
+        env, prepared = self._checked(n, running), self._params(params, n)
+        tree = prepared.tree
+        own, fresh = jax.random.split(checked_key(key))
+        read = Actions(env.name, self._actions, n, env.backend, None, misfits=self._misfits)
+        action = read(action)
+        before = running
+        if self._chain is not None and self._chain.acts:
+            rng = random_of(jax.random.fold_in(own, 1))
+            states, action = self._chain.action(jnp, rng, running.wrappers, action)
+            before = running._replace(wrappers=states)
+        running, outcome = advance(
+            env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
+            tree, Renewal(env, fresh, tree, prepared.any_batched),
+        )  # fmt: skip
+        running = running._replace(state=as_pytree(running.state))
+        result = (
+            (running, outcome) if self._chain is None else self._shown(before, running, outcome)
+        )
+        return self._spread(result, n)  # type: ignore[no-any-return]
+
+    def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
+        """Return environments and the outcome of a step as the kernels show them."""
+        chain, mode, n = self._chain, self.autoreset_mode, after.elapsed.shape[0]
+        same = mode is AutoresetMode.SAME_STEP
+        info = outcome.final_info if same else outcome.info
+        result = StepResult(
+            outcome.final_observation if same else outcome.observation,
+            outcome.reward,
+            outcome.terminated,
+            outcome.truncated,
+            info or {},
+            None if same else ~before.ended,
+        )
+        states, result = chain.step(jnp, before.wrappers, result)
+        observation = result.observation
+        if mode is not AutoresetMode.DISABLED:
+            begins = outcome.terminated | outcome.truncated if same else before.ended
+            states, first = chain.begin(jnp, n, states, begins, outcome.observation)
+            observation = first
+            if same and chain.observes:  # the others are those of the step, which are their next
+                observation = jax.tree.map(
+                    lambda new, old: select(jnp, begins, new, old), first, result.observation
+                )
+        added = {key: value for key, value in result.info.items() if key not in (info or {})}
+        states, observation, result = jax.tree.map(strong, (states, observation, result))
+        outcome = outcome._replace(
+            observation=observation,
+            reward=result.reward,
+            final_observation=result.observation if same else None,
+            info={**outcome.info, **added},
+            final_info=result.info if same else None,
+        )
+        return after._replace(wrappers=states), outcome

@@ -1,0 +1,103 @@
+"""How a compiled rollout calls a policy, with or without a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._arrays import select
+from arrayferry_gym.functional._simulators.renewal import strong
+
+Policy = Callable[..., tuple[Any, ...]]
+"""`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
+
+PolicyState = Any
+"""A pytree of arrays (n, ...), one row for each environment, or None."""
+
+
+def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
+    """Return the rows with which a policy begins an episode, as arrays of JAX.
+
+    Raises:
+        arrayferry.OptionError: an array does not have one row for each environment.
+    """
+
+    def row(path: Any, x: Any) -> Any:
+        if jnp.shape(x)[:1] != (num_envs,):
+            raise af.OptionError(
+                f"policy_state{jax.tree_util.keystr(path)} has the shape {jnp.shape(x)}, which does not begin with {num_envs} environments",
+                remedy=f"Pass arrays of shape ({num_envs}, ...), one row for each environment.",
+            )
+        return strong(jnp.asarray(x))
+
+    return jax.tree_util.tree_map_with_path(row, state)
+
+
+def acted(
+    policy: Policy, params: Any, observation: Any, key: Any, state: PolicyState = None
+) -> tuple[Any, Any, PolicyState]:
+    """Return the action of a policy, its extras, and its next state.
+
+    Raises:
+        arrayferry.OptionError: the policy returned something else.
+    """
+    names: tuple[str, ...] = ("action", "extras")
+    if state is None:
+        result = policy(params, observation, key)
+    else:
+        result = policy(params, observation, key, state)
+        names = (*names, "policy_state")
+    if not isinstance(result, tuple) or len(result) != len(names):
+        given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise af.OptionError(
+            f"the policy returned {given}, not {_listed(names)}",
+            remedy=f"Return ({', '.join(names)}); extras may be None.",
+        )
+    for name, part in zip(names, result, strict=True):
+        for leaf in af.flatten(part)[0]:
+            library = af.backend_of(leaf).name
+            if library not in ("jax", "numpy"):
+                raise af.OptionError(
+                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
+                    remedy="Compute in JAX. Or step the environment in the library of the policy: "
+                    f"env.make_vec(n, xp={library!r}).",
+                )
+    action, extras, *after = result
+    return action, extras, _same(state, *after) if after else None
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"an {', '.join(names[:-1])} and {names[-1]}"
+
+
+def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:
+    """Return the states of a policy, with the first rows where an episode has begun."""
+    return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
+
+
+def _same(before: PolicyState, after: PolicyState) -> PolicyState:
+    """Return the next states of a policy, if they have the form of the last ones."""
+    forms = [
+        [
+            (jax.tree_util.keystr(path), jnp.result_type(x), jnp.shape(x))
+            for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
+        ]
+        for tree in (before, after)
+    ]
+    for (path, dtype, shape), other in zip(*forms, strict=False):
+        if (path, dtype, shape) != other:
+            raise af.OptionError(
+                f"the policy got policy_state{path} of dtype {dtype} and shape {shape}, but returned "
+                f"policy_state{other[0]} of dtype {other[1]} and shape {other[2]}",
+                remedy="Return states of the same structure, dtypes and shapes as policy_state.",
+            )
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise af.OptionError(
+            f"the policy got the policy_state {jax.tree.structure(before)}, but returned {jax.tree.structure(after)}",
+            remedy="Return states of the same structure as policy_state.",
+        )
+    return jax.tree.map(strong, jax.tree.map(jnp.asarray, after))

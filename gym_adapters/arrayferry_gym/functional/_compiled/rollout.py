@@ -1,0 +1,356 @@
+"""Rollouts in JAX: many steps of many environments in one compiled call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._arrays import select
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._contract.dynamics import Dynamics
+from arrayferry_gym.functional._host.functions import HostFunctions
+from arrayferry_gym.functional._simulators.random_keys import checked_key
+
+from .arguments import prepared, united
+from .functions import Functions, as_shown
+from .policies import Policy, acted, began_anew, first_policy_state
+
+
+class Transition(NamedTuple):
+    """The steps of a rollout: trees of arrays (time, environment, ...).
+
+    Attributes:
+        observation: the observation that the policy received.
+        action: the action that it chose, before clipping to the action space.
+        reward: the rewards.
+        terminated: whether the episode has terminated.
+        truncated: whether it has reached the step limit.
+        final_observation: the observation after the step, before any reset: the next state of the same episode, even
+            at its end.
+        extras: the policy's other results, such as log-probabilities and values.
+        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
+            there.
+        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end;
+            float32, or the dtype of the rewards if that is wider.
+        episode_length: the number of its steps up to this one, int32.
+        info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
+            collected.
+        state: the state that `observation` shows, None unless collected.
+    """
+
+    observation: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_observation: Any
+    extras: Any
+    began: Any = None
+    episode_return: Any = None
+    episode_length: Any = None
+    info: Any = None
+    state: Any = None
+
+
+class Carry(NamedTuple):
+    """Where a rollout stopped, to continue from there.
+
+    Attributes:
+        running: the environments; for an ordinary one, its state.
+        observation: their observations, (n, ...).
+        began: which of them begin an episode with the next step, bool (n,).
+        episode_return: the sums of rewards of their current episodes, (n,).
+        episode_length: the numbers of steps of their current episodes, int32 (n,).
+        policy_state: the state of the policy after the last step, even where the episode has ended; None if it has
+            none.
+        first_policy_state: the rows that replace it where an episode begins.
+    """
+
+    running: Any
+    observation: Any
+    began: Any = None
+    episode_return: Any = None
+    episode_length: Any = None
+    policy_state: Any = None
+    first_policy_state: Any = None
+
+
+def rollout(
+    env: Dynamics | HostFunctions,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_steps: int,
+    num_envs: int | None = None,
+    *,
+    env_params: Any = None,
+    carry: Carry | None = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    collect: Sequence[str] = (),
+    final_observation: bool = True,
+    sharding: Any = None,
+) -> tuple[Carry, Transition]:
+    """Take steps in many environments with a policy, in one compiled `lax.scan`.
+
+    Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
+
+    It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
+    the same, and so do functions with the same code that refer to equal values. A policy must not hold arrays whose
+    changes compiled code would not see: in a closure, or in attributes of an object that is not a pytree.
+
+    Args:
+        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
+        policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
+            `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
+            else, such as the functions in an Equinox module, is static. If a leaf causes a third compilation, a
+            warning names it.
+        key: a JAX key, a different one for each call.
+        num_steps: the number of steps to take in each environment.
+        num_envs: the number of environments. An ordinary vector environment has its own number.
+        env_params: the parameters of the environment, or a dict of those that differ from the defaults.
+        carry: where another rollout stopped. None starts new episodes in all environments.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
+            episode, a pytree of arrays (num_envs, ...). A carry already has it, so only one of the two may be
+            passed.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
+        collect: additional fields of the transitions: "info", "state".
+        final_observation: whether they hold the observations before resets, which are as large as the
+            observations themselves.
+        sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
+            number of environments must be divisible by the number of devices. Values are the same as on one device,
+            up to rounding.
+
+    Returns:
+        Where the rollout stopped, and the transitions.
+
+    Raises:
+        arrayferry.OptionError: an argument is invalid, or the policy holds an array.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, rollout
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> env = CartPole()
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 10, 4)
+        >>> transitions.reward.shape
+        (10, 4)
+        >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
+
+        A policy that remembers how many steps it has taken:
+
+        >>> def counting(params, observation, key, steps):
+        ...     return (steps % 2).astype(int), None, steps + 1
+        >>> carry, transitions = rollout(
+        ...     env, counting, None, jax.random.key(0), 10, 4, policy_state=jax.numpy.zeros(4, int)
+        ... )
+        >>> transitions.action[:4, 0]
+        Array([0, 1, 0, 1], dtype=int32)
+    """
+    num_steps = count_of("num_steps", num_steps)
+    check_flag("final_observation", final_observation)
+    static, values = prepared(
+        "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
+    )
+    n = static[-1]
+    if carry is not None and not isinstance(carry, Carry):
+        raise af.OptionError(
+            f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
+        )
+    if carry is not None and policy_state is not None:
+        raise af.OptionError(
+            "carry and policy_state were both passed, but the carry has the state of the policy",
+            remedy="Pass policy_state to the first rollout, and then what that returned.",
+        )
+    if carry is not None and wrapper_state is not None:
+        raise af.OptionError(
+            "carry and wrapper_state were both passed, but the carry has the state of the wrappers",
+            remedy="Pass wrapper_state to the first rollout, and then what that returned.",
+        )
+    elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
+    if elapsed is not None and elapsed.shape != (n,):
+        raise af.OptionError(
+            f"num_envs={n}, but carry has {elapsed.shape[0]} environments",
+            remedy="Pass the number of environments with which the first rollout began.",
+        )
+    policy_state = first_policy_state(policy_state, n)
+    static = *static, num_steps, _collected(env, collect), final_observation
+    given = checked_wrapper_state(env, wrapper_state)
+    return _rollout(static, values, checked_key(key), carry, policy_state, given)  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rollout(
+    static: tuple[Any, ...],
+    values: Any,
+    key: Any,
+    carry: Any,
+    policy_state: Any,
+    wrapper_state: Any,
+) -> Any:
+    *parts, limit, sharding, num_envs, num_steps, collect, final_observation = static
+    env, policy, policy_params, env_params = united(*parts, *values)
+    steps = Steps(env, policy, policy_params, env_params, limit, sharding)
+    start, key = jax.random.split(key)
+    if carry is None:
+        carry = steps.start(start, num_envs, policy_state, wrapper_state)
+    else:
+        carry = steps.resumed(carry, start, num_envs)
+
+    def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
+        after, transition, outcome = steps.take(carry, key)
+        if not final_observation:
+            transition = transition._replace(final_observation=None)
+        if "state" in collect:
+            transition = transition._replace(state=as_shown(carry.running.state))
+        if "info" in collect:
+            info = outcome.info if outcome.final_info is None else outcome.final_info
+            transition = transition._replace(info=info)
+        return after, transition
+
+    return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+
+class Steps:
+    """Takes steps in a batch of environments with a policy, in code that JAX compiles.
+
+    Args:
+        env: the environment, or the functions of an ordinary one.
+        policy: the policy.
+        policy_params: its parameters.
+        env_params: those of the environment.
+        limit: after how many steps an episode is truncated.
+        sharding: spreads the environments over several devices, None for one.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        policy_params: Any,
+        env_params: Any,
+        limit: Any,
+        sharding: Any = None,
+    ) -> None:
+        self._env = env
+        self._policy = policy
+        self._policy_params = policy_params
+        self._env_params = env_params
+        hosted = isinstance(env, HostFunctions)
+        self._functions: Any = (
+            _Hosted(env) if hosted else Functions(env, max_episode_steps=limit, sharding=sharding)
+        )
+
+    def start(self, key: Any, num_envs: int, policy_state: Any, wrapper_state: Any = None) -> Carry:
+        """Start all environments anew."""
+        running, observation = self._functions.reset(
+            key, num_envs, self._env_params, wrapper_state=wrapper_state
+        )
+
+        def first_step() -> Any:
+            action, _, _ = acted(self._policy, self._policy_params, observation, key, policy_state)
+            return self._functions.step(key, running, action, self._env_params)[1].reward
+
+        reward = jax.eval_shape(first_step)
+        return Carry(
+            running,
+            observation,
+            jnp.ones(num_envs, bool),
+            jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32)),
+            jnp.zeros(num_envs, jnp.int32),
+            policy_state,
+            policy_state,
+        )
+
+    def resumed(self, carry: Carry, key: Any, num_envs: int) -> Carry:
+        """Return where another rollout has stopped, checked.
+
+        Raises:
+            arrayferry.OptionError: it has other arrays than those of this environment and policy.
+        """
+        fresh = jax.eval_shape(lambda: self._functions.reset(key, num_envs, self._env_params))
+        given = _forms((carry.running, carry.observation))
+        if given != _forms(fresh):
+            hosted = isinstance(self._env, HostFunctions)
+            name = self._env.name if hosted else type(self._env).__name__
+            raise af.OptionError(
+                f"carry is of another environment than {name}: it has {', '.join(given)}, but {name} {', '.join(_forms(fresh))}",
+                remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
+            )
+        if carry.began is None:  # made of its first two parts
+            elapsed = getattr(carry.running, "elapsed", jnp.zeros(num_envs, jnp.int32))
+            total = jax.eval_shape(lambda: self.start(key, num_envs, None)).episode_return
+            carry = carry._replace(
+                began=elapsed == 0,
+                episode_return=jnp.zeros(total.shape, total.dtype),
+                episode_length=elapsed,
+            )
+        return carry
+
+    def take(self, carry: Carry, key: Any) -> tuple[Carry, Transition, Any]:
+        """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
+        acting, stepping = jax.random.split(key)
+        state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
+        action, extras, state = acted(
+            self._policy, self._policy_params, carry.observation, acting, state
+        )
+        running, outcome = self._functions.step(stepping, carry.running, action, self._env_params)
+        total = jnp.zeros_like(carry.episode_return)
+        total = select(jnp, carry.began, total, carry.episode_return)
+        total = total + outcome.reward.astype(total.dtype)
+        length = jnp.where(carry.began, 0, carry.episode_length) + 1
+        transition = Transition(
+            carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
+            outcome.final_observation, extras, carry.began, total, length,
+        )  # fmt: skip
+        ended = outcome.terminated | outcome.truncated
+        after = Carry(
+            running, outcome.observation, ended, total, length, state, carry.first_policy_state
+        )
+        return after, transition, outcome
+
+
+def _forms(tree: Any) -> list[str]:
+    return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
+
+
+def _collected(env: Any, collect: Any) -> tuple[str, ...]:
+    """Check what a rollout collects, and return it."""
+    names = (collect,) if isinstance(collect, str) else tuple(collect)
+    allowed = ("info",) if isinstance(env, HostFunctions) else ("info", "state")
+    for name in names:
+        if name not in allowed:
+            of = f" of {env.name}" if isinstance(env, HostFunctions) else ""
+            raise af.OptionError(
+                f"collect={collect!r:.80}: a rollout{of} cannot collect {name!r}",
+                remedy=f"Pass some of {', '.join(map(repr, allowed))}.",
+            )
+    return tuple(sorted(set(names)))
+
+
+class _Hosted:
+    """The functions of an ordinary environment, with the signatures of `Functions`."""
+
+    def __init__(self, functions: HostFunctions) -> None:
+        self._functions = functions
+
+    def reset(
+        self, key: Any, num_envs: int, params: Any, *, wrapper_state: Any = None
+    ) -> tuple[Any, Any]:
+        state, observation, _ = self._functions.reset(seed=key)
+        return state, observation
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any]:
+        return self._functions.step(state, action)

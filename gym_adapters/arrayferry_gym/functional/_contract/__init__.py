@@ -1,0 +1,1 @@
+"""A functional environment: its methods, parameters and actions, and what is checked of them."""

@@ -1,0 +1,649 @@
+"""`check`: an environment is tried in several libraries, and what its author wrote wrong is named, with the line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sysconfig
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import plain_name
+
+from .checked import CheckedEnv, line_of
+from .dynamics import Dynamics, checked_dynamics
+from .params import field_names, prepare
+
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
+N = 5
+STEPS = 12
+NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
+"""What is raised where there is no image: what only images need need not be installed, nor what is inside have any."""
+
+_FILTERING = threading.RLock()
+"""Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
+
+
+def _after_fork() -> None:
+    """Make the lock anew, which another thread may have held."""
+    global _FILTERING
+    _FILTERING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Problem(NamedTuple):
+    """A mistake in an environment.
+
+    Attributes:
+        method: the method in which it was found, such as "step".
+        place: the line, as "file:line".
+        what: what is wrong.
+        remedy: what to write instead, "" if this is not known.
+        libraries: the libraries in which it was found.
+    """
+
+    method: str
+    place: str
+    what: str
+    remedy: str
+    libraries: tuple[str, ...]
+
+    def __str__(self) -> str:
+        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
+        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
+
+
+def check(
+    env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
+) -> list[Problem]:
+    """Try an environment in several libraries, and return the problems that its author has to fix.
+
+    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
+    arguments. Where NumPy is tried, it must also be the same for an environment whatever the others in the batch do,
+    however many there are, and wherever in the batch it is.
+
+    Args:
+        env: the environment, or its class.
+        libraries: the libraries to try. Libraries that are not installed or not usable here are skipped, and all but
+            its own if the environment needs one.
+        params: parameters other than the defaults.
+
+    Returns:
+        The problems, empty if there are none. As text, a problem names the method, the line and the remedy.
+
+    Raises:
+        TypeError: `env` is not a `FunctionalEnv`.
+        arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, check
+        >>> check(CartPole)
+        []
+        >>> class Wrong(CartPole):
+        ...     def step(self, xp, rng, state, action, params):
+        ...         if state.angle > 0:
+        ...             return state, 1.0, False
+        ...         return state, 0.0, False
+        >>> for problem in check(Wrong, ["numpy"]):
+        ...     print(problem.what)
+        it asks whether an array is true, by if, while, and, or, not, min or max
+    """
+    dynamics = checked_dynamics(env)
+    problems = list(_signatures(dynamics))
+    dtypes: dict[str, list[tuple[str, str]]] = {}
+    if not problems:
+        for name in libraries:
+            backend = _usable(name)
+            if backend is None or dynamics.library not in (None, backend.name):
+                continue
+            trial = _Trial(dynamics, backend, params)
+            problems += trial.problems()
+            dtypes[backend.name] = trial.dtypes
+        problems += _different_dtypes(dynamics, dtypes)
+    return _merged(problems)
+
+
+def _usable(name: str) -> af.Backend | None:
+    """Return a library, None if it is not usable here.
+
+    Raises:
+        arrayferry.ArrayFerryError: there is no such library.
+    """
+    try:
+        backend = af.registry.backend(name)
+    except af.ArrayFerryError as unknown:  # those without a plugin are known by their modules
+        try:
+            backend = af.registry.backend(importlib.import_module(name))
+        except ImportError:
+            if name in LIBRARIES:
+                return None
+            raise unknown from None
+    return backend if backend.problem() is None else None
+
+
+SIGNATURES = {
+    "reset": ("xp", "rng", "n", "params"),
+    "step": ("xp", "rng", "state", "action", "params"),
+    "observe": ("xp", "state", "params"),
+    "info": ("xp", "state", "params"),
+    "sample_params": ("xp", "rng", "n", "params"),
+    "render": ("state", "index"),
+}
+
+
+def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
+    """Find methods that cannot be called with their arguments."""
+    for name, wanted in SIGNATURES.items():
+        try:
+            inspect.signature(getattr(dynamics, name)).bind(*wanted)
+        except TypeError:
+            text = f"def {name}(self, {', '.join(wanted)})"
+            yield Problem(name, _start(dynamics, name), "its parameters are others than those that it gets",
+                          f"Write {text}.", ())  # fmt: skip
+        except ValueError:  # it has no signature
+            continue
+
+
+def _start(dynamics: Dynamics, method: str) -> str:
+    """Return the line in which a method begins."""
+    return Path(line_of(getattr(type(dynamics), method))).name
+
+
+class _FoundError(Exception):
+    """A problem was found, and this library cannot be tried further."""
+
+
+class _Trial:
+    """An environment in one library.
+
+    Args:
+        dynamics: the environment.
+        backend: the library.
+        params: parameters.
+
+    Attributes:
+        dtypes: the paths and the dtypes of the arrays of its states.
+    """
+
+    def __init__(self, dynamics: Dynamics, backend: af.Backend, params: Any) -> None:
+        self.dtypes: list[tuple[str, str]] = []
+        self._dynamics = dynamics
+        self._backend = backend
+        self._given = params
+        self._problems: list[Problem] = []
+
+    def problems(self) -> list[Problem]:
+        """Try everything, and return what is wrong."""
+        with _FILTERING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self._try()
+            except _FoundError:
+                pass
+        return self._problems
+
+    def _add(self, method: str, place: str, what: str, remedy: str = "") -> None:
+        self._problems.append(Problem(method, place, what, remedy, (self._backend.name,)))
+
+    def _call(
+        self,
+        method: str,
+        function: Callable[..., Any],
+        *args: Any,
+        passing: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        """Call a method, and explain its error, but for some that are raised as they are."""
+        try:
+            return function(*args)
+        except Exception as error:
+            if isinstance(error, passing):
+                raise
+            self._add(
+                method, _place(self._dynamics, error, method), *_explained(error, self._params)
+            )
+            raise _FoundError from None
+
+    def _try(self) -> None:
+        backend, dynamics = self._backend, self._dynamics
+        self._prepared = prepare(self._given, dynamics.default_params, N, backend, None)
+        self._params = self._prepared.tree
+        self._env = env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
+        state = self._call("reset", self._reset, 0)
+        leaves, layout = af.flatten(state)
+        self.dtypes = [
+            (path, plain_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
+        ]
+        env.adopt(state)
+        dynamics.action_space.seed(0)
+        rewards, states = [], [state]
+        if backend.name == "numpy":
+            self._repeated("reset", state, self._reset, 0)
+        for number in range(STEPS):
+            observation = self._call("observe", self._observe, state)
+            self._call("info", self._inform, state)
+            if backend.name == "numpy":
+                self._inside(observation)
+            action = self._action()
+            result = self._call("step", self._step, number, state, action)
+            if backend.name == "numpy":
+                self._one_reward(result[1])
+                self._alone(number, state, action, result)
+                self._by_itself("reset", number)
+                fresh = self._reset(number)
+                for each in (state, fresh, self._of_ages([fresh, *states])):
+                    for method in ("step", "observe", "info"):
+                        self._by_itself(method, number, each, action)
+            rewards.append(result[1])
+            state = result[0]
+            states = [state, *states][:N]
+        if backend.name == "numpy":
+            self._no_number(np.stack(rewards))
+            self._spread(state)
+        if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
+            try:
+                image = self._call("render", dynamics.render, env.shown(state), 0, passing=NO_IMAGE)
+            except NO_IMAGE:
+                return
+            if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
+                form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
+                self._add("render", _start(dynamics, "render"), f"it returned {form}",
+                          "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
+
+    # The methods, as the library runs them.
+
+    def _run(self, function: Callable[..., Any], seed: int | None, *trees: Any) -> Any:
+        """Call a function with random numbers and trees: in JAX compiled, in NumPy with arrays that cannot be written to."""
+        if self._backend.name == "jax":
+            return self._compiled(function, seed, trees)
+        if self._backend.name == "numpy":
+            trees = tuple(map_arrays(_frozen, tree) for tree in trees)
+        return function(None if seed is None else self._backend.random(seed), *trees)
+
+    def _compiled(
+        self, function: Callable[..., Any], seed: int | None, trees: tuple[Any, ...]
+    ) -> Any:
+        import jax
+
+        parts = [af.flatten(tree) for tree in trees]
+        layouts: list[Any] = []
+
+        def run(key: Any, *leaves: Any) -> Any:
+            rng = None if key is None else self._backend.random(key)
+            given = [layout.unflatten(x) for x, (_, layout) in zip(leaves, parts, strict=True)]
+            own, layout = af.flatten(function(rng, *given))
+            layouts.append(layout)
+            return own
+
+        key = None if seed is None else jax.random.key(seed)
+        leaves = jax.jit(run)(key, *(x for x, _ in parts))
+        return layouts[-1].unflatten(leaves)
+
+    def _reset(self, seed: int) -> Any:
+        return self._run(lambda rng: self._env.reset(rng, N, self._params), seed)
+
+    def _observe(self, state: Any) -> Any:
+        return self._run(lambda _, state: self._env.observe(state, self._params), None, state)
+
+    def _inform(self, state: Any) -> Any:
+        return self._run(lambda _, state: self._env.inform(state, self._params), None, state)
+
+    def _step(self, seed: int, state: Any, action: Any) -> Any:
+        def step(rng: Any, state: Any, action: Any) -> Any:
+            state, *rest = self._env.step(rng, state, self._env.clip(action), self._params)
+            return (state, *(part for part in rest if part is not None))
+
+        return self._run(step, seed, state, action)
+
+    def _action(self) -> Any:
+        space = self._dynamics.action_space
+        empty: Any = create_empty_array(space, N)
+        batch = concatenate(space, [space.sample() for _ in range(N)], empty)
+        return af.convert(batch, self._backend, narrowing="allow")
+
+    # What is asked of results.
+
+    def _inside(self, observation: Any) -> None:
+        """Check that observations are in their space."""
+        space = self._dynamics.observation_space
+        for one in iterate(batch_space(space, N), observation):
+            if not space.contains(one):
+                self._add("observe", _start(self._dynamics, "observe"),
+                          f"the observation {one!r:.120} is not in the space {space}",
+                          "Widen the bounds of the space, or clip the observation.")  # fmt: skip
+                raise _FoundError
+
+    def _one_reward(self, reward: Any) -> None:
+        """Check that a reward has no axis of length 1, which would be broadcast with what an agent computes."""
+        shape = np.shape(reward)
+        if len(shape) > 1 and set(shape[1:]) == {1}:
+            self._add("step", _start(self._dynamics, "step"), f"the reward has the shape {shape}",
+                      f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
+            raise _FoundError
+
+    def _spread(self, state: Any) -> None:
+        """Check that a float among the parameters may also be an array with one for each environment."""
+        leaves, layout = af.flatten(self._params, everything=True)
+        if not any(type(x) is float for x in leaves):
+            return
+        given = layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
+        single, action = self._params, self._action()
+        spread = prepare(given, self._dynamics.default_params, N, self._backend, None).tree
+        calls: dict[str, Callable[[], Any]] = {
+            "reset": lambda: self._reset(0),
+            "step": lambda: self._step(0, state, action),
+            "observe": lambda: self._observe(state),
+        }
+        for method, call in calls.items():
+            expected = call()
+            self._params = spread
+            try:
+                wrong = None if _close(expected, call()) else "the results are others"
+            except Exception as error:
+                wrong = f"{type(error).__name__}: {error}"
+            finally:
+                self._params = single
+            if wrong is not None:
+                self._add(method, _start(self._dynamics, method),
+                          f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                          "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
+                          "action[:, 0], and stack them.")  # fmt: skip
+                raise _FoundError
+
+    def _no_number(self, rewards: Any) -> None:
+        """Check that no reward is NaN in all environments and steps."""
+        if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
+            self._add("step", _start(self._dynamics, "step"), "the reward is always NaN",
+                      "Return a number for each environment.")  # fmt: skip
+            raise _FoundError
+
+    def _repeated(self, method: str, result: Any, function: Callable[..., Any], *args: Any) -> None:
+        """Check that a method depends on its arguments alone."""
+        if _differs(result, self._call(method, function, *args), slice(None)):
+            self._add(method, _start(self._dynamics, method), "it gives other results for the same arguments",
+                      "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
+            raise _FoundError
+
+    def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
+        """Check that each environment depends on itself alone, also in the numbers that it draws."""
+        self._repeated("step", result, self._step, seed, state, action)
+        self._repeated("observe", self._observe(state), self._observe, state)
+        self._repeated("info", self._inform(state), self._inform, state)
+        for row in range(N):
+            index = _replaced(row)
+            others = np.arange(N) != row
+            given = _rows((state, action), index)
+            other = self._call("step", self._step, seed, *given)
+            pairs = {
+                "step": (result, other),
+                "observe": (self._observe(state), self._observe(given[0])),
+                "info": (self._inform(state), self._inform(given[0])),
+            }
+            for method, (before, after) in pairs.items():
+                if _differs(before, after, others):
+                    self._mixed(method)
+
+    def _mixed(self, method: str) -> None:
+        self._add(method, _start(self._dynamics, method),
+                  "the result of an environment depends on the others in its batch",
+                  "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
+                  "whatever the values are.")  # fmt: skip
+        raise _FoundError
+
+    def _of_ages(self, states: list[Any]) -> Any:
+        """Return states whose rows are of different times, as they are once episodes have begun anew."""
+        parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
+        columns = zip(*parts, strict=True)
+        return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
+
+    def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
+        """Check that an environment gives the same at any place of a batch of any size, if it draws the same numbers."""
+
+        def run(index: Any) -> tuple[Any, bool]:
+            env, rng = self._sized(len(index)), _NamedRows(seed, index)
+            params = self._prepared.rows(index)
+            at, act = map_arrays(_frozen, _rows((state, action), index))
+            if method == "reset":
+                result = env.reset(rng, len(index), params)
+            elif method == "step":
+                result = [x for x in env.step(rng, at, env.clip(act), params) if x is not None]
+            else:
+                result = (env.observe if method == "observe" else env.inform)(at, params)
+            return result, rng.comparable
+
+        whole = self._call(method, run, np.arange(N))[0]
+        for what, index in _BATCHES:
+            found, comparable = self._call(method, run, index)
+            expected = _rows(whole, index)
+            if what is None:  # the row that was replaced may depend on its index
+                others = np.flatnonzero(index == np.arange(N))
+                found, expected = _rows(found, others), _rows(expected, others)
+            if not comparable or _close(found, expected, exact=True):
+                continue
+            if what is None:
+                self._mixed(method)
+            self._add(method, _start(self._dynamics, method),
+                      f"the result of an environment depends on {what}",
+                      "Compute each row from its own state, action, parameters and random numbers: no xp.arange, and "
+                      "no arrays with a row for each environment.")  # fmt: skip
+            raise _FoundError
+
+    def _sized(self, n: int) -> CheckedEnv:
+        """Return a batch of another size."""
+        if n == N:
+            return self._env
+        env = CheckedEnv(self._dynamics, self._backend, n, None)
+        env.layout, env.forms = self._env.layout, self._env.forms
+        return env
+
+
+class _NamedRows(af.Random):
+    """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
+
+    Args:
+        seed: the seed.
+        names: the name of each row, a number.
+
+    Attributes:
+        comparable: whether all numbers were drawn for rows, or for all of them alike.
+    """
+
+    def __init__(self, seed: int, names: Any) -> None:
+        self._seed = seed
+        self._names = names
+        self._drawn = 0
+        self.comparable = True
+
+    def _draw(self, shape: Any) -> Any:
+        """Return numbers from 0 to 1."""
+        shape = tuple(shape)
+        self._drawn += 1
+        if shape[:1] != (len(self._names),):
+            self.comparable = self.comparable and not shape
+            return np.random.default_rng((self._seed, self._drawn)).random(shape)
+        rows = (np.random.default_rng((self._seed, self._drawn, name)) for name in self._names)
+        return np.stack([rng.random(shape[1:]) for rng in rows])
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        return (low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        away, angle = self._draw(shape), self._draw(shape)
+        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
+        return (mean + std * drawn).astype(dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        return np.floor(low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        waits = -np.log(1 - self._draw((*shape, logits.shape[-1]))) + 1e-300
+        return (logits - np.log(waits)).argmax(-1).astype(dtype)
+
+
+def _replaced(row: int) -> Any:
+    """Return the rows of a batch with another one in the place of one."""
+    index = np.arange(N)
+    index[row] = (row + 1) % N
+    return index
+
+
+_BATCHES: list[tuple[str | None, Any]] = [
+    *((None, _replaced(row)) for row in range(N)),
+    ("its index in the batch", np.roll(np.arange(N), 1)),
+    ("the number of environments", np.arange(3)),
+    ("the number of environments", np.array([1])),
+]
+"""The batches that are compared with the whole, and on what an environment depends where it differs. None: the others."""
+
+
+def _frozen(x: Any) -> Any:
+    x = np.array(x)
+    x.setflags(write=False)
+    return x
+
+
+def _differs(a: Any, b: Any, rows: Any) -> bool:
+    pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
+    return any(
+        not np.array_equal(x[rows], y[rows], equal_nan=x.dtype.kind == "f") for x, y in pairs
+    )
+
+
+def _rows(tree: Any, index: Any) -> Any:
+    """Return copies of rows of each array in a tree."""
+    return map_arrays(lambda x: np.array(x)[index], tree)
+
+
+def _close(a: Any, b: Any, *, exact: bool = False) -> bool:
+    """Tell whether floats are equal but for rounding, and, if `exact`, everything else is equal."""
+    (a, layout), (b, other) = af.flatten(a), af.flatten(b)
+    return layout == other and all(
+        x.shape == y.shape and np.allclose(x, y, rtol=1e-3, atol=1e-4, equal_nan=True)
+        if x.dtype.kind == "f"
+        else not exact or np.array_equal(x, y)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _different_dtypes(
+    dynamics: Dynamics, dtypes: dict[str, list[tuple[str, str]]]
+) -> Iterator[Problem]:
+    """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
+    known = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
+    for parts in zip(*known.values(), strict=False):
+        names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
+        if len(set(names.values())) > 1:
+            text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
+            yield Problem("reset", _start(dynamics, "reset"), f"state{parts[0][0]} is {text}",
+                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
+
+
+def _merged(problems: list[Problem]) -> list[Problem]:
+    """Tell each problem once, with all libraries in which it was seen."""
+    merged: dict[Any, Problem] = {}
+    for problem in problems:
+        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
+        if key in merged:
+            libraries = dict.fromkeys((*merged[key].libraries, *problem.libraries))
+            problem = merged[key]._replace(libraries=tuple(libraries))
+        merged[key] = problem
+    return list(merged.values())
+
+
+# Errors and their places.
+
+_LIBRARY_FOLDERS = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))  # fmt: skip
+
+
+def _place(dynamics: Dynamics, error: BaseException, method: str) -> str:
+    """Return the author's last line in a traceback."""
+    codes = {
+        function.__code__
+        for kind in type(dynamics).__mro__
+        if kind is not Dynamics
+        for name, function in vars(kind).items()
+        if name in SIGNATURES and inspect.isfunction(function)
+    }
+    files = {code.co_filename for code in codes}
+    inside, place = False, None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        inside = inside or frame.f_code in codes
+        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, _HERE, "<"))):
+            place = f"{Path(name).name}:{line}"
+    return place or _start(dynamics, method)
+
+
+_HERE = str(Path(af.__file__).parent)
+
+
+def _explained(error: Exception, params: Any) -> tuple[str, str]:
+    """Return what is wrong, and what to write instead."""
+    if isinstance(error, af.ArrayFerryError):
+        return str(error).rstrip("."), ""
+    text, kind = str(error), type(error).__name__
+    for words, what, remedy in _MISTAKES:
+        if kind in words or any(word in text for word in words):
+            return what.format(text=text.partition("\n")[0]), remedy
+    if isinstance(error, (KeyError, AttributeError)):
+        if isinstance(error, KeyError):  # of the parameters, or of another dict of the author's
+            line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+            name, of = error.args[0], params if "params" in line else None
+        else:
+            name, of = error.name, error.obj
+        if isinstance(name, str) and (of is params or type(of) is type(params)):
+            names = ", ".join(map(str, field_names(params))) or "none"
+            return (
+                f"there is no parameter {name!r}",
+                f"The parameters are {names}: see default_params.",
+            )
+        if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
+            return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
+    return f"{kind}: {text.partition(chr(10))[0]}", ""
+
+
+_MISTAKES = [
+    (
+        ("truth value of an array", "Boolean value of Tensor", "TracerBoolConversionError", "bool is only allowed on arrays"),
+        "it asks whether an array is true, by if, while, and, or, not, min or max",
+        "Choose by xp.where(condition, a, b), and combine by &, | and ~.",
+    ),
+    (
+        ("read-only", "arrays are immutable", "does not support item assignment", "in-place"),
+        "it changes an array in place",
+        "Make a new array, by arithmetic or by xp.where: compiled code and other libraries would lose or leak the change.",
+    ),
+    (
+        ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
+        "a function of NumPy was called on an array of another library",
+        "Use the functions of xp, which are those of the library in use.",
+    ),
+    (
+        ("TracerIntegerConversionError", "ConcretizationTypeError", "only 0-dimensional arrays", "only length-1 arrays", "can only be converted to"),
+        "it needs the value of an array as a Python number",
+        "Compute with arrays: no int(), float(), range() or shapes that depend on values.",
+    ),
+    (
+        ("NonConcreteBooleanIndexError",),
+        "it selects by a mask, so that the shape depends on values",
+        "Use xp.where(mask, a, b), which keeps the shape.",
+    ),
+    (
+        ("cannot be type promoted", "expected scalar type", "expected m1 and m2", "same dtype"),
+        "it mixes dtypes: {text}",
+        "Cast by xp.astype(x, xp.float32), and give a dtype to xp.zeros and the like.",
+    ),
+]  # fmt: skip

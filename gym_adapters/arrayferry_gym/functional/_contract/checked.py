@@ -1,0 +1,527 @@
+"""Calls the methods of an environment in one library, checks their results, and brings them into one form."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym._arrays import cast_numbers, held_dtype, namespace, plain_name, portable
+from arrayferry_gym._keys.identity import held_arrays
+from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
+
+from .clipping import clipper
+from .dynamics import Dynamics
+from .errors import EnvResultError
+from .params import completed
+
+
+class CheckedEnv:
+    """A batch of environments in one library, whose methods' results are checked.
+
+    Args:
+        dynamics: the environment.
+        backend: the library that its methods compute in.
+        n: how many environments.
+        limit: after how many steps an episode is truncated, None for never.
+        device: the device of arrays, None for the library's own choice.
+
+    Attributes:
+        xp: the namespace of the library.
+        layout: the layout of the states, None before the first.
+    """
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        backend: af.Backend,
+        n: int,
+        limit: int | None,
+        device: Any = None,
+    ) -> None:
+        self.dynamics = dynamics
+        self.name = type(dynamics).__name__
+        if dynamics.library not in (None, backend.name):
+            raise af.OptionError(
+                f"{self.name} computes in {dynamics.library}, not in {backend.name}",
+                remedy=f"Serve it by make_vec(xp={backend.name!r}), which converts.",
+            )
+        self.backend = backend
+        self.n = n
+        self.limit = limit
+        self.device = device
+        self.xp = namespace(backend)
+        for function in ("astype", "where", "clip", "stack"):
+            if not hasattr(self.xp, function):
+                raise af.OptionError(
+                    f"xp={backend.name!r}: environments need the Array API standard, but there is no {function}",
+                    remedy='Use another library, such as "numpy".',
+                )
+        self.layout: af.Layout | None = None
+        self.forms: list[tuple[Any, tuple[int, ...]]] = []
+        self.has_info = dynamics._informs
+        self.draws_params = dynamics._draws_params
+        space = dynamics.observation_space
+        self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+        self._told: set[str] = set()
+        self._whole: tuple[Any, Any, Any] = None, object(), None
+        self._uneven = False
+        self._held: tuple[int, frozenset[int]] = -1, frozenset()
+        self._bool = self._dtype("bool")
+        self._float = self._dtype("float32")
+        self._rewards: Any = self._float  # a dtype that needs no check
+        self._casts = self._observed_dtypes()
+        self._places = [path for _, path in leaves(dynamics.observation_space)]
+        self.clip = clipper(dynamics.action_space, backend, device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (
+            self.dynamics, portable(self.backend), self.n, self.limit, self.device, self.layout
+        )  # fmt: skip
+
+    def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
+        """Return the dtype and the shape of each array of an observation."""
+        casts = []
+        for space, _ in leaves(self.dynamics.observation_space):
+            if not isinstance(space, ARRAYS):
+                raise EnvResultError(
+                    f"{self.name} has the space {space}, whose values are not arrays of one shape",
+                    remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
+                )
+            name = held_dtype(space.dtype, self.backend)
+            casts.append((self._dtype(name), (self.n, *(space.shape or ()))))
+        return casts
+
+    def _dtype(self, name: str) -> Any:
+        """Return the dtype with a name, as arrays of the library have it."""
+        return self.backend.from_numpy(np.zeros((), name)).dtype
+
+    def _full(self, value: Any, dtype: Any) -> Any:
+        """Return a new array with one number for each environment."""
+        if self.backend.name == "numpy":  # twice as fast as numpy.full
+            x = np.empty(self.n, dtype)
+            x.fill(value)
+            return x
+        return self.xp.full((self.n,), value, dtype=dtype)
+
+    def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
+        """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
+        if self.draws_params:
+            params, drawn = self._drawn(rng, n, params)
+            state = WithParams(self.dynamics.reset(self.xp, rng, n, params), drawn)
+        else:
+            state = self.dynamics.reset(self.xp, rng, n, params)
+        if known and not self._uneven:
+            return state
+        leaves, layout = af.flatten(state)
+        if not leaves:
+            raise EnvResultError(
+                f"{self.name}.reset() returned {state!r:.80}, which holds no array",
+                remedy="Return a tree of arrays that begin with the axis of environments.",
+            )
+        if self.layout is None:
+            self.layout = layout
+        return self._same(state, leaves, layout, "reset", n)
+
+    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
+        tree = self.dynamics.sample_params(self.xp, rng, n, params)
+        given, layout = af.flatten(params, everything=True)
+        leaves, own = af.flatten(tree, everything=True)
+        if type(tree) is not type(params) or own.paths != layout.paths:
+            raise EnvResultError(
+                f"{self.name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
+                remedy="Return a tree of the same types and fields.",
+            )
+        drawn: list[Any] = []
+        for path, old, new in zip(layout.paths, given, leaves, strict=True):
+            if new is old:
+                drawn.append(None)
+                continue
+            shape = tuple(getattr(new, "shape", ()))
+            if not hasattr(new, "dtype") or shape[:1] != (n,):
+                raise EnvResultError(
+                    f"{self.name}.sample_params() returned {new!r:.80} for params{path}",
+                    remedy=f"Return an array that begins with the {n} environments, or what was given.",
+                )
+            drawn.append(new)
+        return tree, own.unflatten(drawn)
+
+    def adopt(self, state: Any) -> None:
+        """Require all later states to have the structure and the dtypes of these."""
+        leaves, self.layout = af.flatten(state)
+        self._same(state, leaves, self.layout, "the state", self.n)
+
+    def check(self, state: Any) -> Any:
+        """Check states that come from outside, and return them.
+
+        Raises:
+            EnvResultError: they do not fit.
+        """
+        leaves, layout = af.flatten(state)
+        return self._same(state, leaves, layout, "the state that was set,", self.n)
+
+    def step(
+        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return the next states, rewards, terminations and truncations (None if the author has none), checked.
+
+        With `known`, the structure of the states is not checked again.
+        """
+        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+        if truncated is not None:
+            truncated = self._flag("truncated", truncated)
+        return state, self._reward(reward), self._flag("terminated", terminated), truncated
+
+    def step_one(
+        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
+    ) -> tuple[Any, Any, bool, bool]:
+        """Take a step in the only environment, in NumPy. Return Python numbers for the reward and the flags."""
+        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+        if type(reward) is float:
+            reward = self._float.type(reward).item()
+        else:
+            reward = self._reward(reward)
+            reward = reward.item() if reward.ndim == 1 else reward[0, ...].copy()
+        if type(terminated) is not bool:
+            terminated = self._flag("terminated", terminated).item()
+        if truncated is None:
+            truncated = False
+        elif type(truncated) is not bool:
+            truncated = self._flag("truncated", truncated).item()
+        return state, reward, terminated, truncated
+
+    def _advanced(
+        self, rng: Any, state: Any, action: Any, params: Any, known: bool
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return what the author's step returns, with checked states."""
+        drawn = None
+        if self.draws_params:
+            params, drawn, state = self._with_drawn(params, state), state.params, state.state
+        result = self.dynamics.step(self.xp, rng, state, action, params)
+        state, reward, terminated, truncated = parts_of_step(self.name, result)
+        if drawn is not None:
+            state = WithParams(state, drawn)
+        if not known or self._uneven:
+            leaves, layout = af.flatten(state)
+            state = self._same(state, leaves, layout, "step", self.n)
+        return state, reward, terminated, truncated
+
+    def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
+        """Check that states have the structure and the dtypes of the first and begin with `n` environments.
+
+        Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
+        """
+        if layout != self.layout:
+            raise EnvResultError(
+                f"{self._source(source)} gave the state {layout!r}, but the first reset() {self.layout!r}",
+                remedy="Return states of the same structure.",
+            )
+        if not self.forms:
+            self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
+        fitted = leaves
+        for index, (path, leaf, (dtype, rest)) in enumerate(
+            zip(layout.paths, leaves, self.forms, strict=True)
+        ):
+            owner = af.registry.kind(leaf).backend
+            if owner is not None and owner.name != self.backend.name:
+                raise EnvResultError(
+                    f"{self._source(source)} gave an array of {owner.name} for state{path}, but {self.backend.name} is used",
+                    remedy="Make arrays with xp and rng.",
+                )
+            if leaf.dtype != dtype and {plain_name(leaf.dtype), plain_name(dtype)} <= _FLOATS:
+                self._uneven = True
+                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
+            elif leaf.dtype != dtype:
+                raise EnvResultError(
+                    f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
+                    remedy="Keep its dtype, for instance by xp.astype(x, xp.float32).",
+                )
+            if tuple(leaf.shape) != (n, *rest):
+                raise EnvResultError(
+                    f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
+                    f"it must be {(n, *rest)}",
+                    remedy="Let each array begin with the axis of environments, and keep its shape.",
+                )
+        return state if fitted is leaves else layout.unflatten(fitted)
+
+    def _source(self, source: str) -> str:
+        """Return the source of a state for messages: a method with its line, or as given."""
+        method = getattr(self.dynamics, source, None)
+        return f"{self.name}.{source}() ({line_of(method)})" if method else source
+
+    def _reward(self, reward: Any) -> Any:
+        if type(reward) is float:
+            return self._full(reward, self._float)
+        if getattr(reward, "dtype", None) != self._rewards or reward.shape[:1] != (self.n,):
+            reward = as_reward(self.name, self.xp, self.n, reward, self._told)
+            self._rewards = reward.dtype
+        return reward
+
+    def _flag(self, which: str, value: Any) -> Any:
+        if isinstance(value, bool):
+            return self._full(value, self._bool)
+        return as_flag(self.name, self.xp, self.n, which, value)
+
+    def observe(self, state: Any, params: Any) -> Any:
+        """Check observations, and return them in the dtypes of their space."""
+        if self.draws_params:
+            params, state = self._with_drawn(params, state), state.state
+        observation = self.dynamics.observe(self.xp, state, params)
+        space = self.dynamics.observation_space
+        if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
+            dtype, shape = self._casts[0]
+            if observation.dtype == dtype and observation.shape == shape:
+                return observation
+            return self._observed(observation, dtype, shape, "")
+        parts = zip(split(space, observation, self._unlike), self._places, self._casts, strict=True)
+        return build(space, (self._observed(x, *cast, path) for x, path, cast in parts))
+
+    def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
+        if not hasattr(x, "dtype"):
+            raise self._unlike(x, path, "an array")
+        if tuple(x.shape) != shape:
+            raise self._unlike(x, path, f"an array of shape {shape}")
+        return x if x.dtype == dtype else self.xp.astype(x, dtype)
+
+    def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
+        shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        return EnvResultError(
+            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{shape}, but its space "
+            f"asks for {wanted}",
+            remedy="Let it begin with the axis of environments, followed by the shape of the space.",
+        )
+
+    def shown(self, state: Any) -> Any:
+        """Return states as the environment returned them, without the parameters that it drew."""
+        return state.state if self.draws_params else state
+
+    def _with_drawn(self, params: Any, state: WithParams) -> Any:
+        """Return parameters with those that were drawn in their places."""
+        given, kept, whole = self._whole
+        if given is params and kept is state.params:
+            return whole
+        leaves, layout = af.flatten(params, everything=True)
+        drawn = _by_path(state.params)
+        whole = layout.unflatten(
+            [
+                old if drawn[path] is None else drawn[path]
+                for path, old in zip(layout.paths, leaves, strict=True)
+            ]
+        )
+        if self.backend.name != "jax":  # whose traced values must not be kept
+            self._whole = params, state.params, whole
+        return whole
+
+    def whole(self, state: Any, params: Any) -> Any:
+        """Return states with all parameters, not only those that were drawn."""
+        if not self.draws_params:
+            return state
+        return WithParams(state.state, self._with_drawn(params, state))
+
+    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
+        """Return states with only those parameters that are drawn.
+
+        Args:
+            state: the states, with a tree like the parameters or a dict of some of them.
+            params: the parameters that were not drawn.
+            like: states of the environment.
+            tell: whether to warn of other values for parameters that are not drawn. They are left out.
+
+        Raises:
+            EnvResultError: there are no parameters, or others than there can be.
+        """
+        if not self.draws_params:
+            return state
+        if not isinstance(state, WithParams):
+            raise EnvResultError(
+                f"the state that was set, {state!r:.80}, has no parameters, but {self.name} draws them",
+                remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
+            )
+        given = _by_path(completed(state.params, self._with_drawn(params, like)))
+        leaves, layout = af.flatten(params, everything=True)
+        if given.keys() != set(layout.paths):
+            raise EnvResultError(
+                f"the state that was set has the parameters {list(given)}, but {self.name} has {layout.paths}",
+                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
+            )
+        drawn = _by_path(like.params)
+        for path, value in zip(layout.paths, leaves, strict=True):
+            if drawn[path] is not None:
+                drawn[path] = given[path]
+            elif tell and given[path] is not None and not _equal(given[path], value):
+                warnings.warn(
+                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self.name} does not draw. It "
+                    f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
+                    stacklevel=4,
+                )
+        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+
+    def inform(self, state: Any, params: Any) -> dict[str, Any]:
+        """Check the infos of states, and return them."""
+        if not self.has_info:
+            return {}
+        if self.draws_params:
+            params, state = self._with_drawn(params, state), state.state
+        info = self.dynamics.info(self.xp, state, params)
+        if not isinstance(info, dict):
+            raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
+        for key, value in info.items():
+            if isinstance(key, str) and hasattr(value, "dtype") and value.shape[:1] == (self.n,):
+                continue
+            for leaf in af.flatten(value, everything=True)[0]:
+                if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
+                    raise EnvResultError(
+                        f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
+                        remedy=f"Return arrays that begin with the axis of {self.n} environments, with strings as keys.",
+                    )
+        return info
+
+    def held(self) -> frozenset[int]:
+        """Return the ids of the NumPy arrays in the attributes of the environment."""
+        count = len(vars(self.dynamics))
+        if count != self._held[0]:  # at first, and when it has computed a cached property
+            self._held = count, held_arrays(self.dynamics)
+        return self._held[1]
+
+    def leaves(self, state: Any) -> list[Any]:
+        """Return the arrays of states."""
+        assert self.layout is not None
+        return list(state) if self.layout.is_of(type(state)) else af.flatten(state)[0]
+
+    def join(self, leaves: Any) -> Any:
+        """Put states together from their arrays."""
+        assert self.layout is not None
+        return self.layout.unflatten(leaves)
+
+
+class WithParams(NamedTuple):
+    """The states of environments that draw their parameters.
+
+    Attributes:
+        state: the states, as the environment returned them.
+        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
+    """
+
+    state: Any
+    params: Any
+
+
+def _by_path(params: Any) -> dict[str, Any]:
+    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
+    leaves, layout = af.flatten(params, everything=True)
+    return dict(zip(layout.paths, leaves, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters are equal, also where one of them is an array of another library."""
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
+
+
+def parts_of_step(name: str, result: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the state, reward, terminated and truncated, which may be None, of what an environment's step returned."""
+    if type(result) is tuple and len(result) == 3:
+        return (*result, None)
+    try:
+        state, reward, terminated, *rest = result
+        (truncated,) = rest or (None,)
+    except (TypeError, ValueError):
+        raise EnvResultError(
+            f"{name}.step() returned {_values(result)}, not three or four values",
+            remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
+        ) from None
+    return state, reward, terminated, truncated
+
+
+def as_reward(name: str, xp: Any, n: int, reward: Any, told: set[str]) -> Any:
+    """Return the reward of an environment's step as floats that begin with `n` environments.
+
+    Whole numbers become float32. If that would lose digits, it is an error, or in JAX, where reading them would wait
+    for a device, a warning for each dtype that has not been `told`.
+    """
+    if isinstance(reward, (int, float)):
+        if isinstance(reward, int) and reward.bit_length() > 24:
+            _check_exact(name, np.asarray(reward))
+        return xp.full((n,), float(reward), dtype=xp.float32)
+    if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (n,):
+        raise EnvResultError(
+            f"the reward of {name}.step() is {reward!r:.80}, but must begin with {n} environments",
+            remedy=f"Return an array of shape ({n},).",
+        )
+    kind = plain_name(reward.dtype)
+    if "float" in kind:
+        return reward
+    if kind.startswith("complex"):
+        raise EnvResultError(
+            f"the reward of {name}.step() is of dtype {kind}", remedy="Return its real part."
+        )
+    if kind not in _SHORT:
+        backend = af.backend_of(reward)
+        if backend.name != "jax" and backend.device_of(reward) == "cpu":
+            reader = reward.detach() if backend.name == "torch" else reward
+            _check_exact(name, backend.to_numpy(reader))
+        elif kind not in told and not getattr(reward, "weak_type", False):
+            told.add(kind)
+            warnings.warn(
+                f"the rewards of {name}.step() are of dtype {kind}. They become float32, which is exact up to "
+                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
+                stacklevel=2,
+            )
+    return xp.astype(reward, xp.float32)
+
+
+def _check_exact(name: str, reward: Any) -> None:
+    """Check that whole numbers fit float32."""
+    try:
+        cast_numbers(reward, np.dtype(np.float32))
+    except ValueError as error:
+        raise EnvResultError(
+            f"the reward of {name}.step() loses digits: {error}",
+            remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
+        ) from None
+
+
+def as_flag(name: str, xp: Any, n: int, which: str, value: Any) -> Any:
+    """Return `terminated` or `truncated` of an environment's step as booleans of shape (n,)."""
+    if isinstance(value, bool):
+        return xp.full((n,), value, dtype=xp.bool)
+    if not hasattr(value, "dtype") or value.dtype != xp.bool or tuple(value.shape) != (n,):
+        raise EnvResultError(
+            f"{which} of {name}.step() is {value!r:.80}, but must be {n} booleans",
+            remedy=f"Return an array of shape ({n},) and dtype bool.",
+        )
+    return value
+
+
+_FLOATS = {"float16", "bfloat16", "float32", "float64"}
+
+_SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
+"""Integer dtypes whose values all fit float32."""
+
+
+def _values(result: Any) -> str:
+    """Describe what a method returned."""
+    if isinstance(result, tuple):
+        return f"{len(result)} values"
+    return type(result).__name__
+
+
+def line_of(method: Any) -> str:
+    """Return the place of a method in the author's code."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
+
+
+def _restored(
+    dynamics: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any
+) -> CheckedEnv:
+    env = CheckedEnv(dynamics, af.registry.backend(backend), n, limit, device)
+    env.layout = layout
+    return env

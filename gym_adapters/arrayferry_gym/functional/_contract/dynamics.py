@@ -1,0 +1,180 @@
+"""`Dynamics`: the methods that the author of an environment writes, and what is checked of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from gymnasium import Env, Space
+from gymnasium.vector import VectorEnv
+
+import arrayferry as af
+from arrayferry_gym._keys.identity import Immutable, identity
+from arrayferry_gym._keys.immutable import in_constructor
+
+from .errors import ImpureError
+
+
+class Dynamics(Immutable, ABC):
+    """The dynamics of an environment: its spaces, and pure functions of a batch of states.
+
+    Authors subclass `FunctionalEnv`, which also makes environments of Gymnasium from them.
+    """
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    max_episode_steps: int | None = None
+    default_params: Any = None
+    metadata: dict[str, Any] = {"render_modes": []}
+    library: str | None = None
+    """The library that the methods need, such as "jax". None for any: agents choose it."""
+    kernels: tuple[Any, ...] = ()
+    """The wrapper kernels around it: see `wrap`."""
+
+    @property
+    def base(self) -> Dynamics:
+        """The environment without wrapper kernels."""
+        return self
+
+    @property
+    def _informs(self) -> bool:
+        """Whether it has infos."""
+        return type(self).info is not Dynamics.info
+
+    @property
+    def _draws_params(self) -> bool:
+        """Whether it draws parameters at each reset."""
+        return type(self).sample_params is not Dynamics.sample_params
+
+    def _limited(self, limit: int | None) -> int | None:
+        """Return after how many steps episodes are truncated, with a limit that is counted outside. None for never."""
+        return limit
+
+    @abstractmethod
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the states of `n` environments at the start of an episode.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            rng: random numbers of that library.
+            n: the number of environments, which is the length of the first axis of each array in the state.
+            params: the parameters. Arrays with one number for each environment have the length `n`.
+        """
+
+    @abstractmethod
+    def step(
+        self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any
+    ) -> tuple[Any, ...]:
+        """Return the next states, the rewards, which environments have terminated, and optionally which are truncated.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            rng: random numbers of that library.
+            state: the states.
+            action: the actions, within the bounds of the space: integers of shape (n,) for
+                Discrete, numbers of shape (n, *shape) for others, a dict or tuple of these for Dict and Tuple.
+            params: the parameters.
+
+        Returns:
+            States of the same structure, shapes and dtypes; rewards of shape (n,), or (n, k) for several
+            objectives; booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
+            shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it has
+            reached `max_episode_steps`, even if it has also terminated.
+        """
+
+    @abstractmethod
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
+
+    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the parameters of `n` new episodes, if they are redrawn at each reset.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            rng: random numbers of that library.
+            n: the number of environments.
+            params: the given parameters.
+
+        Returns:
+            A tree like `params`, in which the drawn parameters are arrays (n, ...). They are kept with the state
+            until the next reset, and passed to `reset`, `step`, `observe` and `info` as `params`.
+        """
+        return params
+
+    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+        """Return further information on states, as a dict of arrays whose first axis is that of the environments."""
+        return {}
+
+    def render(self, state: Any, index: int) -> Any:
+        """Return an image of one environment, of shape (height, width, 3) and dtype uint8.
+
+        Args:
+            state: the states, as NumPy arrays.
+            index: the index of the environment to draw.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be rendered")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _refuse_change(self, name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _refuse_change(self, name)
+        super().__delattr__(name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Dynamics):
+            return NotImplemented
+        return self is other or (type(self) is type(other) and identity(self) == identity(other))
+
+    def __hash__(self) -> int:
+        return hash(identity(self))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+def checked_dynamics(env: Any) -> Dynamics:
+    """Return an environment, made if its class was given.
+
+    Raises:
+        TypeError: it is not a `FunctionalEnv`.
+    """
+    if isinstance(env, type) and issubclass(env, Dynamics):
+        return env()
+    if isinstance(env, Dynamics):
+        return env
+    raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}. {_meant(env)}.")
+
+
+def _meant(env: Any) -> str:
+    """Return advice on what to write instead of something that is not a `FunctionalEnv`."""
+    inner = getattr(env, "unwrapped", None)
+    if isinstance(getattr(inner, "functional", None), Dynamics):
+        return "It serves one: pass its .functional, or its .unwrapped.functional if it is wrapped"
+    if isinstance(env, str):
+        return (
+            "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "
+            f"gymnasium.make({env!r}).unwrapped.functional. For any other, write HostFunctions(gymnasium.make({env!r})); "
+            "rollout() accepts these for vector environments"
+        )
+    if isinstance(env, (Env, VectorEnv)):
+        return (
+            "Write HostFunctions(env) for an ordinary environment inside jit, or ArrayConversion(env) for an agent "
+            "of another library"
+        )
+    if type(env).__name__ == "HostFunctions":
+        return "HostFunctions has reset and step of its own, and rollout() accepts it"
+    return "Pass an object or a subclass of it, such as CartPole()"
+
+
+def _refuse_change(env: Dynamics, name: str) -> None:
+    """Refuse a change of an environment, except from one of its constructors."""
+    if in_constructor(env):
+        return
+    raise ImpureError(
+        f"{type(env).__name__}.{name} was assigned to, but an environment cannot change once it is made: "
+        "its methods are pure functions, and compiled code would silently lose the change",
+        remedy="Put what changes in an episode into the state that reset() and step() return, and what "
+        "differs between runs into default_params.",
+    )

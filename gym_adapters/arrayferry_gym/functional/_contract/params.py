@@ -1,0 +1,266 @@
+"""Parameters: which are static, which are values, and which differ between environments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry_gym._arrays import held_dtype, plain_name, select
+from arrayferry_gym._keys.identity import identity
+
+
+class Frame:
+    """The static part of a tree: its structure, and the leaves that are static. It can be hashed and compared.
+
+    Args:
+        leaves: the leaves, with `VALUE` in place of those that are values.
+        structure: the structure of the tree.
+        build: makes a tree from all leaves.
+        keys: the identity of each leaf, None to compute it.
+    """
+
+    __slots__ = ("_build", "_hash", "_leaves", "_structure", "keys")
+
+    def __init__(
+        self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
+    ) -> None:
+        self._leaves = leaves
+        self._structure = structure
+        self._build = build
+        self.keys: tuple[Any, ...] = tuple(map(identity, leaves)) if keys is None else keys
+        self._hash = hash((structure, self.keys))
+
+    def join(self, values: Iterable[Any]) -> Any:
+        """Put the tree together around its values."""
+        rest = iter(values)
+        return self._build([next(rest) if leaf is VALUE else leaf for leaf in self._leaves])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame):
+            return NotImplemented
+        return self is other or (self._structure == other._structure and self.keys == other.keys)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frame, (self._leaves, self._structure, self._build)
+
+
+class _Value:
+    def __repr__(self) -> str:
+        return "value"
+
+    def __reduce__(self) -> str:
+        return "VALUE"
+
+
+VALUE = _Value()
+"""Stands for a leaf that is a value."""
+
+
+class Params:
+    """Parameters in one library.
+
+    Attributes:
+        tree: as the methods of an environment take them.
+        frame: the static part.
+        values: the others, in order: numbers, and arrays of the library.
+        batched: for each value, whether it has one number for each environment.
+        any_batched: whether any value does.
+        arrays: the values that are arrays.
+    """
+
+    def __init__(self, frame: Frame, values: Iterable[Any], batched: Iterable[bool]) -> None:
+        self.frame = frame
+        self.values = tuple(values)
+        self.batched = tuple(batched)
+        self.tree = frame.join(self.values)
+        self.any_batched = any(self.batched)
+        self.arrays = [value for value in self.values if hasattr(value, "dtype")]
+
+    def rows(self, index: Any) -> Any:
+        """Return the tree for some of the environments."""
+        if not self.any_batched:
+            return self.tree
+        pairs = zip(self.values, self.batched, strict=True)
+        return self.frame.join([x[index] if batched else x for x, batched in pairs])
+
+    def where(self, mask: Any, other: Params, xp: Any) -> Params:
+        """Return these parameters for the environments in a mask, and others elsewhere.
+
+        Raises:
+            arrayferry.OptionError: a static parameter differs.
+        """
+        if self.frame != other.frame:
+            raise af.OptionError(
+                "a static parameter was changed for some of the environments",
+                remedy="Integers, booleans and strings are the same for all: change them without reset_mask.",
+            )
+        values, batched = [], []
+        for new, old, news, olds in zip(
+            self.values, other.values, self.batched, other.batched, strict=True
+        ):
+            if new is old or (not news and not olds and _equal(new, old)):
+                values.append(old)
+                batched.append(olds)
+                continue
+            new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
+            values.append(select(xp, mask, new, old))
+            batched.append(True)
+        return Params(self.frame, values, batched)
+
+
+def _is_array(value: Any) -> bool:
+    return af.registry.kind(value).category in ("array", "objects", "scalar")
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return type(a) is type(b) is float and a == b
+
+
+def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
+    """Return a value as an array with an axis of environments."""
+    if type(x) in (float, complex):
+        return xp.full(mask.shape, x, dtype=xp.float32 if type(x) is float else xp.complex64)
+    return x if batched else x[None, ...]
+
+
+def prepare(
+    given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, *, base: Any = None
+) -> Params:
+    """Check parameters against their defaults, and convert their values to a library.
+
+    Args:
+        given: the parameters: a tree like the defaults, a dict of some of their fields, or None.
+        defaults: the defaults, whose types tell which parameters are static.
+        n: how many environments there are.
+        backend: the library.
+        device: the device of arrays.
+        base: the parameters that a dict of some fields is completed from, None for the defaults.
+
+    Raises:
+        arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
+    """
+    given = completed(given, defaults if base is None else base)
+    wanted, layout = af.flatten(defaults, everything=True, prefix="params")
+    leaves, own = af.flatten(given, everything=True, prefix="params")
+    if type(given) is not type(defaults) or own.paths != layout.paths:
+        raise af.OptionError(
+            f"the parameters are {own!r}, but their defaults are {layout!r}",
+            remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
+        )
+    copy = None if backend.memory == "immutable" else True  # what the user holds may change
+    convert = af.converter(backend, device=device, narrowing="allow", copy=copy)
+    static: list[Any] = []
+    values: list[Any] = []
+    batched: list[bool] = []
+    for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
+        if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
+            default = default.item()
+        if _is_value(default):
+            value = _value(path, default, value, convert, backend)
+            shape, single = np.shape(value), np.shape(default)
+            if shape not in (single, (n, *single)):
+                raise af.OptionError(
+                    f"{path} has the shape {tuple(shape)}",
+                    remedy=f"Pass {single} for all environments, or {(n, *single)}, with one for each environment.",
+                )
+            static.append(VALUE)
+            values.append(value)
+            batched.append(shape != single)
+        else:
+            static.append(_static(path, default, value))
+    return Params(Frame(tuple(static), own, own.unflatten), values, batched)
+
+
+def _is_value(default: Any) -> bool:
+    return isinstance(default, (float, complex)) or _is_array(default)
+
+
+def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
+    """Return a parameter that is a value: a Python number, or an array of the library."""
+    if type(default) in (float, complex):
+        if isinstance(value, (int, float, complex, np.generic)):
+            try:
+                return type(default)(value)
+            except TypeError:
+                raise af.OptionError(
+                    f"{path} is {value!r}, but must be a {type(default).__name__}"
+                ) from None
+        dtype = "float32" if type(default) is float else "complex64"
+    else:
+        dtype = held_dtype(plain_name(default.dtype), backend)
+        if isinstance(value, (bool, int, float, complex)):
+            value = np.asarray(value)
+    try:
+        value = convert(value)
+        dtype = getattr(af.namespace_of(value), dtype, None) or dtype
+        return value if value.dtype == dtype else af.namespace_of(value).astype(value, dtype)
+    except (af.ArrayFerryError, AttributeError) as error:
+        raise af.OptionError(
+            f"{path} is {value!r:.80}, which is neither a number nor an array ({error})"
+        ) from error
+
+
+def _static(path: str, default: Any, value: Any) -> Any:
+    """Return a parameter that is static."""
+    if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
+        value = int(value)
+    if af.registry.kind(value).category in ("array", "objects") or (
+        isinstance(default, int) and isinstance(value, (float, np.floating))
+    ):
+        raise af.OptionError(
+            f"{path} is static, since its default {default!r} is not a float, but it was given {value!r:.80}",
+            remedy=f"Pass a {type(default).__name__}; or make the default a float or an array, so that it is "
+            "a value that may differ between environments.",
+        )
+    try:
+        hash(value)
+    except TypeError:
+        raise af.OptionError(
+            f"{path} is static, but {value!r:.80} cannot be hashed",
+            remedy="Pass a tuple, for instance.",
+        ) from None
+    return value
+
+
+def field_names(params: Any) -> list[Any]:
+    """Return the names of the parameters in a mapping, a named tuple or a dataclass."""
+    if isinstance(params, Mapping):
+        return list(params)
+    if hasattr(params, "_fields"):
+        return list(params._fields)
+    if dataclasses.is_dataclass(params):
+        return [field.name for field in dataclasses.fields(params)]
+    return []
+
+
+def completed(given: Any, defaults: Any) -> Any:
+    """Complete a dict of some of the parameters to all of them."""
+    if given is None or (isinstance(given, Mapping) and not given):
+        return defaults
+    if not isinstance(given, Mapping) or (
+        type(given) is type(defaults) and list(given) == list(defaults)
+    ):
+        return given
+    fields = field_names(defaults)
+    for name in given:
+        if name not in fields:
+            raise af.OptionError(
+                f"there is no parameter {name!r}",
+                remedy=f"The parameters are {', '.join(map(str, fields))}."
+                if fields
+                else "There are none.",
+            )
+    if isinstance(defaults, Mapping):
+        whole: Any = {**defaults, **given}
+        return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
+    replace: Any = dataclasses.replace
+    if not dataclasses.is_dataclass(defaults):
+        replace = type(defaults)._replace
+    return replace(defaults, **given)

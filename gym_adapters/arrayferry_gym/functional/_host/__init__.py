@@ -1,0 +1,1 @@
+"""An ordinary environment that is called from compiled code of JAX."""

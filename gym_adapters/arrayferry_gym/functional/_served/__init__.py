@@ -1,0 +1,1 @@
+"""A functional environment as an ordinary environment and as a vector environment."""

@@ -1,0 +1,189 @@
+"""The simulator in JAX, whose steps are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym.functional._contract.checked import CheckedEnv
+from arrayferry_gym.functional._contract.errors import traced_env
+from arrayferry_gym.functional._contract.params import Frame, Params
+
+from .engine import Running, advance, as_step_result, restart, with_masks
+from .renewal import Renewal, random_of, strong
+from .shardings import spread
+from .simulator import Finish, Simulator
+from .tracing import has_tracers, stages, trace_here
+
+
+class JaxSimulator(Simulator):
+    """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""
+
+    PROGRAMS = 8
+    """The number of combinations of static parameters for which compiled code is kept."""
+
+    def __init__(self, env: CheckedEnv, mode: AutoresetMode, sharding: Any = None) -> None:
+        super().__init__(env, mode)
+        self._sharding = sharding
+        self._programs: dict[Any, tuple[Any, Any, Any]] = {}
+        self._dropped = 0
+        self._leaves: tuple[Any, ...] = ()
+        self._current: Any = None
+        self._generator: Any = None
+        self._made_in = trace_here()
+        self._donates = True
+
+    def seed(self, seed: Any) -> None:
+        """Seed the random numbers."""
+        super().seed(seed)
+        keys = [self.rng.key() for _ in range(2)]
+        if self._generator != jax.random.key_impl(keys[0]):
+            self._generator, self._current = jax.random.key_impl(keys[0]), None
+        self._keys = tuple(map(jax.random.key_data, keys))
+
+    def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any, Any]]:
+        """Return the values among the parameters, and the functions compiled for the static ones.
+
+        The values are made arrays, which enter compiled code faster than numbers.
+        """
+        if self._current is None or self._current[0] is not params:
+            with jax.ensure_compile_time_eval():  # they are kept
+                values = tuple(map(jnp.asarray, params.values))
+            self._donates = self._donates and not has_tracers(values)
+            if self.env.device is not None:
+                values = af.convert(values, "jax", device=self.env.device)
+            static = params.frame, params.any_batched, self._generator
+            if static not in self._programs:
+                if len(self._programs) >= self.PROGRAMS:
+                    # not always the oldest, or a few more in turn would all be compiled again each time
+                    self._dropped = (self._dropped + 3) % self.PROGRAMS
+                    del self._programs[list(self._programs)[self._dropped]]
+                self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
+            self._current = params, (values, self._programs[static])
+        return self._current[1]  # type: ignore[no-any-return]
+
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
+        values, (start, again, _) = self._prepared(params)
+        starts = None if given is None else tuple(map(strong, self.env.leaves(given)))
+        if mask is None or not self._leaves:
+            self._leaves, observation, info = start(self.rng.key(), values, starts)
+        else:
+            self._leaves, observation, info = again(
+                self._leaves, self.rng.key(), mask, values, starts
+            )
+        return observation, info
+
+    def step(self, action: Any, params: Params, finish: Finish) -> Any:
+        if not self._leaves:
+            raise gym.error.ResetNeeded(
+                "Call reset(): the step before failed, and the states are lost."
+            )
+        values, (_, _, program) = self._prepared(params)
+        if has_tracers(action):
+            self.refuse_traced("step()", action)
+            self._donates = False  # gradients need the states
+        run = program if self._donates else program.__wrapped__
+        before = self._leaves, self._keys
+        try:  # what goes in is lost, so what comes out is kept at once
+            self._leaves, self._keys, result = run(*before, action, values)
+            if isinstance(self._leaves[-2], jax.core.Tracer):
+                self.refuse_traced("step()", self._leaves)
+        except BaseException:
+            if not any(leaf.is_deleted() for leaf in before[0]):
+                self._leaves, self._keys = before
+            elif self._leaves is before[0]:  # they were donated to what failed
+                self._leaves = ()
+            raise
+        return finish(result)
+
+    def refuse_traced(self, what: str, given: Any = ()) -> None:
+        """Refuse a call that would leave traced values in an environment made outside the traced function."""
+        if trace_here() != self._made_in and (has_tracers(given) or stages()):
+            raise traced_env(self.env.name, what)
+
+    @property
+    def running(self) -> Any:
+        """The environments, None before the first reset."""
+        return _unpacked(self.env, self._leaves) if self._leaves else None
+
+    @running.setter
+    def running(self, running: Any) -> None:
+        self._leaves = () if running is None else _packed(self.env, running)
+
+    @property
+    def state(self) -> Any:
+        """A copy of the states, because the next step reuses their memory."""
+        leaves, layout = af.flatten(self.running.state)
+        return layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        leaves, layout = af.flatten(state)
+        state = layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
+        self.running = self.running._replace(state=state)
+
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree."""
+        return _first(tree)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_programs": {}, "_current": None}
+        del state["_made_in"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._made_in = trace_here()
+
+
+_first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
+
+
+def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
+    return (*map(strong, env.leaves(running.state)), running.elapsed, running.ended)
+
+
+def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
+    return Running(env.join(leaves[:-2]), *leaves[-2:])
+
+
+def _compiled(
+    env: CheckedEnv, mode: AutoresetMode, sharding: Any, frame: Frame, batched: bool, generator: Any
+) -> tuple[Any, Any, Any]:
+    """Compile the functions of a simulator, with keys of a generator."""
+
+    def placed(tree: Any) -> Any:
+        return spread(tree, env.n, sharding)
+
+    def start(key: Any, values: Any, starts: Any) -> Any:
+        params, given = frame.join(values), None if starts is None else env.join(starts)
+        running, observation, info = restart(env, random_of(key), None, None, params, given)
+        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
+
+    def again(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+        before, given = _unpacked(env, leaves), None if starts is None else env.join(starts)
+        params = frame.join(values)
+        running, observation, info = restart(env, random_of(key), before, mask, params, given)
+        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
+
+    def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
+        params = frame.join(values)
+        own, fresh = (jax.random.wrap_key_data(key, impl=generator) for key in keys)
+        rng, renewal = random_of(own), Renewal(env, fresh, params, batched)
+        running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
+        after = rng.key() if rng.used else own, renewal.key
+        leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
+        return leaves, jax.tree.map(jax.random.key_data, after), result
+
+    return (
+        jax.jit(start),
+        jax.jit(again),
+        jax.jit(step, donate_argnums=(0, 1)),
+    )

@@ -1,0 +1,81 @@
+"""Resets of some environments in compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_gym._arrays import select
+from arrayferry_gym.functional._contract.checked import CheckedEnv
+
+FEWEST = 64
+"""The number of environments from which drawing random numbers for some of them saves time."""
+
+
+def random_of(key: Any) -> Any:
+    return af.registry.backend("jax").random(key)
+
+
+def strong(x: Any) -> Any:
+    """Return an array without a weak type, so that nothing is compiled for both types."""
+    return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
+
+
+class Renewal:
+    """Resets the environments in a mask.
+
+    Random numbers are most of the work of a reset. None are drawn if no environment is in the mask, and those for
+    an eighth of the environments if that is enough. Under `vmap`, all are drawn.
+
+    Args:
+        env: the environments.
+        key: a key.
+        params: the parameters.
+        batched: whether some of them differ from environment to environment.
+
+    Attributes:
+        key: a new key after each use, the same key if no number was drawn.
+    """
+
+    def __init__(self, env: CheckedEnv, key: Any, params: Any, batched: bool) -> None:
+        self._env = env
+        self._params = params
+        self._few = env.n // 8 if env.n >= FEWEST and not batched else 0
+        self.key = key
+
+    def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+        env = self._env
+        before = tuple(map(strong, env.leaves(state)))
+
+        def keep(key: Any) -> Any:
+            return before, observation, key
+
+        def renew_few(key: Any) -> Any:
+            rows = jnp.clip(jnp.cumsum(mask) - 1, 0, self._few - 1)  # the next fresh state for each
+            return self._put(key, self._few, rows, mask, before)
+
+        def renew_any(key: Any) -> Any:
+            return self._put(key, env.n, None, mask, before)
+
+        count = mask.sum()
+        if self._few:
+            chosen = (count > 0).astype(int) + (count > self._few).astype(int)
+            result = jax.lax.switch(chosen, [keep, renew_few, renew_any], self.key)
+        else:
+            result = jax.lax.cond(count > 0, renew_any, keep, self.key)
+        leaves, observation, self.key = result
+        return env.join(leaves), observation
+
+    def _put(self, key: Any, count: int, rows: Any, mask: Any, before: Any) -> Any:
+        """Make fresh states, and replace those in the mask by them."""
+        env = self._env
+        rng = random_of(key)
+        fresh = env.leaves(env.reset(rng, count, self._params))
+        leaves = tuple(
+            strong(select(jnp, mask, new if rows is None else new[rows], old))
+            for new, old in zip(fresh, before, strict=True)
+        )
+        return leaves, env.observe(env.join(leaves), self._params), rng.key()
