@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,19 @@ def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     if tuple(old.shape) == tuple(mask.shape):
         return xp.where(mask, new, old)
     return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
+
+
+def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
+    if isinstance(tree, dict):
+        return {
+            key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
+        }
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(mapped(function, *parts) for parts in zip(tree, *others, strict=True)))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
+    return function(tree, *others)
 
 
 def plain_name(dtype: Any) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._arrays import mapped, select
 from arrayferry_gym._keys.identity import identity
 from arrayferry_gym._keys.immutable import in_constructor
 
@@ -180,19 +179,6 @@ class Kernel:
             if name not in ("inside", "outside")
         )
         return f"{type(self).__name__}({own})"
-
-
-def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
-    if isinstance(tree, dict):
-        return {
-            key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
-        }
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(function, *parts) for parts in zip(tree, *others, strict=True)))
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
-    return function(tree, *others)
 
 
 def begun(

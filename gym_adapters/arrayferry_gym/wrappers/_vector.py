@@ -10,12 +10,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import Turn, before_resets, final_observations
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._driver import Driver, HasStatistics, plain, shown_space
-from ._kernel import Kernel, Spaces, StepResult, mapped
+from ._kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
@@ -42,6 +43,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     """
 
     _driver: Driver
+    _turn: Turn
+    """What the last step did."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         VectorWrapper.__init__(self, env)
@@ -94,28 +97,22 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
         given = observations
-        ended = self._to_numpy(terminated) | self._to_numpy(truncated)
-        any_ended = 1 in ended.tobytes()
-        before, any_before = self._ended, self._any_ended
-        rows = begins = final = None
+        before = self._ended if self._any_ended else None
+        turn = turn_of(self._mode, before, self._to_numpy(terminated), self._to_numpy(truncated))
+        rows = None if turn.counts is None else driver.own(turn.counts)
+        resets = turn.begins is not None and 1 in turn.begins.tobytes()
+        begins = driver.own(turn.begins) if resets else None
+        final = None
         if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
-            begins = driver.own(ended) if any_ended else None
-            if any_ended and driver.observes:
-                self._require_final(infos, ended)
-        elif any_before:
-            rows = driver.own(~before)
-            if self._mode is AutoresetMode.NEXT_STEP:
-                begins = driver.own(before)
-            else:  # nothing has begun anew
-                ended = ended | before
-                any_ended = True
+            if resets and driver.observes:
+                final = final_observations(self.env, infos, turn.begins)
         if driver.observes:
             given = driver.own(observations)
         if driver.steps:
             seen = given if driver.observes else None
-            if driver.observes and final is not None and any_ended:
-                seen = self._true(given, final, ended)
+            if driver.observes and final is not None and resets:
+                seen = self._true(given, final, turn.begins)
             reward = driver.own(rewards) if driver.rewarded else None
             done, cut = driver.own((terminated, truncated)) if driver.flagged else (None, None)
             result = driver.step(StepResult(seen, reward, done, cut, {}, rows))
@@ -124,37 +121,27 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             if driver.rewarded:
                 rewards = result.reward
             if final is not None or result.info:
-                infos = self._informed(infos, result, final, ended)
+                infos = self._informed(infos, result, final, turn.begins)
         if begins is not None:
             first = driver.begin(given if driver.observes else None, begins)
             if driver.observes:
                 observations = self._joined(first, observations, begins)
-        self._ended, self._any_ended = ended, any_ended
+        if turn.ended is not None:
+            self._ended, self._any_ended = turn.ended, 1 in turn.ended.tobytes()
+        self._turn = turn
         return observations, rewards, terminated, truncated, infos
-
-    def _require_final(self, infos: dict[str, Any], ended: Any) -> None:
-        """Check that infos have the final observations. Without them, first observations would count twice."""
-        given = np.asarray(self._to_numpy(infos.get("_final_obs", True)))
-        if "final_obs" not in infos or (ended & ~given).any():
-            raise af.OptionError(
-                f"{self.env!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
-                remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
-            )
 
     def _joined(self, first: Any, observations: Any, begins: Any) -> Any:
         """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned all."""
         if self._mode is AutoresetMode.NEXT_STEP:
             return first
-        xp = self._driver.xp
-        return mapped(lambda new, old: select(xp, begins, new, old), first, observations)
+        return before_resets(self._driver.xp, begins, first, observations)
 
     def _true(self, observations: Any, final: Any, ended: Any) -> Any:
         """Return the observations before resets, of a batch of these or of an object array."""
         driver, space = self._driver, self._kernel.inside.observation
         if not (isinstance(final, np.ndarray) and final.dtype == object):
-            mask, xp = driver.own(ended), driver.xp
-            final = driver.own(final)
-            return mapped(lambda new, old: select(xp, mask, new, old), final, observations)
+            return before_resets(driver.xp, driver.own(ended), driver.own(final), observations)
         indices = np.flatnonzero(ended)
         parts = split(space, self._to_numpy(observations))
         rows = [split(space, self._to_numpy(final[i])) for i in indices]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import TransformAction, TransformReward
 
@@ -160,24 +160,20 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
-        before = self._ended
         *results, infos = super().step(actions)
-        ended, now = self._ended, time.perf_counter()
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self.episode_start_times[before] = now
-        elif self._mode is AutoresetMode.DISABLED:
-            ended = ended & ~before
-        if ended.any():
+        turn, now = self._turn, time.perf_counter()
+        done = turn.done
+        if done.any():
             seconds = np.round(now - self.episode_start_times, 6)
             values = infos[self._stats_key]
-            values["t"] = np.where(ended, seconds, 0.0)
+            values["t"] = np.where(done, seconds, 0.0)
             returns, lengths = self._to_numpy((values["r"], values["l"]))
-            self.episode_count += int(ended.sum())
-            self.time_queue.extend(seconds[ended])
-            self.return_queue.extend(returns[ended])
-            self.length_queue.extend(lengths[ended])
-            if self._mode is AutoresetMode.SAME_STEP:
-                self.episode_start_times[ended] = now
+            self.episode_count += int(done.sum())
+            self.time_queue.extend(seconds[done])
+            self.return_queue.extend(returns[done])
+            self.length_queue.extend(lengths[done])
+        if turn.begins is not None:
+            self.episode_start_times[turn.begins] = now
         return (*results, infos)
 
 

@@ -13,6 +13,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._actions.warnings import Misfits
 from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.actions import Actions
@@ -211,6 +212,7 @@ class Functions:
         """Return environments and the outcome of a step as the kernels show them."""
         chain, mode, n = self._chain, self.autoreset_mode, after.elapsed.shape[0]
         same = mode is AutoresetMode.SAME_STEP
+        turn = turn_of(mode, before.ended, outcome.terminated, outcome.truncated)
         info = outcome.final_info if same else outcome.info
         result = StepResult(
             outcome.final_observation if same else outcome.observation,
@@ -218,17 +220,16 @@ class Functions:
             outcome.terminated,
             outcome.truncated,
             info or {},
-            None if same else ~before.ended,
+            turn.counts,
         )
         states, result = chain.step(jnp, before.wrappers, result)
         observation = result.observation
-        if mode is not AutoresetMode.DISABLED:
-            begins = outcome.terminated | outcome.truncated if same else before.ended
-            states, first = chain.begin(jnp, n, states, begins, outcome.observation)
+        if turn.begins is not None:
+            states, first = chain.begin(jnp, n, states, turn.begins, outcome.observation)
             observation = first
             if same and chain.observes:  # the others are those of the step, which are their next
                 observation = jax.tree.map(
-                    lambda new, old: select(jnp, begins, new, old), first, result.observation
+                    lambda new, old: select(jnp, turn.begins, new, old), first, result.observation
                 )
         added = {key: value for key, value in result.info.items() if key not in (info or {})}
         states, observation, result = jax.tree.map(strong, (states, observation, result))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 
 
@@ -99,22 +100,17 @@ def advance(
     elif truncated is None:
         truncated = xp.zeros((n,), dtype=xp.bool)
     observation = env.observe(state, params)
+    turn = turn_of(mode, running.ended, terminated, truncated)
     final = final_info = None
-    if mode is AutoresetMode.NEXT_STEP:
-        fresh = running.ended
-        state, observation = renew(fresh, state, observation)
-        reward = select(xp, fresh, xp.zeros_like(reward), reward)
-        elapsed = xp.where(fresh, xp.zeros_like(elapsed), elapsed)
-        terminated, truncated = terminated & ~fresh, truncated & ~fresh
-        ended = terminated | truncated
-    elif mode is AutoresetMode.SAME_STEP:
-        done = terminated | truncated
+    if mode is AutoresetMode.SAME_STEP:
         final, final_info = observation, env.inform(state, params)
-        state, observation = renew(done, state, observation)
-        elapsed = xp.where(done, xp.zeros_like(elapsed), elapsed)
-        ended = running.ended
-    else:
-        ended = running.ended | terminated | truncated
+    elif mode is AutoresetMode.NEXT_STEP:
+        reward = select(xp, turn.begins, xp.zeros_like(reward), reward)
+        terminated, truncated = terminated & turn.counts, truncated & turn.counts
+    if turn.begins is not None:
+        state, observation = renew(turn.begins, state, observation)
+        elapsed = xp.where(turn.begins, xp.zeros_like(elapsed), elapsed)
+    ended = running.ended if turn.ended is None else turn.ended
     info = env.inform(state, params)
     outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
     return Running(state, elapsed, ended), outcome

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from arrayferry.adapting import map_arrays
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
 
@@ -72,31 +73,25 @@ class NumpySimulator(Simulator):
         truncated = np.zeros(env.n, bool) if env.limit is None else elapsed >= env.limit
         if own is not None:
             truncated |= own
+        before = running.ended
+        turn = turn_of(self.mode, before if 1 in before.tobytes() else None, terminated, truncated)
         final = final_info = None
-        ended = running.ended
-        if self.mode is AutoresetMode.NEXT_STEP:
-            if 1 in ended.tobytes():
-                rows = ended.nonzero()[0]
-                state = self._renewed(state, rows, params)
-                reward, terminated = reward.copy(), terminated.copy()
-                reward[rows] = 0
-                terminated[rows] = truncated[rows] = False
-                elapsed[rows] = 0
-            ended = terminated | truncated
-        elif self.mode is AutoresetMode.SAME_STEP:
+        if self.mode is AutoresetMode.SAME_STEP:
             leaves = [*env.leaves(state), *params.arrays]
             final = env.observe(state, tree)
             final_info = env.inform(state, tree) if env.has_info else None
             held = env.held()
             final = _own(final, leaves, held)
             final_info = _own(final_info, leaves, held) if env.has_info else None
-            done = terminated | truncated
-            if 1 in done.tobytes():
-                rows = done.nonzero()[0]
-                state = self._renewed(state, rows, params)
-                elapsed[rows] = 0
-        else:
-            ended = ended | terminated | truncated
+        if turn.begins is not None and 1 in turn.begins.tobytes():
+            rows = turn.begins.nonzero()[0]
+            state = self._renewed(state, rows, params)
+            elapsed[rows] = 0
+            if self.mode is AutoresetMode.NEXT_STEP:
+                reward, terminated = reward.copy(), terminated.copy()
+                reward[rows] = 0
+                terminated[rows] = truncated[rows] = False
+        ended = before if turn.ended is None else turn.ended
         leaves = [*env.leaves(state), *params.arrays]
         observation = env.observe(state, tree)
         info = env.inform(state, tree) if env.has_info else {}

@@ -1,0 +1,97 @@
+"""The rule of episodes: what a step does in each environment, in each autoreset mode.
+
+An episode ends with the step that terminates or truncates it. When the next one begins depends on the mode:
+
+- NEXT_STEP: in the next step, whose action does not count. Its reward is 0, and it ends nothing.
+- SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset; the last ones of the
+  episode are `final_obs` and `final_info` in the infos.
+- DISABLED: with `reset`. Until then, steps do not count.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+
+from ._arrays import mapped, select
+
+
+class Turn(NamedTuple):
+    """What a step does in each environment: masks (n,) of any library, or one value for one environment.
+
+    Attributes:
+        counts: where the step belongs to an episode; None for everywhere.
+        begins: where another episode begins in this call; None for nowhere.
+        ended: where an episode has ended, and none has begun since; None for nowhere.
+    """
+
+    counts: Any
+    begins: Any
+    ended: Any
+
+    @property
+    def done(self) -> Any:
+        """Where the step has ended an episode."""
+        if self.ended is None:
+            return self.begins
+        return self.ended if self.counts is None else self.ended & self.counts
+
+
+def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Turn:
+    """Return what a step does in each environment.
+
+    Args:
+        mode: when episodes that have ended are reset.
+        ended: where an episode had ended before the step, bool (n,); None for nowhere.
+        terminated: which episodes have terminated, bool (n,), as the environment says; where the step does not count, anything.
+        truncated: which have been truncated, likewise.
+    """
+    done = terminated | truncated
+    if mode is AutoresetMode.SAME_STEP:
+        return Turn(None, done, None)
+    if ended is None:
+        return Turn(None, None, done)
+    if mode is AutoresetMode.NEXT_STEP:
+        return Turn(~ended, ended, done & ~ended)
+    return Turn(~ended, None, done | ended)
+
+
+def only_begins(mode: AutoresetMode, ended: Any) -> bool:
+    """Return whether the step of one environment does nothing but begin an episode."""
+    return mode is AutoresetMode.NEXT_STEP and bool(ended)
+
+
+def final_observations(envs: Any, infos: dict[str, Any], ended: np.ndarray) -> Any:
+    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode.
+
+    Args:
+        envs: the environments, for the error.
+        infos: the infos of the step.
+        ended: where an episode has ended, bool (n,).
+
+    Raises:
+        arrayferry.OptionError: they are not in the infos. Without them, first observations would be taken for last ones.
+    """
+    given = np.asarray(af.convert(infos.get("_final_obs", True), "numpy"))
+    if "final_obs" not in infos or (ended & ~given).any():
+        raise af.OptionError(
+            f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
+            remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
+        )
+    return infos["final_obs"]
+
+
+def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:
+    """Return the observations after a step, before any reset in it.
+
+    Args:
+        xp: the namespace of the observations.
+        ended: where an episode has ended, bool (n,).
+        final: the last observations there: a batch, of which other rows do not count.
+        observations: the observations that the step has returned, a batch.
+    """
+    return mapped(lambda last, other: select(xp, ended, last, other), final, observations)
