@@ -9,9 +9,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry_gym._adapters.adapter import Adapter
+from arrayferry_gym._episodes import before_resets, final_observations
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym._spaces.trees import build, split
 
 from . import vector
 
@@ -155,23 +156,18 @@ class Bridged:
                 )
         if rows is not None:
             others = ~rows
-            if self.mode is AutoresetMode.DISABLED and self._ended is not None:
+            if self._ended is not None:
                 over = self._ended & others
                 if over.any():  # or they could not step
                     self._begin(over, None, None)
             self._astray = others if self._astray is None else self._astray | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
-        self.current, self._ended, self._ready = observations, terminated | truncated, None
-        if self.mode is AutoresetMode.SAME_STEP:
-            self._ready = self._ended
-            if self._ended.any():
-                if "final_obs" not in infos:
-                    raise af.OptionError(
-                        f"{self.envs.env!r:.80} resets in the same step, but its infos have no 'final_obs'",
-                        remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
-                    )
-                final = self._to_trainer(infos["final_obs"])
-                observations = self._where(self._ended, final, observations)
+        turn = turn_of(self.mode, None, terminated, truncated)
+        self.current, self._ended, self._ready = observations, turn.ended, turn.begins
+        if turn.begins is not None and turn.begins.any():
+            final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
+            xp = af.namespace_of(turn.begins)
+            observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
         return observations, rewards, terminated, truncated, self._told(infos)
 
     def _told(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
@@ -282,15 +278,6 @@ class Bridged:
                 f"{what} was asked of the environments {chosen}, but {self.envs.unwrapped!r} reaches all or none",
                 remedy="Name all of them.",
             )
-
-    def _where(self, rows: Any, chosen: Any, others: Any) -> Any:
-        """Return some rows of one batch of observations, the others of another."""
-        space = self.envs.single_observation_space
-        parts = []
-        for one, other in zip(split(space, chosen), split(space, others), strict=True):
-            mask = rows.reshape((-1,) + (1,) * (other.ndim - 1))
-            parts.append(af.namespace_of(other).where(mask, one, other))
-        return build(space, parts)
 
 
 def _own_library(envs: VectorEnv[Any, Any, Any]) -> str | None:

@@ -10,9 +10,9 @@ An episode ends with the step that terminates or truncates it. When the next one
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -65,18 +65,21 @@ def only_begins(mode: AutoresetMode, ended: Any) -> bool:
     return mode is AutoresetMode.NEXT_STEP and bool(ended)
 
 
-def final_observations(envs: Any, infos: dict[str, Any], ended: np.ndarray) -> Any:
+def final_observations(
+    envs: Any, infos: dict[str, Any], ended: Any, to_library: Callable[[Any], Any]
+) -> Any:
     """Return the last observations of the episodes that have ended in a step of SAME_STEP mode.
 
     Args:
         envs: the environments, for the error.
         infos: the infos of the step.
         ended: where an episode has ended, bool (n,).
+        to_library: converts an array to the library of `ended`.
 
     Raises:
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be taken for last ones.
     """
-    given = np.asarray(af.convert(infos.get("_final_obs", True), "numpy"))
+    given = to_library(infos["_final_obs"]) if "_final_obs" in infos else ended
     if "final_obs" not in infos or (ended & ~given).any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",

@@ -78,6 +78,7 @@ WINGS = {
         "_spaces",
         "_keys",
         "_options",
+        "_episodes",
         "_actions",
         "_adapters",
         "wrappers",

@@ -106,7 +106,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
             if resets and driver.observes:
-                final = final_observations(self.env, infos, turn.begins)
+                final = final_observations(self.env, infos, turn.begins, self._to_numpy)
         if driver.observes:
             given = driver.own(observations)
         if driver.steps:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry_gym._actions.warnings import Misfits
 from arrayferry_gym._adapters.quick import range_test
+from arrayferry_gym._episodes import turn as turn_of
 
 from .actions import split_actions
 from .hosted_group import HostedGroup
@@ -155,9 +157,9 @@ class EnvGroup(HostedGroup):
             batch = self._batch()
             if plan.final_observation:
                 last.write(step, batch)
-            ended = terminated[step] | truncated[step]
-            if ended.any():  # after the batch, as an environment may use the same array again
-                for row in np.flatnonzero(ended).tolist():
+            turn = turn_of(AutoresetMode.SAME_STEP, None, terminated[step], truncated[step])
+            if turn.begins.any():  # after the batch, as an environment may use the same array again
+                for row in np.flatnonzero(turn.begins).tolist():
                     progress.env = self._first + row
                     self._observations[row] = self._envs[row].reset()[0]
                 batch = self._batch()
@@ -168,7 +170,7 @@ class EnvGroup(HostedGroup):
             self._returns += rewards[step]
             self._lengths += 1
             totals[step], lengths[step] = self._returns, self._lengths
-            self._began = ended
+            self._began = turn.begins
         place.step = None
         return Trajectories(
             seen.tree(), actions.tree(), rewards, terminated, truncated,

@@ -10,6 +10,9 @@ import numpy as np
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym._episodes import only_begins
+from arrayferry_gym._episodes import turn as turn_of
+
 from .hosted_groups import HostedGroups
 from .messages import (
     Call,
@@ -170,9 +173,7 @@ class Host:
         return StepResult(self._observations(request.indices), infos)
 
     def _step(self, request: Step) -> StepResult:
-        next_step = self._mode == AutoresetMode.NEXT_STEP
-        same_step = self._mode == AutoresetMode.SAME_STEP
-        indices, skipped = request.indices, request.skipped
+        mode, indices, skipped = self._mode, request.indices, request.skipped
         rewards = np.zeros(len(indices), dtype=np.float64)
         terminations = np.zeros(len(indices), dtype=np.bool_)
         truncations = np.zeros(len(indices), dtype=np.bool_)
@@ -184,7 +185,7 @@ class Host:
             self._progress.steps += 1
             hosted = self._hosted[index]
             env = hosted.env
-            if next_step and hosted.ended:
+            if only_begins(mode, hosted.ended):
                 if hosted.first_info is None:
                     hosted.observation, info = env.reset()
                 else:
@@ -198,8 +199,9 @@ class Host:
                     truncations[row],
                     info,
                 ) = env.step(action)
-                hosted.ended = bool(terminations[row] or truncations[row])
-                if same_step and hosted.ended:
+                turn = turn_of(mode, None, terminations[row], truncations[row])
+                hosted.ended = bool(turn.ended)
+                if turn.begins:
                     final = {"final_obs": hosted.observation, "final_info": info}
                     infos.append((index, _sent(final)))  # which the reset may change
                     hosted.observation, info = env.reset()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,8 @@ from arrayferry.adapting import never_raises
 from arrayferry_gym._actions.fitter import LibraryFitter
 from arrayferry_gym._actions.warnings import Misfits
 from arrayferry_gym._adapters.env import ArrayConversion
+from arrayferry_gym._episodes import before_resets, final_observations
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.errors import StaleStateError
 from arrayferry_gym.functional._simulators.engine import Outcome
@@ -161,8 +164,9 @@ class HostFunctions:
             action: an action of the action space. It is checked before it is passed to the environment.
 
         Returns:
-            The state and the outcome. Its `final_observation` is the observation before any reset, and its `info`
-            holds the infos that `info_like` names.
+            The state and the outcome. Its `final_observation` is the observation before any reset. Its `info` holds
+            the infos that `info_like` names; where a vector environment has reset in this step, they are those of
+            the reset, and `final_info` has those before it.
 
         Raises:
             arrayferry.ConversionError: an action does not have the structure or shape of its space.
@@ -190,6 +194,7 @@ class HostFunctions:
                 self._flag,
                 *final,
                 *self._infos.shapes,
+                *(self._infos.shapes if self.resets_in_same_step else []),
             ],
             "step",
         )
@@ -197,8 +202,10 @@ class HostFunctions:
         observation = observations.build(rest)
         reward, terminated, truncated = next(rest), next(rest), next(rest)
         last = observations.build(rest) if self.resets_in_same_step else observation
-        info = self._infos.build(rest)
-        outcome = Outcome(observation, reward, terminated, truncated, last, info, None)
+        count = len(self._infos.shapes)
+        info = self._infos.build(islice(rest, count))
+        final_info = self._infos.build(islice(rest, count)) if self.resets_in_same_step else None
+        outcome = Outcome(observation, reward, terminated, truncated, last, info, final_info)
         return results[0], outcome
 
     def _call(
@@ -242,18 +249,18 @@ class HostFunctions:
             fitted(truncated, *self._flag, self._flag_name),
         ]
         infos = self._infos.arrays(info)
-        final = arrays if self.resets_in_same_step else []
-        if self.num_envs is None:
-            if terminated or truncated:  # what is returned may change with the reset
+        final, final_infos = (arrays, infos) if self.resets_in_same_step else ([], [])
+        if self.resets_in_same_step:
+            ended = turn_of(AutoresetMode.SAME_STEP, None, terminated, truncated).begins
+            if self.num_envs is None and ended:  # what is returned may change with the reset
                 final, rest, infos = ([np.array(x) for x in part] for part in (arrays, rest, infos))
-                arrays = observations.arrays(env.reset()[0])
-        elif self.resets_in_same_step and "final_obs" in info:
-            over = np.logical_or(terminated, truncated)
-            final = [
-                np.where(over.reshape(-1, *[1] * (part.ndim - 1)), last, part)
-                for part, last in zip(arrays, observations.arrays(info["final_obs"]), strict=True)
-            ]
-        return [*arrays, *rest, *final, *infos]
+                arrays, final_infos = observations.arrays(env.reset()[0]), infos
+            elif np.any(ended):
+                last = observations.arrays(final_observations(env.env, info, ended, np.asarray))
+                final = before_resets(np, ended, last, arrays)
+                last = self._infos.arrays(info.get("final_info", {}))
+                final_infos = before_resets(np, ended, last, infos)
+        return [*arrays, *rest, *final, *infos, *final_infos]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors()`."""
