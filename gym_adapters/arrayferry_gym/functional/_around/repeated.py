@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import arrayferry as af
 from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import count_of
-from arrayferry_gym.functional._contract.checked import as_flag, as_reward, parts_of_step
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.step_results import StepResults
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
 
@@ -64,19 +64,19 @@ class RepeatedEnv(FunctionalEnv):
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed = state
         terminated = truncated = over = elapsed < 0  # nowhere
-        name, n, told = type(self.env).__name__, elapsed.shape[0], set[str]()
+        results = StepResults(type(self.env).__name__, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):
             result = self.env.step(xp, rng, inner, action, params)
-            after, reward, ended, cut = parts_of_step(name, result)
+            after, reward, ended, cut = results.parts(result)
             inner = _selected(xp, over, inner, after)
-            reward = as_reward(name, xp, n, reward, told)
+            reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
             elapsed = elapsed + xp.astype(~over, xp.int32)
-            terminated = terminated | (~over & as_flag(name, xp, n, "terminated", ended))
+            terminated = terminated | (~over & results.flag("terminated", ended))
             if cut is not None:
-                truncated = truncated | (~over & as_flag(name, xp, n, "truncated", cut))
+                truncated = truncated | (~over & results.flag("truncated", cut))
             if self.env.max_episode_steps is not None:
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated

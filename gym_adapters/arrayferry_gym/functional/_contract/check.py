@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 import sysconfig
 import threading
@@ -23,7 +24,7 @@ from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv, line_of
 from .dynamics import Dynamics, checked_dynamics
-from .params import field_names, prepare
+from .params import Params, field_names, prepare
 
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
@@ -164,7 +165,15 @@ def _start(dynamics: Dynamics, method: str) -> str:
 
 
 class _FoundError(Exception):
-    """A problem was found, and this library cannot be tried further."""
+    """A problem was found, and this library cannot be tried further.
+
+    Args:
+        problem: the problem.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
 
 
 class _Trial:
@@ -183,8 +192,11 @@ class _Trial:
         self.dtypes: list[tuple[str, str]] = []
         self._dynamics = dynamics
         self._backend = backend
-        self._given = params
-        self._problems: list[Problem] = []
+        self._params = self._prepared(params)
+        self._env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
+
+    def _prepared(self, params: Any) -> Params:
+        return prepare(params, self._dynamics.default_params, N, self._backend, None)
 
     def problems(self) -> list[Problem]:
         """Try everything, and return what is wrong."""
@@ -192,121 +204,88 @@ class _Trial:
             warnings.simplefilter("ignore")
             try:
                 self._try()
-            except _FoundError:
-                pass
-        return self._problems
-
-    def _add(self, method: str, place: str, what: str, remedy: str = "") -> None:
-        self._problems.append(Problem(method, place, what, remedy, (self._backend.name,)))
-
-    def _call(
-        self,
-        method: str,
-        function: Callable[..., Any],
-        *args: Any,
-        passing: tuple[type[Exception], ...] = (),
-    ) -> Any:
-        """Call a method, and explain its error, but for some that are raised as they are."""
-        try:
-            return function(*args)
-        except Exception as error:
-            if isinstance(error, passing):
-                raise
-            self._add(
-                method, _place(self._dynamics, error, method), *_explained(error, self._params)
-            )
-            raise _FoundError from None
+            except _FoundError as found:
+                return [found.problem]
+        return []
 
     def _try(self) -> None:
-        backend, dynamics = self._backend, self._dynamics
-        self._prepared = prepare(self._given, dynamics.default_params, N, backend, None)
-        self._params = self._prepared.tree
-        self._env = env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
-        state = self._call("reset", self._reset, 0)
+        in_numpy = self._backend.name == "numpy"
+        state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
         self.dtypes = [
             (path, plain_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
         ]
-        env.adopt(state)
-        dynamics.action_space.seed(0)
+        self._env.adopt(state)
+        self._dynamics.action_space.seed(0)
         rewards, states = [], [state]
-        if backend.name == "numpy":
-            self._repeated("reset", state, self._reset, 0)
+        if in_numpy:
+            self._repeated("reset", state, 0)
         for number in range(STEPS):
-            observation = self._call("observe", self._observe, state)
-            self._call("info", self._inform, state)
-            if backend.name == "numpy":
-                self._inside(observation)
-            action = self._action()
-            result = self._call("step", self._step, number, state, action)
-            if backend.name == "numpy":
-                self._one_reward(result[1])
-                self._alone(number, state, action, result)
+            given = state, self._action()
+            results = {"observe": self._called("observe", number, *given)}
+            results["info"] = self._called("info", number, *given)
+            if in_numpy:
+                self._inside(results["observe"])
+            results["step"] = state, reward, *_ = self._called("step", number, *given)
+            if in_numpy:
+                self._one_reward(reward)
+                for method, result in results.items():
+                    self._repeated(method, result, number, *given)
                 self._by_itself("reset", number)
-                fresh = self._reset(number)
-                for each in (state, fresh, self._of_ages([fresh, *states])):
-                    for method in ("step", "observe", "info"):
-                        self._by_itself(method, number, each, action)
-            rewards.append(result[1])
-            state = result[0]
+                first = self._called("reset", number)
+                for each in (given[0], first, self._of_ages([first, *states])):
+                    for method in results:
+                        self._by_itself(method, number, each, given[1])
+            rewards.append(reward)
             states = [state, *states][:N]
-        if backend.name == "numpy":
+        if in_numpy:
             self._no_number(np.stack(rewards))
             self._spread(state)
-        if type(dynamics).render is not Dynamics.render and backend.name == "numpy":
-            try:
-                image = self._call("render", dynamics.render, env.shown(state), 0, passing=NO_IMAGE)
-            except NO_IMAGE:
-                return
-            if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
-                form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
-                self._add("render", _start(dynamics, "render"), f"it returned {form}",
-                          "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
+            self._image(state)
+
+    def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
+        """Return the error for a problem, which is in the first line of a method if its place is not known."""
+        place = place or _start(self._dynamics, method)
+        return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
 
     # The methods, as the library runs them.
 
-    def _run(self, function: Callable[..., Any], seed: int | None, *trees: Any) -> Any:
-        """Call a function with random numbers and trees: in JAX compiled, in NumPy with arrays that cannot be written to."""
-        if self._backend.name == "jax":
-            return self._compiled(function, seed, trees)
-        if self._backend.name == "numpy":
-            trees = tuple(map_arrays(_frozen, tree) for tree in trees)
-        return function(None if seed is None else self._backend.random(seed), *trees)
+    def _called(self, method: str, seed: int, state: Any = None, action: Any = None) -> Any:
+        """Call a method as the library runs it."""
+        return self._explained(method, lambda: self._run(method, seed, state, action, self._params))
 
-    def _compiled(
-        self, function: Callable[..., Any], seed: int | None, trees: tuple[Any, ...]
+    def _explained(
+        self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
     ) -> Any:
-        import jax
+        """Call a function, and explain its error, but for some that are raised as they are."""
+        try:
+            return call()
+        except passed_on:
+            raise
+        except Exception as error:
+            what, remedy = _explanation(error, self._params.tree)
+            place = _place(self._dynamics, error, method)
+            raise self._found(method, what, remedy, place) from None
 
-        parts = [af.flatten(tree) for tree in trees]
-        layouts: list[Any] = []
+    def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
+        """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
+        leaves, layout = af.flatten((state, action))
+        layouts: list[af.Layout] = []
 
-        def run(key: Any, *leaves: Any) -> Any:
-            rng = None if key is None else self._backend.random(key)
-            given = [layout.unflatten(x) for x, (_, layout) in zip(leaves, parts, strict=True)]
-            own, layout = af.flatten(function(rng, *given))
-            layouts.append(layout)
+        def run(rng: Any, leaves: Any) -> Any:
+            given = layout.unflatten(leaves)
+            result = _result(self._env, method, self._backend.random(rng), given, params.tree)
+            own, layout_of_result = af.flatten(result)
+            layouts.append(layout_of_result)
             return own
 
-        key = None if seed is None else jax.random.key(seed)
-        leaves = jax.jit(run)(key, *(x for x, _ in parts))
-        return layouts[-1].unflatten(leaves)
+        if self._backend.name == "jax":
+            import jax
 
-    def _reset(self, seed: int) -> Any:
-        return self._run(lambda rng: self._env.reset(rng, N, self._params), seed)
-
-    def _observe(self, state: Any) -> Any:
-        return self._run(lambda _, state: self._env.observe(state, self._params), None, state)
-
-    def _inform(self, state: Any) -> Any:
-        return self._run(lambda _, state: self._env.inform(state, self._params), None, state)
-
-    def _step(self, seed: int, state: Any, action: Any) -> Any:
-        def step(rng: Any, state: Any, action: Any) -> Any:
-            state, *rest = self._env.step(rng, state, self._env.clip(action), self._params)
-            return (state, *(part for part in rest if part is not None))
-
-        return self._run(step, seed, state, action)
+            own = jax.jit(run)(jax.random.key(seed), leaves)
+        else:
+            own = run(seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves)
+        return layouts[-1].unflatten(own)
 
     def _action(self) -> Any:
         space = self._dynamics.action_space
@@ -321,87 +300,64 @@ class _Trial:
         space = self._dynamics.observation_space
         for one in iterate(batch_space(space, N), observation):
             if not space.contains(one):
-                self._add("observe", _start(self._dynamics, "observe"),
-                          f"the observation {one!r:.120} is not in the space {space}",
-                          "Widen the bounds of the space, or clip the observation.")  # fmt: skip
-                raise _FoundError
+                raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
+                                  "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
     def _one_reward(self, reward: Any) -> None:
         """Check that a reward has no axis of length 1, which would be broadcast with what an agent computes."""
         shape = np.shape(reward)
         if len(shape) > 1 and set(shape[1:]) == {1}:
-            self._add("step", _start(self._dynamics, "step"), f"the reward has the shape {shape}",
-                      f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
-            raise _FoundError
-
-    def _spread(self, state: Any) -> None:
-        """Check that a float among the parameters may also be an array with one for each environment."""
-        leaves, layout = af.flatten(self._params, everything=True)
-        if not any(type(x) is float for x in leaves):
-            return
-        given = layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
-        single, action = self._params, self._action()
-        spread = prepare(given, self._dynamics.default_params, N, self._backend, None).tree
-        calls: dict[str, Callable[[], Any]] = {
-            "reset": lambda: self._reset(0),
-            "step": lambda: self._step(0, state, action),
-            "observe": lambda: self._observe(state),
-        }
-        for method, call in calls.items():
-            expected = call()
-            self._params = spread
-            try:
-                wrong = None if _close(expected, call()) else "the results are others"
-            except Exception as error:
-                wrong = f"{type(error).__name__}: {error}"
-            finally:
-                self._params = single
-            if wrong is not None:
-                self._add(method, _start(self._dynamics, method),
-                          f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
-                          "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
-                          "action[:, 0], and stack them.")  # fmt: skip
-                raise _FoundError
+            raise self._found("step", f"the reward has the shape {shape}",
+                              f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
 
     def _no_number(self, rewards: Any) -> None:
         """Check that no reward is NaN in all environments and steps."""
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
-            self._add("step", _start(self._dynamics, "step"), "the reward is always NaN",
-                      "Return a number for each environment.")  # fmt: skip
-            raise _FoundError
+            raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
-    def _repeated(self, method: str, result: Any, function: Callable[..., Any], *args: Any) -> None:
+    def _image(self, state: Any) -> None:
+        """Check the image of an environment, if there is one."""
+        render, state = self._dynamics.render, self._env.shown(state)
+        try:
+            image = self._explained("render", lambda: render(state, 0), NO_IMAGE)
+        except NO_IMAGE:
+            return
+        if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
+            form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
+            raise self._found("render", f"it returned {form}",
+                              "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
+
+    def _spread(self, state: Any) -> None:
+        """Check that a float among the parameters may also be an array with one for each environment."""
+        leaves, layout = af.flatten(self._params.tree, everything=True)
+        if not any(type(x) is float for x in leaves):
+            return
+        spread = self._prepared(
+            layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
+        )
+        action = self._action()
+        for method in ("reset", "step", "observe"):
+            expected = self._run(method, 0, state, action, self._params)
+            try:
+                found = self._run(method, 0, state, action, spread)
+                wrong = (
+                    None
+                    if _agree(expected, found, floats=1e-4, others=False)
+                    else "the results are others"
+                )
+            except Exception as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong is not None:
+                raise self._found(method,
+                                  f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                                  "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
+                                  "action[:, 0], and stack them.")  # fmt: skip
+
+    def _repeated(self, method: str, result: Any, *given: Any) -> None:
         """Check that a method depends on its arguments alone."""
-        if _differs(result, self._call(method, function, *args), slice(None)):
-            self._add(method, _start(self._dynamics, method), "it gives other results for the same arguments",
-                      "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
-            raise _FoundError
-
-    def _alone(self, seed: int, state: Any, action: Any, result: Any) -> None:
-        """Check that each environment depends on itself alone, also in the numbers that it draws."""
-        self._repeated("step", result, self._step, seed, state, action)
-        self._repeated("observe", self._observe(state), self._observe, state)
-        self._repeated("info", self._inform(state), self._inform, state)
-        for row in range(N):
-            index = _replaced(row)
-            others = np.arange(N) != row
-            given = _rows((state, action), index)
-            other = self._call("step", self._step, seed, *given)
-            pairs = {
-                "step": (result, other),
-                "observe": (self._observe(state), self._observe(given[0])),
-                "info": (self._inform(state), self._inform(given[0])),
-            }
-            for method, (before, after) in pairs.items():
-                if _differs(before, after, others):
-                    self._mixed(method)
-
-    def _mixed(self, method: str) -> None:
-        self._add(method, _start(self._dynamics, method),
-                  "the result of an environment depends on the others in its batch",
-                  "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as many random numbers "
-                  "whatever the values are.")  # fmt: skip
-        raise _FoundError
+        if not _agree(result, self._called(method, *given)):
+            raise self._found(method, "it gives other results for the same arguments",
+                              "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
 
     def _of_ages(self, states: list[Any]) -> Any:
         """Return states whose rows are of different times, as they are once episodes have begun anew."""
@@ -410,36 +366,28 @@ class _Trial:
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
     def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
-        """Check that an environment gives the same at any place of a batch of any size, if it draws the same numbers."""
+        """Check that an environment gives the same whatever the others do, and in any batch, if it draws the same numbers."""
 
-        def run(index: Any) -> tuple[Any, bool]:
-            env, rng = self._sized(len(index)), _NamedRows(seed, index)
-            params = self._prepared.rows(index)
-            at, act = map_arrays(_frozen, _rows((state, action), index))
-            if method == "reset":
-                result = env.reset(rng, len(index), params)
-            elif method == "step":
-                result = [x for x in env.step(rng, at, env.clip(act), params) if x is not None]
-            else:
-                result = (env.observe if method == "observe" else env.inform)(at, params)
-            return result, rng.comparable
+        def run(rng: _NamedRows, index: Any) -> Any:
+            env, params = self._sized(len(index)), self._params.rows(index)
+            given = map_arrays(_frozen, _rows((state, action), index))
+            return self._explained(method, lambda: _result(env, method, rng, given, params))
 
-        whole = self._call(method, run, np.arange(N))[0]
+        everyone = np.arange(N)
+        whole = run(_NamedRows(seed, everyone), everyone)
         for what, index in _BATCHES:
-            found, comparable = self._call(method, run, index)
-            expected = _rows(whole, index)
+            rng = _NamedRows(seed, index)
+            found, expected = run(rng, index), _rows(whole, index)
             if what is None:  # the row that was replaced may depend on its index
-                others = np.flatnonzero(index == np.arange(N))
-                found, expected = _rows(found, others), _rows(expected, others)
-            if not comparable or _close(found, expected, exact=True):
-                continue
-            if what is None:
-                self._mixed(method)
-            self._add(method, _start(self._dynamics, method),
-                      f"the result of an environment depends on {what}",
-                      "Compute each row from its own state, action, parameters and random numbers: no xp.arange, and "
-                      "no arrays with a row for each environment.")  # fmt: skip
-            raise _FoundError
+                others = np.flatnonzero(index == everyone)
+                if not _agree(_rows(found, others), _rows(expected, others)):
+                    raise self._found(method, "the result of an environment depends on the others in its batch",
+                                      "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as "
+                                      "many random numbers whatever the values are.")  # fmt: skip
+            elif rng.comparable and not _agree(found, expected, floats=1e-4):
+                raise self._found(method, f"the result of an environment depends on {what}",
+                                  "Compute each row from its own state, action, parameters and random numbers: no "
+                                  "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
 
     def _sized(self, n: int) -> CheckedEnv:
         """Return a batch of another size."""
@@ -448,6 +396,17 @@ class _Trial:
         env = CheckedEnv(self._dynamics, self._backend, n, None)
         env.layout, env.forms = self._env.layout, self._env.forms
         return env
+
+
+def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: Any) -> Any:
+    """Call a method of an environment with a state and an action. Its result is checked."""
+    state, action = given
+    if method == "reset":
+        return env.reset(rng, env.n, params)
+    if method == "step":
+        results = env.step(rng, state, env.clip(action), params)
+        return tuple(part for part in results if part is not None)
+    return (env.observe if method == "observe" else env.inform)(state, params)
 
 
 class _NamedRows(af.Random):
@@ -464,18 +423,21 @@ class _NamedRows(af.Random):
     def __init__(self, seed: int, names: Any) -> None:
         self._seed = seed
         self._names = names
-        self._drawn = 0
+        self._count = 0
         self.comparable = True
 
     def _draw(self, shape: Any) -> Any:
-        """Return numbers from 0 to 1."""
+        """Return numbers from 0 to 1, which depend on how many were drawn before."""
         shape = tuple(shape)
-        self._drawn += 1
-        if shape[:1] != (len(self._names),):
-            self.comparable = self.comparable and not shape
-            return np.random.default_rng((self._seed, self._drawn)).random(shape)
-        rows = (np.random.default_rng((self._seed, self._drawn, name)) for name in self._names)
-        return np.stack([rng.random(shape[1:]) for rng in rows])
+        of_rows = shape[:1] == (len(self._names),)
+        self.comparable = self.comparable and (of_rows or not shape)
+        own = shape[1:] if of_rows else shape
+        drawn = [
+            np.random.default_rng((self._seed, self._count, *name)).random(own)
+            for name in (self._names[:, None] if of_rows else [()])
+        ]
+        self._count += 1 + math.prod(own)
+        return np.stack(drawn) if of_rows else drawn[0]
 
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         return (low + (high - low) * self._draw(shape)).astype(dtype)
@@ -515,25 +477,18 @@ def _frozen(x: Any) -> Any:
     return x
 
 
-def _differs(a: Any, b: Any, rows: Any) -> bool:
-    pairs = zip(af.flatten(a)[0], af.flatten(b)[0], strict=True)
-    return any(
-        not np.array_equal(x[rows], y[rows], equal_nan=x.dtype.kind == "f") for x, y in pairs
-    )
-
-
 def _rows(tree: Any, index: Any) -> Any:
     """Return copies of rows of each array in a tree."""
     return map_arrays(lambda x: np.array(x)[index], tree)
 
 
-def _close(a: Any, b: Any, *, exact: bool = False) -> bool:
-    """Tell whether floats are equal but for rounding, and, if `exact`, everything else is equal."""
+def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
+    """Tell whether floats are equal up to a tolerance, and everything else exactly unless `others` do not count."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
-        x.shape == y.shape and np.allclose(x, y, rtol=1e-3, atol=1e-4, equal_nan=True)
+        x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)
         if x.dtype.kind == "f"
-        else not exact or np.array_equal(x, y)
+        else not others or np.array_equal(x, y)
         for x, y in zip(a, b, strict=True)
     )
 
@@ -590,7 +545,7 @@ def _place(dynamics: Dynamics, error: BaseException, method: str) -> str:
 _HERE = str(Path(af.__file__).parent)
 
 
-def _explained(error: Exception, params: Any) -> tuple[str, str]:
+def _explanation(error: Exception, params: Any) -> tuple[str, str]:
     """Return what is wrong, and what to write instead."""
     if isinstance(error, af.ArrayFerryError):
         return str(error).rstrip("."), ""

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._arrays import cast_numbers, held_dtype, namespace, plain_name, portable
+from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable
 from arrayferry_gym._keys.identity import held_arrays
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
@@ -18,6 +18,7 @@ from .clipping import clipper
 from .dynamics import Dynamics
 from .errors import EnvResultError
 from .params import completed
+from .step_results import StepResults
 
 
 class CheckedEnv:
@@ -67,13 +68,10 @@ class CheckedEnv:
         self.draws_params = dynamics._draws_params
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        self._told: set[str] = set()
         self._whole: tuple[Any, Any, Any] = None, object(), None
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
-        self._bool = self._dtype("bool")
-        self._float = self._dtype("float32")
-        self._rewards: Any = self._float  # a dtype that needs no check
+        self._results = StepResults(self.name, self.xp, n)
         self._casts = self._observed_dtypes()
         self._places = [path for _, path in leaves(dynamics.observation_space)]
         self.clip = clipper(dynamics.action_space, backend, device)
@@ -93,41 +91,20 @@ class CheckedEnv:
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
             name = held_dtype(space.dtype, self.backend)
-            casts.append((self._dtype(name), (self.n, *(space.shape or ()))))
+            dtype = self.backend.from_numpy(np.zeros((), name)).dtype
+            casts.append((dtype, (self.n, *(space.shape or ()))))
         return casts
-
-    def _dtype(self, name: str) -> Any:
-        """Return the dtype with a name, as arrays of the library have it."""
-        return self.backend.from_numpy(np.zeros((), name)).dtype
-
-    def _full(self, value: Any, dtype: Any) -> Any:
-        """Return a new array with one number for each environment."""
-        if self.backend.name == "numpy":  # twice as fast as numpy.full
-            x = np.empty(self.n, dtype)
-            x.fill(value)
-            return x
-        return self.xp.full((self.n,), value, dtype=dtype)
 
     def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
         """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
         if self.draws_params:
-            params, drawn = self._drawn(rng, n, params)
+            params, drawn = self._draw_params(rng, n, params)
             state = WithParams(self.dynamics.reset(self.xp, rng, n, params), drawn)
         else:
             state = self.dynamics.reset(self.xp, rng, n, params)
-        if known and not self._uneven:
-            return state
-        leaves, layout = af.flatten(state)
-        if not leaves:
-            raise EnvResultError(
-                f"{self.name}.reset() returned {state!r:.80}, which holds no array",
-                remedy="Return a tree of arrays that begin with the axis of environments.",
-            )
-        if self.layout is None:
-            self.layout = layout
-        return self._same(state, leaves, layout, "reset", n)
+        return state if known and not self._uneven else self._same(state, "reset", n)
 
-    def _drawn(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+    def _draw_params(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
         """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
         tree = self.dynamics.sample_params(self.xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
@@ -153,8 +130,8 @@ class CheckedEnv:
 
     def adopt(self, state: Any) -> None:
         """Require all later states to have the structure and the dtypes of these."""
-        leaves, self.layout = af.flatten(state)
-        self._same(state, leaves, self.layout, "the state", self.n)
+        self.layout = None
+        self._same(state, "the state", self.n)
 
     def check(self, state: Any) -> Any:
         """Check states that come from outside, and return them.
@@ -162,8 +139,7 @@ class CheckedEnv:
         Raises:
             EnvResultError: they do not fit.
         """
-        leaves, layout = af.flatten(state)
-        return self._same(state, leaves, layout, "the state that was set,", self.n)
+        return self._same(state, "the state that was set,", self.n)
 
     def step(
         self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
@@ -173,9 +149,10 @@ class CheckedEnv:
         With `known`, the structure of the states is not checked again.
         """
         state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+        results = self._results
         if truncated is not None:
-            truncated = self._flag("truncated", truncated)
-        return state, self._reward(reward), self._flag("terminated", terminated), truncated
+            truncated = results.flag("truncated", truncated)
+        return state, results.reward(reward), results.flag("terminated", terminated), truncated
 
     def step_one(
         self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
@@ -183,16 +160,16 @@ class CheckedEnv:
         """Take a step in the only environment, in NumPy. Return Python numbers for the reward and the flags."""
         state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
         if type(reward) is float:
-            reward = self._float.type(reward).item()
+            reward = np.float32(reward).item()
         else:
-            reward = self._reward(reward)
+            reward = self._results.reward(reward)
             reward = reward.item() if reward.ndim == 1 else reward[0, ...].copy()
         if type(terminated) is not bool:
-            terminated = self._flag("terminated", terminated).item()
+            terminated = self._results.flag("terminated", terminated).item()
         if truncated is None:
             truncated = False
         elif type(truncated) is not bool:
-            truncated = self._flag("truncated", truncated).item()
+            truncated = self._results.flag("truncated", truncated).item()
         return state, reward, terminated, truncated
 
     def _advanced(
@@ -203,19 +180,26 @@ class CheckedEnv:
         if self.draws_params:
             params, drawn, state = self._with_drawn(params, state), state.params, state.state
         result = self.dynamics.step(self.xp, rng, state, action, params)
-        state, reward, terminated, truncated = parts_of_step(self.name, result)
+        state, reward, terminated, truncated = self._results.parts(result)
         if drawn is not None:
             state = WithParams(state, drawn)
         if not known or self._uneven:
-            leaves, layout = af.flatten(state)
-            state = self._same(state, leaves, layout, "step", self.n)
+            state = self._same(state, "step", self.n)
         return state, reward, terminated, truncated
 
-    def _same(self, state: Any, leaves: list[Any], layout: af.Layout, source: str, n: int) -> Any:
+    def _same(self, state: Any, source: str, n: int) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
 
         Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
         """
+        leaves, layout = af.flatten(state)
+        if not leaves:
+            raise EnvResultError(
+                f"{self._source(source)} gave {state!r:.80}, which holds no array",
+                remedy="Return a tree of arrays that begin with the axis of environments.",
+            )
+        if self.layout is None:
+            self.layout = layout
         if layout != self.layout:
             raise EnvResultError(
                 f"{self._source(source)} gave the state {layout!r}, but the first reset() {self.layout!r}",
@@ -253,19 +237,6 @@ class CheckedEnv:
         """Return the source of a state for messages: a method with its line, or as given."""
         method = getattr(self.dynamics, source, None)
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
-
-    def _reward(self, reward: Any) -> Any:
-        if type(reward) is float:
-            return self._full(reward, self._float)
-        if getattr(reward, "dtype", None) != self._rewards or reward.shape[:1] != (self.n,):
-            reward = as_reward(self.name, self.xp, self.n, reward, self._told)
-            self._rewards = reward.dtype
-        return reward
-
-    def _flag(self, which: str, value: Any) -> Any:
-        if isinstance(value, bool):
-            return self._full(value, self._bool)
-        return as_flag(self.name, self.xp, self.n, which, value)
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
@@ -425,92 +396,7 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def parts_of_step(name: str, result: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the state, reward, terminated and truncated, which may be None, of what an environment's step returned."""
-    if type(result) is tuple and len(result) == 3:
-        return (*result, None)
-    try:
-        state, reward, terminated, *rest = result
-        (truncated,) = rest or (None,)
-    except (TypeError, ValueError):
-        raise EnvResultError(
-            f"{name}.step() returned {_values(result)}, not three or four values",
-            remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
-        ) from None
-    return state, reward, terminated, truncated
-
-
-def as_reward(name: str, xp: Any, n: int, reward: Any, told: set[str]) -> Any:
-    """Return the reward of an environment's step as floats that begin with `n` environments.
-
-    Whole numbers become float32. If that would lose digits, it is an error, or in JAX, where reading them would wait
-    for a device, a warning for each dtype that has not been `told`.
-    """
-    if isinstance(reward, (int, float)):
-        if isinstance(reward, int) and reward.bit_length() > 24:
-            _check_exact(name, np.asarray(reward))
-        return xp.full((n,), float(reward), dtype=xp.float32)
-    if not hasattr(reward, "dtype") or tuple(reward.shape)[:1] != (n,):
-        raise EnvResultError(
-            f"the reward of {name}.step() is {reward!r:.80}, but must begin with {n} environments",
-            remedy=f"Return an array of shape ({n},).",
-        )
-    kind = plain_name(reward.dtype)
-    if "float" in kind:
-        return reward
-    if kind.startswith("complex"):
-        raise EnvResultError(
-            f"the reward of {name}.step() is of dtype {kind}", remedy="Return its real part."
-        )
-    if kind not in _SHORT:
-        backend = af.backend_of(reward)
-        if backend.name != "jax" and backend.device_of(reward) == "cpu":
-            reader = reward.detach() if backend.name == "torch" else reward
-            _check_exact(name, backend.to_numpy(reader))
-        elif kind not in told and not getattr(reward, "weak_type", False):
-            told.add(kind)
-            warnings.warn(
-                f"the rewards of {name}.step() are of dtype {kind}. They become float32, which is exact up to "
-                "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
-                stacklevel=2,
-            )
-    return xp.astype(reward, xp.float32)
-
-
-def _check_exact(name: str, reward: Any) -> None:
-    """Check that whole numbers fit float32."""
-    try:
-        cast_numbers(reward, np.dtype(np.float32))
-    except ValueError as error:
-        raise EnvResultError(
-            f"the reward of {name}.step() loses digits: {error}",
-            remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
-        ) from None
-
-
-def as_flag(name: str, xp: Any, n: int, which: str, value: Any) -> Any:
-    """Return `terminated` or `truncated` of an environment's step as booleans of shape (n,)."""
-    if isinstance(value, bool):
-        return xp.full((n,), value, dtype=xp.bool)
-    if not hasattr(value, "dtype") or value.dtype != xp.bool or tuple(value.shape) != (n,):
-        raise EnvResultError(
-            f"{which} of {name}.step() is {value!r:.80}, but must be {n} booleans",
-            remedy=f"Return an array of shape ({n},) and dtype bool.",
-        )
-    return value
-
-
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
-
-_SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
-"""Integer dtypes whose values all fit float32."""
-
-
-def _values(result: Any) -> str:
-    """Describe what a method returned."""
-    if isinstance(result, tuple):
-        return f"{len(result)} values"
-    return type(result).__name__
 
 
 def line_of(method: Any) -> str:
