@@ -167,20 +167,15 @@ class _Closing(Fails):
 
 
 def test_an_environment_that_fails_while_it_is_made_is_closed(tmp_path):
-    from arrayferry_gym.distributed._workers.messages import (
-        EnvSetup,
-        Failure,
-        Make,
-        Start,
-        from_bytes,
-    )
+    from arrayferry_gym.distributed._workers.host import Hosted
+    from arrayferry_gym.distributed._workers.messages import EnvSetup, Failure, Start, from_bytes
 
     path = tmp_path / "log"
     factory = cloudpickle.dumps(functools.partial(_Closing, str(path)))
     faults = {"attributes": {"level": 7}}, {"start": Start(None, {"fail": 1})}
     for number, fault in enumerate(faults, 1):
         host = Host()
-        request = Make(EnvSetup(0, factory, **fault))
+        request = functools.partial(Hosted.make, setup=EnvSetup(0, factory, **fault))
         failure = from_bytes(host.answer(cloudpickle.dumps(request)))
         assert isinstance(failure, Failure)
         assert (failure.index, failure.type) == (0, ("ValueError", "KeyError")[number - 1])
@@ -390,13 +385,14 @@ class Line(Engine):
         return host, request
 
     def gather(self, calls, timeout):
-        from arrayferry_gym.distributed._workers.messages import Make, from_bytes
+        from arrayferry_gym.distributed._workers.messages import from_bytes
 
         answers = []
         for (host, worker), pickled in calls:
             request = from_bytes(pickled)
-            made = request.setup.index if isinstance(request, Make) else None
-            self.patience.append((request.name, timeout))
+            name = request.func.__name__
+            made = request.keywords["setup"].index if name == "make" else None
+            self.patience.append((name, timeout))
             if worker in self.dead or self.dies(worker, made):
                 self.dead.add(worker)
                 answers.append(None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from arrayferry.adapting import never_raises
 from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import UNSET, check_actions_of, check_flag, count_of
 from arrayferry_gym._options.libraries import Target
+from arrayferry_gym._spaces.trees import ARRAYS, leaves
 from arrayferry_gym.distributed._dask.engine import DaskEngine
 from arrayferry_gym.distributed._placing.checks import (
     check_engine,
@@ -29,15 +32,14 @@ from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import await_workers
-from arrayferry_gym.distributed._workers.messages import Plan, to_bytes
-from arrayferry_gym.distributed._workers.observations import is_stackable
+from arrayferry_gym.distributed._workers.messages import GroupSetup, Plan, to_bytes
 from arrayferry_gym.distributed._workers.policies import is_module
 from arrayferry_gym.distributed._workers.records import GroupRecord
 from arrayferry_gym.distributed._workers.trajectories import Trajectories
 from arrayferry_gym.functional import FunctionalEnv
 
 from .display import Display
-from .group_runner import AHEAD, GroupRunner, Weights, pickled_weights
+from .group_runner import AHEAD, GroupRunner, Weights
 from .segments import joined
 from .stats import CollectorStats
 
@@ -185,11 +187,12 @@ class Collector(Iterator[Trajectories]):
             policy = copy.deepcopy(policy).cpu()
         plan = Plan(
             env, policy, portable(library), self.num_steps, self.seed, env_params, max_episode_steps,
-            _names(infos), final_observation, check_actions_of(check_actions),
+            _names(infos), final_observation, check_actions_of(check_actions), self._keep,
         )  # fmt: skip
         rows = _policy_state(policy_state, self.num_envs)
-        data = _pickled_plan(plan)
-        weights = Weights(0, pickled_weights(policy_params))
+        with _pickling("the policy or the environment"):
+            data = to_bytes(plan)
+        weights = Weights(0, _pickled_weights(policy_params))
         own_engine = engine is None
         if engine is None:
             count = max(min(groups or os.cpu_count() or 1, self.num_envs), min_workers)
@@ -207,11 +210,12 @@ class Collector(Iterator[Trajectories]):
             if own_engine:
                 engine.close()
             raise
-        records = [
-            GroupRecord(index, first, last - first, tuple(factories[first:last]), rows(first, last))
-            for index in range(self.groups)
-            for first, last in [_part(self.num_envs, index, self.groups)]
-        ]
+        bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
+        records = []
+        for index, (first, last) in enumerate(itertools.pairwise(bounds)):
+            of_group = tuple(factories[first:last])
+            setup = GroupSetup(index, first, last - first, of_group, data, rows(first, last))
+            records.append(GroupRecord(index, setup))
         # a compiled segment shows no steps
         silence, steps = (self.num_steps, 1) if env is not None else (1, self.num_steps)
         longest = timeout * silence * steps * AHEAD * self.groups
@@ -219,20 +223,19 @@ class Collector(Iterator[Trajectories]):
         self._closing = Closing(self._placement, engine, own_engine)
         self.closed = False
         close_at_exit(self)
-        self._runner = GroupRunner(records, self._placement, engine, data, self._keep, weights)
+        self._runner = GroupRunner(records, self._placement, self._keep, weights)
         try:
             spaces = common_spaces(self._runner.make_all(), "same")
+            self.single_observation_space = spaces.single_observation_space
+            self.single_action_space = spaces.single_action_space
+            if not all(isinstance(x, ARRAYS) for x, _ in leaves(self.single_observation_space)):
+                raise af.OptionError(
+                    f"observations of {self.single_observation_space} are not arrays, but trajectories are",
+                    remedy="Use a wrapper that makes arrays of them.",
+                )
         except BaseException:
             self.close()
             raise
-        self.single_observation_space = spaces.single_observation_space
-        self.single_action_space = spaces.single_action_space
-        if not is_stackable(self.single_observation_space):
-            self.close()
-            raise af.OptionError(
-                f"observations of {self.single_observation_space} are not arrays, but trajectories are",
-                remedy="Use a wrapper that makes arrays of them.",
-            )
 
     def __iter__(self) -> Collector:
         return self
@@ -249,8 +252,7 @@ class Collector(Iterator[Trajectories]):
         runner = self._runner
         runner.counts.begin()
         segments = runner.all_ready() if self._is_sync else runner.first_ready()
-        parts = [(each.trajectories, each.origin) for each in segments]
-        trajectories = joined(parts, self._keep)
+        trajectories = joined([each.trajectories for each in segments], self._keep)
         if self._convert is not None:
             trajectories = self._convert(trajectories)
         self._display.show(self)
@@ -270,7 +272,7 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         if self._module is not None and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        self._runner.weights = Weights(self.version + 1, pickled_weights(policy_params))
+        self._runner.weights = Weights(self.version + 1, _pickled_weights(policy_params))
 
     @property
     def version(self) -> int:
@@ -437,16 +439,27 @@ def _policy_state(state: Any, count: int) -> Callable[[int, int], Any]:
     return rows
 
 
-def _pickled_plan(plan: Plan) -> bytes:
+@contextlib.contextmanager
+def _pickling(what: str) -> Iterator[None]:
+    """Turn errors into those of what a user has passed."""
     try:
-        return to_bytes(plan)
+        yield
     except Exception as error:
         raise af.OptionError(
-            f"the policy or the environment cannot be pickled: {type(error).__name__}: {error}",
-            remedy="Create the objects that it uses inside the function, or pass them in policy_params.",
+            f"{what} cannot be pickled ({type(error).__name__}: {error})",
+            remedy="Create the objects that it uses inside the function, and pass arrays and numbers in policy_params.",
         ) from error
 
 
-def _part(count: int, index: int, parts: int) -> tuple[int, int]:
-    """Return the first of a part of some environments, and the one after its last."""
-    return count * index // parts, count * (index + 1) // parts
+def _pickled_weights(params: Any) -> bytes:
+    """Pickle the parameters of a policy as they are now."""
+
+    def plain(x: Any) -> Any:
+        backend = af.backend_of(x)
+        if backend.name == "torch":
+            return x.detach().cpu()
+        return x if backend.name in ("numpy", "jax") else backend.to_numpy(x)
+
+    arrays, layout = af.flatten(params)
+    with _pickling("the parameters of the policy"):
+        return to_bytes(layout.unflatten([plain(x) for x in arrays]))

@@ -5,28 +5,24 @@ Ctrl-C may come at any line. So what is known changes by single assignments, and
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 import arrayferry as af
-from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.errors import NoWorkerError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import Sent
-from arrayferry_gym.distributed._workers.messages import (
-    Collect,
-    GroupSetup,
-    MakeGroup,
-    Save,
-    Segment,
-    to_bytes,
-)
+from arrayferry_gym.distributed._workers.host import Hosted
+from arrayferry_gym.distributed._workers.messages import Description, Request, Segment
 from arrayferry_gym.distributed._workers.records import GroupRecord
 from arrayferry_gym.distributed._workers.trajectories import Trajectories
 
-from .segments import Origin
 from .stats import Counts
 
 Result = TypeVar("Result")
@@ -43,12 +39,22 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class _Asked:
+    """A segment that was asked for. The attributes are as for `Hosted.collect`."""
+
+    group: GroupRecord
+    number: int
+    restarts: int
+    version: int
+    sent: Sent
+
+
+@dataclass(frozen=True, eq=False)
 class _Ready:
     """A segment that was answered, and not returned yet."""
 
     group: GroupRecord
     trajectories: Trajectories
-    origin: Origin
 
 
 class _Answered(NamedTuple):
@@ -69,8 +75,6 @@ class GroupRunner:
     Args:
         groups: the groups. They have been made.
         placement: the hosts that have them.
-        engine: makes and calls the hosts.
-        plan: what they do, pickled.
         keep: whether the arrays stay on the workers.
         weights: the first parameters of the policy.
 
@@ -80,38 +84,24 @@ class GroupRunner:
     """
 
     def __init__(
-        self,
-        groups: Sequence[GroupRecord],
-        placement: Placement,
-        engine: Engine,
-        plan: bytes,
-        keep: bool,
-        weights: Weights,
+        self, groups: Sequence[GroupRecord], placement: Placement, keep: bool, weights: Weights
     ) -> None:
         self._groups = groups
         self._placement = placement
-        self._engine = engine
-        self._plan = plan
+        self._engine = placement.pool.engine
         self._keep = keep
         self.weights = weights
         self.counts = Counts()
-        self._sent: list[
-            tuple[GroupRecord, Sent]
-        ] = []  # not answered yet, in the order in which they were asked
+        self._asked: list[_Asked] = []  # not answered yet, in the order in which they were asked
         self._answered = _Answered((), (0,) * len(groups))
 
-    def make_all(self) -> list[Any]:
+    def make_all(self) -> list[Description]:
         """Make all groups for the first time, and return the descriptions of all environments."""
-        made = self._placement.make_all(lambda group: self._make(group, describe=True))
-        return [description for descriptions in made for description in descriptions]
+        return [each for made in self._placement.make_all(self._make) for each in made]
 
-    def _make(self, group: GroupRecord, describe: bool = False) -> MakeGroup:
-        state = None if group.state is None else group.state[1]
-        setup = GroupSetup(
-            group.index, group.first, group.num_envs, group.factories, self._plan,
-            group.policy_state, group.restarts, state,
-        )  # fmt: skip
-        return MakeGroup(setup, describe)
+    def _make(self, group: GroupRecord) -> Request:
+        setup = replace(group.setup, restarts=group.restarts, state=group.state)
+        return partial(Hosted.make, setup=setup)
 
     def all_ready(self) -> Sequence[_Ready]:
         """Wait for the next segments of all groups, and return them. They count as returned with `take`."""
@@ -154,8 +144,8 @@ class GroupRunner:
         """Return the number of the first segment of a group that was not answered."""
         return self._answered.taken[group.index] + self._ready(group)
 
-    def _under_way(self, group: GroupRecord) -> list[tuple[GroupRecord, Sent]]:
-        return [pair for pair in self._sent if pair[0] is group]
+    def _under_way(self, group: GroupRecord) -> list[_Asked]:
+        return [asked for asked in self._asked if asked.group is group]
 
     def _ask(self, most: int, returned: Sequence[_Ready] = ()) -> None:
         """Ask for segments, and make groups that were lost.
@@ -169,27 +159,30 @@ class GroupRunner:
         if placement.unplaced:
             self._make_unplaced()
         for group in self._groups:
-            under_way = len(self._under_way(group))
-            under_way += self._ready(group) - sum(each.group is group for each in returned)
-            for _ in range(most - under_way if group not in moving else 0):
-                host = group.host
-                assert host is not None
-                version, data = self.weights
-                request = Collect(
-                    group.index, self._next_to_ask(group), group.restarts,
-                    self._answered.taken[group.index], version,
-                    None if host.version == version else data, self._keep,
-                )  # fmt: skip
-                (sent,) = placement.pool.send({host: request})
-                self._sent.append((group, sent))
-                host.version = version
-        placement.pool.start([sent for _, sent in self._sent])
+            pending = len(self._under_way(group)) + self._ready(group)
+            pending -= sum(each.group is group for each in returned)
+            for _ in range(most - pending if group not in moving else 0):
+                self._ask_for_one(group)
+        placement.pool.start([asked.sent for asked in self._asked])
 
-    def _next_to_ask(self, group: GroupRecord) -> int:
-        """Return the number of the first segment of a group that was not asked for."""
-        asked: list[Any] = [sent.request for _, sent in self._under_way(group)]
-        after: list[int] = [x.number + 1 for x in asked if x.restarts == group.restarts]
-        return max([self._next(group), *after])
+    def _ask_for_one(self, group: GroupRecord) -> None:
+        """Ask for the first segment of a group that was not asked for."""
+        host, (version, data) = group.host, self.weights
+        assert host is not None
+        asked = [x.number + 1 for x in self._under_way(group) if x.restarts == group.restarts]
+        number = max([self._next(group), *asked])
+        request = partial(
+            Hosted.collect,
+            index=group.index,
+            number=number,
+            restarts=group.restarts,
+            needed=self._answered.taken[group.index],
+            version=version,
+            weights=None if host.version == version else data,
+        )
+        (sent,) = self._placement.pool.send({host: request})
+        self._asked.append(_Asked(group, number, group.restarts, version, sent))
+        host.version = version
 
     def _make_unplaced(self) -> None:
         """Make the groups again that no host has."""
@@ -203,13 +196,13 @@ class GroupRunner:
 
     def _settle(self, group: GroupRecord) -> None:
         """Find out whether a group that no host has goes on from its state or begins anew."""
-        for pair in self._under_way(group):  # some may have been answered before that
-            self._receive_one(*pair)
+        for asked in self._under_way(group):  # some may have been answered before that
+            self._receive_one(asked)
         if self._keep and group.lost:  # arrays of earlier answers are gone too
             ready, taken = self._answered
             left = tuple(each for each in ready if each.group is not group)
             self._answered = _Answered(left, taken)
-        if group.state is None or group.state[0] != self._next(group):
+        if group.state is None or group.state["number"] != self._next(group):
             self.counts.lost += group.lost
             group.restart(self._next(group))
 
@@ -221,9 +214,7 @@ class GroupRunner:
         placement.look_for_workers()
         moving = set(placement.should_move(placement.may_move))
         for group in [group for group in moving if not self._under_way(group)]:
-            number = self._next(group)
-            state = self._state(group, number)
-            group.state = None if state is None else (number, state)
+            group.state = self._state(group, self._next(group))
             placement.take_out([group])
             moving.remove(group)
         return moving
@@ -232,7 +223,9 @@ class GroupRunner:
         """Return the state from which a group begins a segment, None if it is not known."""
         if group.host is None:
             return None
-        replies = self._placement.pool.ask({group.host: Save(group.index, number)})
+        replies = self._placement.pool.ask(
+            {group.host: partial(Hosted.save, index=group.index, number=number)}
+        )
         return next(iter(replies.values()), None)
 
     def _receive(self) -> None:
@@ -241,40 +234,41 @@ class GroupRunner:
         Raises:
             DistributedEnvError: a group failed. What the others have answered is kept.
         """
-        if not self._sent:
+        if not self._asked:
             return
-        answered = self._placement.pool.wait([sent for _, sent in self._sent], 1)
+        answered = self._placement.pool.wait([asked.sent for asked in self._asked], 1)
         waiting: set[GroupRecord] = set()  # for an earlier answer
         failed: Exception | None = None
-        for (group, sent), over in zip(list(self._sent), answered, strict=True):
+        for asked, over in zip(list(self._asked), answered, strict=True):
             if not over:
-                waiting.add(group)
-            elif group not in waiting:
+                waiting.add(asked.group)
+            elif asked.group not in waiting:
                 try:
-                    self._receive_one(group, sent)
+                    self._receive_one(asked)
                 except Exception as error:
                     failed = failed or error
         if failed is not None:
             raise failed
 
-    def _receive_one(self, group: GroupRecord, sent: Sent) -> None:
+    def _receive_one(self, asked: _Asked) -> None:
         """Take the answer to the first request for a segment of a group."""
-        request: Any = sent.request
-        counts = request.restarts == group.restarts and request.number == self._next(group)
+        group, sent = asked.group, asked.sent
+        counts = asked.restarts == group.restarts and asked.number == self._next(group)
         try:
             replies = self._placement.pool.receive([sent])
             segment: Segment | None = next(iter(replies.values()), None)
             # if arrays stay with a host that is gone, they are gone too
-            if segment is not None and not (self._keep and self._is_gone(sent)):
+            if segment is not None and not (self._keep and sent.host not in self._placement.hosts):
                 if counts:
-                    self._add(group, sent, segment)
-                elif self._keep:
-                    self._free(segment)
+                    self._add(asked, segment)
+                elif self._keep:  # the workers free them when no Dask array of them is left
+                    with contextlib.suppress(NoWorkerError):  # they are gone already
+                        self._engine.assemble([segment.arrays])
         except Exception:
             sent.host.version = -1  # what it has is not known
             if counts:
                 group.restart(self._next(group))
-            self._sent.remove((group, sent))
+            self._asked.remove(asked)
             raise
         except (
             BaseException
@@ -282,38 +276,32 @@ class GroupRunner:
             if counts and self._keep:
                 group.restart(self._next(group))
             raise
-        self._sent.remove((group, sent))
+        self._asked.remove(asked)
 
-    def _is_gone(self, sent: Sent) -> bool:
-        return sent.host not in self._placement.hosts
-
-    def _add(self, group: GroupRecord, sent: Sent, segment: Segment) -> None:
+    def _add(self, asked: _Asked, segment: Segment) -> None:
         """Add a segment to those that are ready."""
-        request: Any = sent.request
+        group, host = asked.group, asked.sent.host
         arrays = segment.arrays
         if self._keep:
             try:
                 (arrays,) = self._engine.assemble([arrays])
             except NoWorkerError:  # its arrays are gone, so that the group is one that was lost
-                self._placement.pool.lose(sent.host)
+                self._placement.pool.lose(host)
                 return
-        trajectories = segment.layout.unflatten(list(arrays))
-        origin = Origin(group.index, group.num_envs, request.version, request.number == group.anew)
-        steps = trajectories.began.shape[0] * group.num_envs
+        count = group.setup.num_envs
+        trajectories: Trajectories = segment.layout.unflatten(list(arrays))._replace(
+            version=np.full(count, asked.version),
+            group=np.full(count, group.index),
+            restarted=np.full(count, asked.number == group.anew),
+        )
         ready, taken = self._answered
-        self._answered = _Answered((*ready, _Ready(group, trajectories, origin)), taken)
-        self.counts.add(sent.host.worker, steps, segment.seconds, request.version)
-
-    def _free(self, segment: Segment) -> None:
-        """Free the arrays of a segment that nobody needs: the workers do when no Dask array of them is left."""
-        try:
-            self._engine.assemble([segment.arrays])
-        except NoWorkerError:  # they are gone already
-            pass
+        self._answered = _Answered((*ready, _Ready(group, trajectories)), taken)
+        steps = trajectories.began.shape[0] * count
+        self.counts.add(host.worker, steps, segment.seconds, asked.version)
 
     def forget(self) -> None:
         """Forget what was not returned, so that nothing of it stays on the workers."""
-        self._sent = []
+        self._asked = []
         self._answered = _Answered((), self._answered.taken)
 
     def state_dict(self) -> dict[str, Any]:
@@ -332,22 +320,20 @@ class GroupRunner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where groups were."""
-        version, numbers, rows = _checked(state, len(self._groups))
-        for group, sent in list(self._sent):
-            self._placement.pool.wait([sent], 1)
-            try:
-                self._receive_one(group, sent)
-            except Exception:  # its segments are not needed any more
-                pass
+        version, numbers, restarts, states = _checked(state, len(self._groups))
+        for asked in list(self._asked):
+            self._placement.pool.wait([asked.sent], 1)
+            with contextlib.suppress(Exception):  # its segments are not needed any more
+                self._receive_one(asked)
         if self._keep:
             self._engine.discard()
         self._placement.take_out([group for group in self._groups if group.host is not None])
         self._answered = _Answered((), numbers)
-        for group, number, (restarts, saved) in zip(self._groups, numbers, rows, strict=True):
-            group.restarts, group.anew = restarts, None
-            if saved is None and number:
-                group.restart(number)
-            group.state = None if saved is None else (number, saved)
+        for index, group in enumerate(self._groups):
+            group.restarts, group.anew = restarts[index], None
+            if states[index] is None and numbers[index]:
+                group.restart(numbers[index])
+            group.state = states[index]
         self.weights = Weights(version, self.weights.data)
         for host in self._placement.hosts:
             host.version = -1
@@ -357,8 +343,10 @@ class GroupRunner:
         self._placement.forget_settled()
 
 
-def _checked(state: dict[str, Any], groups: int) -> tuple[int, tuple[int, ...], list[Any]]:
-    """Return the version of the weights, the numbers of the next segments, and the restarts and states of groups.
+def _checked(
+    state: dict[str, Any], groups: int
+) -> tuple[int, tuple[int, ...], tuple[int, ...], list[Any]]:
+    """Return the version of the weights, and of each group the number of the next segment, the restarts and the state.
 
     Raises:
         arrayferry.OptionError: `state_dict` did not return that.
@@ -366,40 +354,20 @@ def _checked(state: dict[str, Any], groups: int) -> tuple[int, tuple[int, ...], 
     try:
         version = operator.index(state["version"])
         numbers = tuple(map(operator.index, state["numbers"]))
-        restarts = [*map(operator.index, state["restarts"])]
-        rows = [*zip(restarts, state["states"], strict=True)]
-        right = len(numbers) == len(rows) == groups and min(version, *numbers, *restarts) >= 0
-        right = right and all(
+        restarts = tuple(map(operator.index, state["restarts"]))
+        states = list(state["states"])
+        own = [
             saved is None or saved["number"] == number
-            for number, (_, saved) in zip(numbers, rows, strict=True)
-        )
+            for saved, number in zip(states, numbers, strict=True)
+        ]
+        if (
+            not len(own) == len(restarts) == groups
+            or min(version, *numbers, *restarts) < 0
+            or not all(own)
+        ):
+            raise ValueError
     except (KeyError, IndexError, TypeError, ValueError):
-        right, version, numbers, rows = False, 0, (), []
-    if not right:
         raise af.OptionError(
             f"{state!r:.80} is no state of a collector", remedy="Pass a result of state_dict()."
-        )
-    return version, numbers, rows
-
-
-def pickled_weights(params: Any) -> bytes:
-    """Pickle the parameters of a policy as they are now.
-
-    Raises:
-        arrayferry.OptionError: they cannot be pickled.
-    """
-
-    def plain(x: Any) -> Any:
-        backend = af.backend_of(x)
-        if backend.name == "torch":
-            return x.detach().cpu()
-        return x if backend.name in ("numpy", "jax") else backend.to_numpy(x)
-
-    arrays, layout = af.flatten(params)
-    try:
-        return to_bytes(layout.unflatten([plain(x) for x in arrays]))
-    except Exception as error:
-        raise af.OptionError(
-            f"the parameters of the policy cannot be pickled ({type(error).__name__}: {error})",
-            remedy="Pass arrays and numbers.",
-        ) from error
+        ) from None
+    return version, numbers, restarts, states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class CollectorStats:
     workers: dict[str, WorkerStats]
 
 
-class _OfWorker:
-    def __init__(self) -> None:
-        self.steps = 0
-        self.busy = 0.0
-        self.version = 0
+class _Done(NamedTuple):
+    """What a worker has done: steps, in how many seconds, the last ones with which weights."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    version: int = 0
 
 
 class Counts:
@@ -62,9 +64,8 @@ class Counts:
     def __init__(self) -> None:
         self.segments = 0
         self.lost = 0
-        self._steps = 0
         self._begun: float | None = None
-        self._workers: dict[str, _OfWorker] = {}
+        self._workers: dict[str, _Done] = {}
 
     def begin(self) -> None:
         """Begin to measure the time, once."""
@@ -81,11 +82,8 @@ class Counts:
             version: that of its weights.
         """
         self.segments += 1
-        self._steps += steps
-        own = self._workers.setdefault(worker, _OfWorker())
-        own.steps += steps
-        own.busy += seconds
-        own.version = version
+        before = self._workers.get(worker, _Done())
+        self._workers[worker] = _Done(before.steps + steps, before.seconds + seconds, version)
 
     def stats(self, version: int) -> CollectorStats:
         """Return what was counted.
@@ -101,10 +99,9 @@ class Counts:
 
         workers = {
             name: WorkerStats(
-                own.steps, rate(own.steps), max(0.0, 1 - rate(own.busy)), version - own.version
+                own.steps, rate(own.steps), max(0.0, 1 - rate(own.seconds)), version - own.version
             )
             for name, own in self._workers.items()
         }
-        return CollectorStats(
-            self._steps, self.segments, seconds, rate(self._steps), self.lost, workers
-        )
+        steps = sum(own.steps for own in workers.values())
+        return CollectorStats(steps, self.segments, seconds, rate(steps), self.lost, workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import queue
 import threading
 import uuid
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed.worker import get_worker, secede
 
-from arrayferry_gym.distributed._workers.host import Host
-from arrayferry_gym.distributed._workers.messages import Close, to_bytes
+from arrayferry_gym.distributed._workers.host import Host, Hosted
+from arrayferry_gym.distributed._workers.messages import to_bytes
 from arrayferry_gym.distributed._workers.observations import map_arrays
 
 from .internals import actor_on_worker, free, is_leaving, keep
@@ -162,7 +163,7 @@ def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 def _close(host: Host) -> None:
-    host.answer(to_bytes(Close()))
+    host.answer(to_bytes(functools.partial(Hosted.close)))
 
 
 def _set(future: asyncio.Future[bytes], reply: bytes) -> None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from arrayferry_gym.distributed._workers.messages import (
-    Failure,
-    Make,
-    MakeGroup,
-    Request,
-    from_bytes,
-)
+from arrayferry_gym.distributed._workers.messages import Failure, Request, from_bytes
 from arrayferry_gym.distributed._workers.records import HostRecord
 
 from .errors import DistributedEnvError, EnvFailedError, PolicyFailedError, WorkerSetupError
@@ -35,7 +29,7 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
         host: the host and its environments.
     """
     indices: Sequence[int] = host.indices if failure.index is None else (failure.index,)
-    where = request.name
+    where = what = request.func.__name__
     if failure.place is not None:
         where = (
             str(failure.place)
@@ -62,13 +56,13 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
             f"the policy raised {failure.type}: {failure.text}, in {where} on the worker "
             f"{host.worker}",
             remedy="Correct it, and make another collector."
-            if isinstance(request, MakeGroup)
+            if what == "make"
             else "Correct it or its parameters. The next segment of the group begins anew.",
             worker=host.worker,
             original=failure.type,
         )
     else:
-        making = isinstance(request, (Make, MakeGroup))
+        making = what == "make"
         again = (
             "The next segment of the group begins anew."
             if failure.place

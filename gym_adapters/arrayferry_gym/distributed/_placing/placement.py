@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from arrayferry_gym.distributed._workers.messages import Drop, Request
+from arrayferry_gym.distributed._workers.host import Hosted
+from arrayferry_gym.distributed._workers.messages import Request
 from arrayferry_gym.distributed._workers.records import HostRecord, Record
 
 from .engine import Engine
@@ -234,7 +236,7 @@ class Placement:
         for host in self.pool.hosts:
             here = [env for env in host.envs if env in envs]
             if here:
-                requests[host] = Drop([env.index for env in here])
+                requests[host] = partial(Hosted.close, indices=[env.index for env in here])
         self.pool.detach(envs)
         self.pool.ask(requests)
         for host in [host for host in self.pool.hosts if not host.envs]:

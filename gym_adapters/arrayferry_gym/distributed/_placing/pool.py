@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import arrayferry as af
-from arrayferry_gym.distributed._workers.messages import (
-    Close,
-    Configure,
-    Failure,
-    Request,
-    from_bytes,
-    to_bytes,
-)
+from arrayferry_gym.distributed._workers.host import Hosted
+from arrayferry_gym.distributed._workers.messages import Failure, Request, from_bytes, to_bytes
 from arrayferry_gym.distributed._workers.records import HostRecord, Record
 
 from .engine import Engine
@@ -96,7 +91,7 @@ class HostPool:
         self._longest = longest or timeout
         self.hosts: list[HostRecord] = []
         self.unsettled: list[Any] = list(envs)
-        self.configuration: Configure | None = None
+        self.configuration: Request | None = None
         self._count = len(envs)
         self._wanted = count
         self._avoided: dict[str, float] = {}
@@ -219,7 +214,7 @@ class HostPool:
             worker=host.worker,
         )
 
-    def configure(self, configuration: Configure) -> None:
+    def configure(self, configuration: Request) -> None:
         """Configure all hosts, and those that are made later."""
         self.configuration = configuration
         self.ask(dict.fromkeys(self.hosts, configuration))
@@ -308,7 +303,7 @@ class HostPool:
 
     def close(self, timeout: float) -> None:
         """Close the environments, and forget the hosts."""
-        close = to_bytes(Close())
+        close = to_bytes(functools.partial(Hosted.close))
         calls = [self.engine.call(host.handle, close) for host in self.hosts]
         try:
             if calls:

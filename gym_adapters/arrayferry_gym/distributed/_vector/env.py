@@ -7,6 +7,7 @@ import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from gymnasium import Env, Space
@@ -35,16 +36,8 @@ from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import Sent
 from arrayferry_gym.distributed._workers.actions import split_actions
-from arrayferry_gym.distributed._workers.messages import (
-    Call,
-    Configure,
-    Description,
-    EnvSetup,
-    Make,
-    Render,
-    Request,
-    SetAttr,
-)
+from arrayferry_gym.distributed._workers.host import Hosted
+from arrayferry_gym.distributed._workers.messages import Description, EnvSetup, Request
 from arrayferry_gym.distributed._workers.records import EnvRecord
 
 from .runner import Infos, Runner
@@ -282,11 +275,15 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         close_at_exit(self)
         try:
             made = self._placement.make_all(
-                lambda env: Make(EnvSetup(env.index, env.factory), describe=True)
+                lambda env: partial(Hosted.make, setup=EnvSetup(env.index, env.factory))
             )
             self._describe([reply.description for reply in made], observation_mode)
             self._placement.pool.configure(
-                Configure(self.autoreset_mode, self.single_observation_space)
+                partial(
+                    Hosted.configure,
+                    mode=self.autoreset_mode,
+                    space=self.single_observation_space,
+                )
             )
         except BaseException:
             self.close()
@@ -417,11 +414,18 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or get an attribute."""
         self._runner.note_change()
-        return self._ask(lambda indices: Call(indices, name, args, kwargs))
+        return self._call(name, args, kwargs)
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return self._ask(
+            lambda indices: partial(
+                Hosted.call, indices=indices, attribute=name, args=args, kwargs=kwargs
+            )
+        )
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Get an attribute of each environment."""
-        return self._ask(lambda indices: Call(indices, name))
+        return self._call(name, (), {})
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment. Recreated environments get it too.
@@ -437,14 +441,18 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 f"{len(listed)} values were passed to {self.num_envs} environments",
                 remedy="Pass one value for each, or a single value for all that is not a list or tuple.",
             )
-        self._ask(lambda indices: SetAttr(name, {i: listed[i] for i in indices}))
+        self._ask(
+            lambda indices: partial(
+                Hosted.set_attr, attribute=name, values={i: listed[i] for i in indices}
+            )
+        )
         for env, value in zip(self._envs, listed, strict=True):
             env.attributes.pop(name, None)  # it is set last
             env.attributes[name] = value
 
     def render(self) -> tuple[Any, ...]:
         """Return the images of all environments."""
-        return self._ask(Render)
+        return self._ask(lambda indices: partial(Hosted.render, indices=indices))
 
     np_random_seed: Any = property(
         lambda self: self.get_attr("np_random_seed"), doc="The seeds of the environments."

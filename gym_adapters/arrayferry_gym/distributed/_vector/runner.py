@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,8 @@ from arrayferry_gym._spaces.batches import rows_of
 from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import Sent
-from arrayferry_gym.distributed._workers.messages import (
-    EnvSetup,
-    Make,
-    Request,
-    Reset,
-    Start,
-    Step,
-    StepResult,
-)
+from arrayferry_gym.distributed._workers.host import Hosted
+from arrayferry_gym.distributed._workers.messages import EnvSetup, Request, Start, StepResult
 from arrayferry_gym.distributed._workers.observations import Observations, Piece
 from arrayferry_gym.distributed._workers.records import EnvRecord, HostRecord
 
@@ -103,17 +97,19 @@ class Runner:
         for env in moved:
             env.may_move = False  # they begin as they would anywhere
         still_to_reset = chosen - remade
-        requests: dict[HostRecord, Reset] = {}
+        requests: dict[HostRecord, Request] = {}
         for host in placement.hosts:
             if host.envs:
                 here = {e.index: seeds[e.index] for e in host.envs if e in still_to_reset}
-                requests[host] = Reset(host.indices, here, options)
+                requests[host] = partial(
+                    Hosted.reset, indices=host.indices, seeds=here, options=options
+                )
         replies = placement.pool.ask(requests)
         remade.update(self._make_unplaced(setup))
         pieces: list[Piece] = []
         infos: Infos = []
         for host, result in replies.items():
-            pieces.append((requests[host].indices, result.observations))
+            pieces.append((requests[host].keywords["indices"], result.observations))
             infos += result.infos
         for env in placement.unsettled:
             if env not in chosen:
@@ -161,7 +157,12 @@ class Runner:
         skipped = frozenset(env.index for env in placement.unsettled if env.lost)
         return placement.pool.send(
             {
-                host: Step(host.indices, actions_of(host.indices), skipped)
+                host: partial(
+                    Hosted.step,
+                    indices=host.indices,
+                    actions=actions_of(host.indices),
+                    skipped=skipped,
+                )
                 for host in placement.hosts
                 if host.envs
             }
@@ -180,9 +181,9 @@ class Runner:
             Observations, rewards, terminations, truncations and infos.
         """
         placement = self._placement
-        requests: Any = {each.host: each.request for each in sent}
+        indices = {each.host: each.request.keywords["indices"] for each in sent}
         replies = placement.pool.receive(sent, timeout)
-        stepped = [(requests[host].indices, result) for host, result in replies.items()]
+        stepped = [(indices[host], result) for host, result in replies.items()]
         lost = self._make_lost() if placement.unsettled else []
         return self._merged(stepped, lost)
 
@@ -242,7 +243,7 @@ class Runner:
 
     def _make_unplaced(self, setup: Callable[[EnvRecord], EnvSetup]) -> list[EnvRecord]:
         """Make all environments that no host has. Each has the results of its first reset afterwards."""
-        made = self._placement.make_unplaced(lambda env: Make(setup(env)))
+        made = self._placement.make_unplaced(lambda env: partial(Hosted.make, setup=setup(env)))
         for env, reply in made.items():
             env.first = reply.observation, reply.info
         return list(made)

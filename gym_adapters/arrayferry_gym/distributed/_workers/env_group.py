@@ -49,7 +49,7 @@ class EnvGroup(HostedGroup):
 
     def _prepare(self) -> None:
         """Prepare what belongs to all environments together."""
-        plan, setup = self._plan, self._setup
+        plan, setup = self.plan, self._setup
         count = len(self._envs)
         self._space: Space[Any] = self._envs[0].observation_space
         self._actions = batch_space(self._envs[0].action_space, count)
@@ -92,7 +92,7 @@ class EnvGroup(HostedGroup):
         observations = []
         for number, env in enumerate(self._envs, self._first):
             self._progress.env = number
-            seed = self._plan.seed + number
+            seed = self.plan.seed + number
             if self.restarts:
                 seed = seed_again(seed, number, self.restarts) or 0
             observations.append(env.reset(seed=seed)[0])
@@ -112,14 +112,14 @@ class EnvGroup(HostedGroup):
 
     def _fitted(self, action: Any) -> Any:
         """Return an action for each environment."""
-        count, check = len(self._envs), self._plan.check_actions
+        count, check = len(self._envs), self.plan.check_actions
         return split_actions(action, self._actions, count, check, self._misfits)(range(count))
 
     def _batch(self) -> Any:
         return stacked(self._space, self._observations, self.indices, self._progress)
 
     def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
-        plan, progress, count = self._plan, self._progress, len(self._envs)
+        plan, progress, count = self.plan, self._progress, len(self._envs)
         place: Any = progress.place
         if not self._observations:
             self._reset()

@@ -26,7 +26,7 @@ class FunctionalGroup(HostedGroup):
         self._saved = setup.state
 
     def describe(self) -> list[Description]:
-        env = self._plan.env
+        env = self.plan.env
         spaces = env.observation_space, env.action_space
         return [Description(*spaces, dict(env.metadata), None)] * self._setup.num_envs
 
@@ -38,7 +38,7 @@ class FunctionalGroup(HostedGroup):
         self._carries.clear()
 
     def _rollout(self, number: int, weights: Any, carry: Any) -> Any:
-        plan, setup = self._plan, self._setup
+        plan, setup = self.plan, self._setup
         return rollout(
             plan.env,
             plan.policy,
@@ -66,9 +66,9 @@ class FunctionalGroup(HostedGroup):
         self._carries[number + 1] = carry
         info = transitions.info
         if info is not None:
-            info = {name: info[name] for name in self._plan.infos}
+            info = {name: info[name] for name in self.plan.infos}
         parts = transitions._replace(info=info)[:-1]  # without the state
-        self._progress.steps += self._plan.num_steps
+        self._progress.steps += self.plan.num_steps
         arrays: Any = jax.tree.map(np.asarray, parts)
         return Trajectories._make([*arrays, None, None, None])
 

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry_gym._episodes import only_begins
 from arrayferry_gym._episodes import turn as turn_of
 
-from .hosted_groups import HostedGroups
+from .env_group import EnvGroup
+from .hosted_group import HostedGroup
 from .messages import (
-    Call,
-    Close,
-    Collect,
-    Configure,
     Description,
-    Drop,
     EnvSetup,
     Failure,
+    GroupPlace,
+    GroupSetup,
     MadeEnv,
-    Make,
-    MakeGroup,
-    Render,
+    Plan,
     Request,
-    Reset,
-    Save,
-    SetAttr,
-    Step,
+    Segment,
     StepResult,
     from_bytes,
     to_bytes,
 )
 from .observations import stacked
-from .progress import Progress, SetupError, setting_up
+from .progress import Progress, setting_up
 
 
 @dataclass
@@ -74,10 +70,7 @@ class Host:
 
     def __init__(self, keep: Callable[[Any], Any] | None = None) -> None:
         self._progress = Progress()
-        self._hosted: dict[int, _HostedEnv] = {}
-        self._groups = HostedGroups(self._progress, keep)
-        self._mode = AutoresetMode.NEXT_STEP
-        self._space: Any = None
+        self._hosted = Hosted(self._progress, keep)
 
     @property
     def current(self) -> int | None:
@@ -97,49 +90,53 @@ class Host:
 
     def answer(self, request: bytes) -> bytes:
         """Carry out a request. Errors are part of the answer."""
-        reply: Any
+        progress = self._progress
+        reply: Any = None
         try:
-            reply = self._do(from_bytes(request))
-        except SetupError as unusable:
-            cause = unusable.__cause__ or unusable
-            reply = Failure.of(cause, self.current, setup=True, place=self._progress.place)
+            do: Request = from_bytes(request)
+            reply = do(self._hosted)
         except BaseException as error:  # also SystemExit, which must not end the worker
-            reply = Failure.of(error, self.current, place=self._progress.place)
-        self._progress.env = self._progress.place = None
+            reply = Failure.of(error, progress.env, progress.place)
+        progress.env = progress.place = None
         try:
             return to_bytes(reply)
         except Exception as error:
             return to_bytes(Failure.of(error, _first_unpicklable(reply)))
 
-    def _do(self, request: Request) -> Any:
-        match request:
-            case Step():
-                return self._step(request)
-            case Reset():
-                return self._reset(request)
-            case Call():
-                return self._call(request)
-            case SetAttr():
-                return self._set_attr(request)
-            case Render():
-                return self._render(request.indices)
-            case Make():
-                return self._make(request.setup, request.describe)
-            case Configure():
-                self._mode, self._space = request.autoreset_mode, request.observation_space
-                return None
-            case MakeGroup():
-                return self._groups.make(request)
-            case Collect():
-                return self._groups.collect(request)
-            case Save():
-                return self._groups.save(request)
-            case Drop():
-                return self._drop(request.indices)
-            case Close():
-                return self._drop([*self._hosted, *self._groups])
 
-    def _make(self, setup: EnvSetup, describe: bool) -> MadeEnv:
+class Hosted:
+    """What a host has, and all that it may be asked for: environments, or groups of a collector with theirs.
+
+    Args:
+        progress: where the host is.
+        keep: stores a tree of arrays in this process and returns a reference to it.
+    """
+
+    def __init__(self, progress: Progress, keep: Callable[[Any], Any] | None) -> None:
+        self._progress = progress
+        self._keep = keep
+        self._hosted: dict[int, Any] = {}
+        self._mode = AutoresetMode.NEXT_STEP
+        self._space: Any = None
+        self._plan: Plan | None = None
+        self._weights: tuple[int, Any] = (-1, None)
+
+    def configure(self, mode: AutoresetMode, space: Space[Any]) -> None:
+        """Set what is the same for all environments.
+
+        Args:
+            mode: when episodes that have ended are reset.
+            space: the space of one observation.
+        """
+        self._mode, self._space = mode, space
+
+    def make(self, setup: EnvSetup | GroupSetup) -> MadeEnv | list[Description]:
+        """Make an environment, or a group."""
+        if isinstance(setup, GroupSetup):
+            return self._make_group(setup)
+        return self._make_env(setup)
+
+    def _make_env(self, setup: EnvSetup) -> MadeEnv:
         self._progress.env = setup.index
         with setting_up():
             env = from_bytes(setup.factory)()
@@ -152,40 +149,119 @@ class Host:
                 seed, options = setup.start
                 hosted.observation, info = _sent(env.reset(seed=seed, options=options))
                 hosted.first_info = info if setup.reset_pending else None
-            description = None
-            if describe:
-                description = Description.of(env)
+            description = Description.of(env)
         except BaseException:
-            _close_quietly(env)
+            with contextlib.suppress(Exception):  # another error is being raised already
+                env.close()
             raise
         self._hosted[setup.index] = hosted
         return MadeEnv(description, hosted.observation, _snapshot(info))
 
-    def _reset(self, request: Reset) -> StepResult:
+    def _make_group(self, setup: GroupSetup) -> list[Description]:
+        self._progress.place = GroupPlace(setup.index, setup.indices)
+        if self._plan is None:  # it is that of all groups, so that JAX compiles once for them
+            with setting_up():
+                self._plan = from_bytes(setup.plan)
+        plan: Plan = self._plan
+        if plan.env is None:
+            group: HostedGroup = EnvGroup(setup, plan, self._progress)
+        else:
+            from .functional_group import FunctionalGroup
+
+            group = FunctionalGroup(setup, plan, self._progress)
+        self._hosted[setup.index] = group
+        return group.describe()
+
+    def collect(
+        self,
+        *,
+        index: int,
+        number: int,
+        restarts: int,
+        needed: int,
+        version: int,
+        weights: bytes | None,
+    ) -> Segment | None:
+        """Collect a segment. The answer is None if the group has failed since it began with `restarts`.
+
+        Args:
+            index: the group.
+            number: the number of the segment.
+            restarts: how often the group has begun anew.
+            needed: the first segment from which it may have to go on again.
+            version: that of the weights.
+            weights: the weights, pickled, None if the host has them.
+        """
+        group: HostedGroup = self._hosted[index]
+        self._progress.place = GroupPlace(index, group.indices, number)
+        if weights is not None:
+            with setting_up():
+                self._weights = version, from_bytes(weights)
+        if group.restarts != restarts:
+            group.restart(restarts)
+        elif group.failed:
+            return None
+        begun = time.perf_counter()
+        try:
+            trajectories = group.collect(number, needed, *self._weights)
+        except BaseException:
+            group.failed = True
+            raise
+        arrays, layout = af.flatten(trajectories)
+        kept = tuple(arrays)
+        if group.plan.keep and self._keep is not None:
+            kept = self._keep(kept)
+        return Segment(layout, kept, time.perf_counter() - begun)
+
+    def save(self, index: int, number: int) -> Any:
+        """Return the state from which a group began a segment, None if there is none."""
+        group: HostedGroup = self._hosted[index]
+        self._progress.place = GroupPlace(index, group.indices)
+        return group.save(number)
+
+    def reset(
+        self,
+        indices: Sequence[int],
+        seeds: dict[int, int | None],
+        options: dict[str, Any] | None,
+    ) -> StepResult:
+        """Reset some environments.
+
+        Args:
+            indices: the environments whose observations are returned.
+            seeds: the environments that are reset, and their seeds.
+            options: passed to each.
+        """
         infos = []
-        for index, seed in request.seeds.items():
+        for index, seed in seeds.items():
             self._progress.env = index
             hosted = self._hosted[index]
-            hosted.observation, info = hosted.env.reset(seed=seed, options=request.options)
+            hosted.observation, info = hosted.env.reset(seed=seed, options=options)
             hosted.ended, hosted.first_info = False, None
             if info:
                 infos.append((index, _snapshot(info)))
-        return StepResult(self._observations(request.indices), infos)
+        return StepResult(self._observations(indices), infos)
 
-    def _step(self, request: Step) -> StepResult:
-        mode, indices, skipped = self._mode, request.indices, request.skipped
+    def step(self, indices: Sequence[int], actions: Any, skipped: frozenset[int]) -> StepResult:
+        """Step environments as `SyncVectorEnv` does.
+
+        Args:
+            indices: the environments.
+            actions: one for each.
+            skipped: those of them that take no step.
+        """
         rewards = np.zeros(len(indices), dtype=np.float64)
         terminations = np.zeros(len(indices), dtype=np.bool_)
         truncations = np.zeros(len(indices), dtype=np.bool_)
         infos: list[tuple[int, dict[str, Any]]] = []
-        for row, (index, action) in enumerate(zip(indices, request.actions, strict=True)):
+        for row, (index, action) in enumerate(zip(indices, actions, strict=True)):
             if index in skipped:
                 continue
             self._progress.env = index
             self._progress.steps += 1
             hosted = self._hosted[index]
             env = hosted.env
-            if only_begins(mode, hosted.ended):
+            if only_begins(self._mode, hosted.ended):
                 if hosted.first_info is None:
                     hosted.observation, info = env.reset()
                 else:
@@ -199,7 +275,7 @@ class Host:
                     truncations[row],
                     info,
                 ) = env.step(action)
-                turn = turn_of(mode, None, terminations[row], truncations[row])
+                turn = turn_of(self._mode, None, terminations[row], truncations[row])
                 hosted.ended = bool(turn.ended)
                 if turn.begins:
                     final = {"final_obs": hosted.observation, "final_info": info}
@@ -215,32 +291,32 @@ class Host:
         observations = [self._hosted[index].observation for index in indices]
         return stacked(self._space, observations, indices, self._progress)
 
-    def _call(self, request: Call) -> list[Any]:
+    def call(
+        self, indices: Sequence[int], attribute: str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> list[Any]:
+        """Call a method of environments, or get an attribute, and return a value for each."""
         results = []
-        for index in request.indices:
+        for index in indices:
             self._progress.env = index
-            attribute = self._hosted[index].env.get_wrapper_attr(request.attribute)
-            called = callable(attribute)
-            results.append(attribute(*request.args, **request.kwargs) if called else attribute)
+            found = self._hosted[index].env.get_wrapper_attr(attribute)
+            results.append(found(*args, **kwargs) if callable(found) else found)
         return results
 
-    def _set_attr(self, request: SetAttr) -> None:
-        for index, value in request.values.items():
+    def set_attr(self, attribute: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of environments, to the values by index."""
+        for index, value in values.items():
             self._progress.env = index
-            self._hosted[index].env.set_wrapper_attr(request.attribute, value)
+            self._hosted[index].env.set_wrapper_attr(attribute, value)
 
-    def _render(self, indices: Sequence[int]) -> list[Any]:
-        images = []
-        for index in indices:
-            self._progress.env = index
-            images.append(self._hosted[index].env.render())
-        return images
+    def render(self, indices: Sequence[int]) -> list[Any]:
+        """Return an image of each environment."""
+        return self.call(indices, "render", (), {})
 
-    def _drop(self, indices: Iterable[int]) -> None:
-        """Close environments and forget them. The error of one leaves none of the others open."""
+    def close(self, indices: Iterable[int] | None = None) -> None:
+        """Close environments or groups, None for all, and forget them. The error of one leaves none of the others open."""
         failed: Exception | None = None
-        for index in indices:
-            hosted = self._hosted.pop(index, None) or self._groups.pop(index, None)
+        for index in list(self._hosted) if indices is None else indices:
+            hosted = self._hosted.pop(index, None)
             if hosted is not None:
                 try:
                     self._progress.env = index
@@ -249,14 +325,6 @@ class Host:
                     failed = failed or error
         if failed is not None:
             raise failed
-
-
-def _close_quietly(env: Any) -> None:
-    """Close an environment that is of no use. Another error is being raised already."""
-    try:
-        env.close()
-    except Exception:
-        pass
 
 
 def _sent(value: Any) -> Any:

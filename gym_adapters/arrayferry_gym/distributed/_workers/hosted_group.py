@@ -20,16 +20,17 @@ class HostedGroup(ABC):
 
     Attributes:
         indices: the numbers of the environments.
+        plan: what they do.
         restarts: how often they have begun anew.
         failed: whether there was an error since.
     """
 
     def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
-        self.indices = range(setup.first, setup.first + setup.num_envs)
+        self.indices = setup.indices
         self.restarts = setup.restarts
         self.failed = False
         self._setup = setup
-        self._plan = plan
+        self.plan = plan
         self._progress = progress
 
     @abstractmethod

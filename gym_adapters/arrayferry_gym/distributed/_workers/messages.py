@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode
 
 
 def to_bytes(value: Any) -> bytes:
@@ -68,6 +68,7 @@ class Plan:
         infos: the names of the infos that are collected.
         final_observation: whether the observations before resets are collected.
         check_actions: as for the adapters of this package.
+        keep: whether the arrays stay in the processes of the hosts.
     """
 
     env: Any
@@ -80,6 +81,7 @@ class Plan:
     infos: tuple[str, ...]
     final_observation: bool
     check_actions: str
+    keep: bool
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,11 @@ class GroupSetup:
     restarts: int = 0
     state: Any = None
 
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of its environments."""
+        return range(self.first, self.first + self.num_envs)
+
 
 @dataclass
 class GroupPlace:
@@ -131,158 +138,8 @@ class GroupPlace:
         return " of ".join([*parts, f"group {self.group}"])
 
 
-# Requests. Each class has the name that messages of errors give it.
-
-
-@dataclass(frozen=True)
-class Configure:
-    """Set what is the same for all environments. The answer is None."""
-
-    name: ClassVar[str] = "configure"
-    autoreset_mode: AutoresetMode
-    observation_space: Space[Any]
-
-
-@dataclass(frozen=True)
-class Make:
-    """Make an environment. The answer is a `MadeEnv`.
-
-    Attributes:
-        setup: what it is made from.
-        describe: whether the answer has its description.
-    """
-
-    name: ClassVar[str] = "make"
-    setup: EnvSetup
-    describe: bool = False
-
-
-@dataclass(frozen=True)
-class Reset:
-    """Reset some environments. The answer is a `StepResult` of all.
-
-    Attributes:
-        indices: the environments whose observations are returned.
-        seeds: the environments that are reset, and their seeds.
-        options: passed to each.
-    """
-
-    name: ClassVar[str] = "reset"
-    indices: Sequence[int]
-    seeds: dict[int, int | None]
-    options: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Step:
-    """Step environments as `SyncVectorEnv` does. The answer is a `StepResult`.
-
-    Attributes:
-        indices: the environments.
-        actions: one for each.
-        skipped: those of them that take no step.
-    """
-
-    name: ClassVar[str] = "step"
-    indices: Sequence[int]
-    actions: Any
-    skipped: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Call:
-    """Call a method of environments, or get an attribute. The answer is a list with a value for each."""
-
-    name: ClassVar[str] = "call"
-    indices: Sequence[int]
-    attribute: str
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SetAttr:
-    """Set an attribute of environments, to the values by index. The answer is None."""
-
-    name: ClassVar[str] = "set_attr"
-    attribute: str
-    values: dict[int, Any]
-
-
-@dataclass(frozen=True)
-class Render:
-    """Render environments. The answer is a list of images."""
-
-    name: ClassVar[str] = "render"
-    indices: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Drop:
-    """Close environments and forget them. The answer is None."""
-
-    name: ClassVar[str] = "close"
-    indices: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Close:
-    """Close all environments and forget them. The answer is None."""
-
-    name: ClassVar[str] = "close"
-
-
-@dataclass(frozen=True)
-class MakeGroup:
-    """Make a group of a collector. The answer is a list with a `Description` of each environment if asked for, else None.
-
-    Attributes:
-        setup: what it is made from.
-        describe: whether descriptions are wanted.
-    """
-
-    name: ClassVar[str] = "make"
-    setup: GroupSetup
-    describe: bool
-
-
-@dataclass(frozen=True)
-class Collect:
-    """Collect a segment. The answer is a `Segment`, or None if the group has failed since it began with `restarts`.
-
-    Attributes:
-        index: the group.
-        number: the number of the segment.
-        restarts: how often the group has begun anew.
-        needed: the first segment from which it may have to go on again.
-        version: that of the weights.
-        weights: the weights, pickled, None if the host has them.
-        keep: whether the arrays stay in the process of the host.
-    """
-
-    name: ClassVar[str] = "collect"
-    index: int
-    number: int
-    restarts: int
-    needed: int
-    version: int
-    weights: bytes | None
-    keep: bool
-
-
-@dataclass(frozen=True)
-class Save:
-    """Return the state from which a group began a segment. The answer is a list of arrays, None if there is none."""
-
-    name: ClassVar[str] = "save"
-    index: int
-    number: int
-
-
-Request: TypeAlias = (
-    Configure | Make | Reset | Step | Call | SetAttr | Render | Drop | Close
-    | MakeGroup | Collect | Save  # one of these
-)  # fmt: skip
+Request: TypeAlias = functools.partial[Any]
+"""A method of `Hosted`, and all its arguments by name. Messages of errors give the name of the method."""
 
 
 # Answers.
@@ -303,9 +160,9 @@ class Description(NamedTuple):
 
 
 class MadeEnv(NamedTuple):
-    """An environment that was made: its description if asked for, and the results of its first reset."""
+    """An environment that was made, and the results of its first reset."""
 
-    description: Description | None
+    description: Description
     observation: Any
     info: dict[str, Any]
 
@@ -334,6 +191,10 @@ class Segment(NamedTuple):
     seconds: float
 
 
+class SetupError(Exception):
+    """An environment or a policy cannot be made in this process. The cause says why."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error in a host, sent instead of an answer.
@@ -360,13 +221,11 @@ class Failure:
 
     @classmethod
     def of(
-        cls,
-        error: BaseException,
-        index: int | None,
-        setup: bool = False,
-        place: GroupPlace | None = None,
+        cls, error: BaseException, index: int | None, place: GroupPlace | None = None
     ) -> Failure:
         """Describe an error."""
+        setup = isinstance(error, SetupError)
+        error = (setup and error.__cause__) or error
         try:
             text = str(error)
         except Exception:

@@ -10,7 +10,7 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from arrayferry_gym._spaces.batches import join
-from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
+from arrayferry_gym._spaces.trees import build, split
 
 from .progress import Progress
 from .records import EnvRecord
@@ -75,11 +75,6 @@ def stacked(
             concatenate(space, [observation], one)
         progress.env = None
         raise
-
-
-def is_stackable(space: Space[Any]) -> bool:
-    """Return whether a batch of observations consists of arrays only."""
-    return all(isinstance(leaf, ARRAYS) for leaf, _ in leaves(space))
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:

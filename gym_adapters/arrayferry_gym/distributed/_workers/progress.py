@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from .messages import GroupPlace
+from .messages import GroupPlace, SetupError
 
 
 class Progress:
@@ -21,10 +21,6 @@ class Progress:
         self.env: int | None = None
         self.steps = 0
         self.place: GroupPlace | None = None
-
-
-class SetupError(Exception):
-    """An environment or a policy cannot be made in this process. The cause says why."""
 
 
 @contextlib.contextmanager

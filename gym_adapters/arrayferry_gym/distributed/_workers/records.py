@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .messages import EnvSetup, Start
+from .messages import EnvSetup, GroupSetup, Start
 
 
 @dataclass(eq=False)
@@ -110,28 +110,22 @@ class GroupRecord(Record):
     """All that is known here of one group of a collector.
 
     Attributes:
-        first: the number of its first environment.
-        num_envs: how many it has.
-        factories: the functions that make them, pickled; none for a `FunctionalEnv`.
-        policy_state: the rows of the policy's state with which episodes begin, None if it has none.
+        setup: what a host needs to make it for the first time.
         restarts: how often it has begun anew.
         anew: the segment with which it began anew last, None if it never did.
-        state: the number of a segment and the state from which it begins, where it is made to go on with it.
+        state: the state of `Hosted.save` from which it goes on where it is made, None to begin.
     """
 
     again = "ask for the next trajectories: its group begins anew"
-    first: int
-    num_envs: int
-    factories: tuple[bytes, ...]
-    policy_state: Any
+    setup: GroupSetup
     restarts: int = 0
     anew: int | None = None
-    state: tuple[int, Any] | None = None
+    state: Any = None
 
     @property
     def indices(self) -> Sequence[int]:
         """The numbers of its environments."""
-        return range(self.first, self.first + self.num_envs)
+        return self.setup.indices
 
     def restart(self, number: int) -> None:
         """Note that it begins anew with a segment."""
