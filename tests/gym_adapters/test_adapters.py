@@ -1,14 +1,25 @@
+"""Adapters around single environments: libraries, options, infos, rewards, pickling, and no aliasing."""
+
 from __future__ import annotations
 
+import copy
 import pickle
+import warnings
 
+import cloudpickle
+import equinox
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import Takes, make_vec
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 import arrayferry as af
+import arrayferry_gym
 from arrayferry_gym import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch, vector
 
 
@@ -40,32 +51,14 @@ def test_both_libraries_are_detected_at_run_time():
 
 
 def test_a_library_that_the_metadata_do_not_tell():
-    class Silent(gym.Env):
-        action_space = observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-        xp = jax.numpy
-
-        def reset(self, *, seed=None, options=None):
-            return self.xp.zeros(2), {}
-
-        def step(self, action):
-            self.taken = action
-            return self.xp.zeros(2), 0.0, False, False, {}
-
-    for xp, kind in ((jax.numpy, jax.Array), (torch, torch.Tensor)):
-        env = ArrayConversion(Silent(), target_xp="numpy")
-        env.env.xp = xp
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    for library, kind in (("jax", jax.Array), ("torch", torch.Tensor)):
+        env = ArrayConversion(Takes(space, library), target_xp="numpy")
         observation, _ = env.reset()
         assert isinstance(observation, np.ndarray)
         for _ in range(3):
             env.step(np.ones(2, np.float32))
             assert isinstance(env.env.taken, kind)
-
-
-def test_a_discrete_action_is_hashable():
-    env = NumpyToTorch(gym.make("FrozenLake-v1"))
-    env.reset(seed=1)
-    observation, *_ = env.step(torch.tensor(2))
-    assert isinstance(observation, torch.Tensor)
 
 
 def test_jax_environment_for_numpy_and_torch_agents():
@@ -76,54 +69,6 @@ def test_jax_environment_for_numpy_and_torch_agents():
         assert isinstance(env.step(action)[0], expected)
 
 
-@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
-def test_vector_environments_in_every_autoreset_mode(mode):
-    make = lambda: gym.make_vec(  # noqa: E731
-        "CartPole-v1", num_envs=3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
-    )
-    envs, plain = vector.NumpyToTorch(make()), make()
-    envs.reset(seed=1)
-    plain.reset(seed=1)
-    steps = 8 if mode is gym.vector.AutoresetMode.DISABLED else 40
-    for _ in range(steps):
-        got = envs.step(torch.ones(3, dtype=torch.int64))
-        expected = plain.step(np.ones(3, np.int64))
-        for ours, theirs in zip(got[:4], expected[:4], strict=True):
-            assert isinstance(ours, torch.Tensor)
-            np.testing.assert_array_equal(ours.numpy(), theirs)
-        assert got[4].keys() == expected[4].keys()
-        if "final_obs" in expected[4]:
-            for ours, theirs in zip(got[4]["final_obs"], expected[4]["final_obs"], strict=True):
-                assert (ours is None) == (theirs is None)
-                if ours is not None:
-                    np.testing.assert_array_equal(ours.numpy(), theirs)
-    envs.close()
-    plain.close()
-
-
-def test_jax_vector_environment_for_a_torch_agent():
-    envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
-    observation, _ = envs.reset(seed=1)
-    assert observation.shape == (2, 4)
-    result = envs.step(torch.zeros(2, dtype=torch.int32))
-    assert all(isinstance(x, torch.Tensor) for x in result[:4])
-
-
-def test_an_unpickled_adapter_continues():
-    env = NumpyToTorch(gym.make("CartPole-v1"))
-    env.reset(seed=3)
-    copy = pickle.loads(pickle.dumps(env))
-    for _ in range(3):
-        np.testing.assert_array_equal(copy.step(torch.tensor(1))[0], env.step(torch.tensor(1))[0])
-
-
-def test_the_spec_can_be_sent_as_json():
-    env = ArrayConversion(gym.make("CartPole-v1"), env_xp=np, target_xp=torch)
-    spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    again = gym.make(spec)
-    assert isinstance(again.reset(seed=1)[0], torch.Tensor)
-
-
 def test_without_gymnasium_the_error_names_the_install_command(run_python):
     out = run_python(
         "import sys; sys.modules['gymnasium'] = None\n"
@@ -131,3 +76,395 @@ def test_without_gymnasium_the_error_names_the_install_command(run_python):
         "except ImportError as error:\n    print(type(error).__name__, error)"
     )
     assert "pip install 'arrayferry[gym]'" in out
+
+
+class Buffered(gym.Env):
+    """Uses one buffer for all its observations, as fast environments do."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (8,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, size=8):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.buffer = np.zeros(size, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.options = options
+        self.buffer[:] = 0
+        return self.buffer, {"buffer": self.buffer}
+
+    def step(self, action):
+        self.buffer += 1
+        return self.buffer, 0.0, False, False, {"buffer": self.buffer, "name": "n"}
+
+
+@pytest.mark.parametrize("size", [2, 16, 64, 1024, 4096])
+@pytest.mark.parametrize("copying", [None, True])
+def test_observations_of_a_jax_agent_never_change(size, copying):
+    env = ArrayConversion(Buffered(size), target_xp="jax", copy=copying)
+    observation, info = env.reset()
+    kept = [(observation, info["buffer"])]
+    for _ in range(6):
+        observation, *_, info = env.step(1)
+        kept.append((observation, info["buffer"]))
+    for step, pair in enumerate(kept):
+        for x in pair:
+            np.testing.assert_array_equal(np.asarray(x), np.full(size, step))
+
+
+class JaxState(gym.Env):
+    metadata = {"jax": True}
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, size):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.state = jnp.zeros(size)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.state, {}
+
+    def step(self, action):
+        self.state = self.state + 1
+        return self.state, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("size", [2, 16, 64, 1024, 4096])
+@pytest.mark.parametrize("copying", [None, True])
+def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
+    for wrapper in (JaxToTorch, JaxToNumpy):
+        env = wrapper(JaxState(size), copy=copying)
+        env.reset()
+        for step in range(1, 5):
+            observation, *_ = env.step(1)
+            if isinstance(observation, torch.Tensor) or observation.flags.writeable:
+                observation[:] = -7
+            np.testing.assert_array_equal(np.asarray(env.env.state), np.full(size, step))
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, (int, jax.Array)),
+        ({"scalars": "convert"}, (jax.Array, jax.Array)),
+        ({"convert_info": False}, (int, np.ndarray)),
+        ({"target_xp": "torch"}, (int, jax.Array)),
+    ],
+)
+def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, kinds):
+    told = {
+        "text": np.array(["a"]),
+        "mission": "go",
+        "masked": np.ma.masked_array([1], [True]),
+        "large": np.array([1e300]),
+    }
+
+    class Tells(Buffered):
+        def reset(self, *, seed=None, options=None):
+            return self.buffer, {"n": 3, "x": np.float32([1]), **told}
+
+        def step(self, action):
+            return self.buffer, 0.0, False, False, self.reset()[1]
+
+    env = ArrayConversion(Tells(), info_xp="jax", narrowing="allow", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        infos = [env.reset()[1], env.step(torch.tensor(1))[4], env.reset()[1]]
+    for info in infos:
+        assert info["text"] is told["text"]
+        assert info["mission"] == "go"
+        assert isinstance(info["n"], kinds[0])
+        assert isinstance(info["x"], kinds[1])
+        assert isinstance(info["large"], kinds[1])
+
+
+def test_options_and_infos():
+    env = ArrayConversion(Buffered(), env_xp="numpy", target_xp="torch")
+    strings = np.array(["a"])
+    env.reset(options={"at": torch.ones(2), "name": "text", "strings": strings, "deep": [{"n": 3}]})
+    options = env.env.options
+    assert isinstance(options["at"], np.ndarray)
+    assert options["name"] == "text"
+    assert options["strings"] is strings
+    assert options["deep"] == [{"n": 3}]
+
+    class WithStrings(Buffered):
+        def step(self, action):
+            infos = {"strings": strings, "mission": "go", "n": 3, "f": np.float32(2), "ok": True}
+            return self.buffer, 0.0, False, False, infos
+
+    *_, info = NumpyToTorch(WithStrings()).step(torch.tensor(1))
+    assert info["strings"] is strings
+    assert info["mission"] == "go"
+    assert type(info["n"]) is int
+    assert info["ok"] is True
+    assert isinstance(info["f"], torch.Tensor)
+    *_, info = NumpyToTorch(WithStrings(), scalars="convert").step(torch.tensor(1))
+    assert isinstance(info["n"], torch.Tensor)
+    *_, info = NumpyToTorch(WithStrings(), convert_info=False).step(torch.tensor(1))
+    assert isinstance(info["f"], np.float32)
+    *_, info = NumpyToTorch(WithStrings(), info_xp="jax").step(torch.tensor(1))
+    assert isinstance(info["f"], jax.Array)
+
+    class StringObservation(Buffered):
+        def reset(self, *, seed=None, options=None):
+            return strings, {}
+
+    with pytest.raises(af.UnsupportedDtypeError, match="text"):
+        NumpyToTorch(StringObservation()).reset()
+
+
+def test_like():
+    env = ArrayConversion(Buffered(), like=torch.nn.Linear(2, 2))
+    assert isinstance(env.reset()[0], torch.Tensor)
+    model = equinox.nn.Linear(2, 2, key=jax.random.key(0))
+    assert isinstance(ArrayConversion(Buffered(), like=model).reset()[0], jax.Array)
+    assert isinstance(ArrayConversion(Buffered(), like={"w": [np.ones(1)]}).reset()[0], np.ndarray)
+    with pytest.raises(af.OptionError, match="either like="):
+        ArrayConversion(Buffered(), target_xp="torch", like=model)
+    with pytest.raises(af.NotAnArrayError, match="holds no array"):
+        ArrayConversion(Buffered(), like="text")
+
+
+def test_mistakes_are_named():
+    with pytest.raises(af.UnknownBackendError, match="Did you mean 'torch'"):
+        ArrayConversion(Buffered(), target_xp="toch")
+    with pytest.raises(af.DeviceError, match="cuda:8"):
+        NumpyToTorch(Buffered(), device="cuda:8")
+    with pytest.raises(af.OptionError, match="narrowing"):
+        NumpyToTorch(Buffered(), narrowing="some")
+
+
+class ManyRewards(Buffered):
+    """Rewards with dimensions: several objectives, or several agents."""
+
+    rewards = np.array([1.0, 2.0])
+    flags = False
+
+    def step(self, action):
+        return self.buffer, self.rewards, self.flags, self.flags, {}
+
+
+def test_rewards_with_dimensions():
+    env = NumpyToTorch(ManyRewards())
+    env.reset()
+    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    assert isinstance(reward, torch.Tensor)
+    assert reward.tolist() == [1, 2]
+    assert terminated is truncated is False
+    for rewards in (np.array(1.5), np.float32(1.5), 1.5, torch.tensor(1.5)):
+        env.env.rewards = rewards
+        reward = env.step(torch.tensor(1))[1]
+        assert type(reward) is float
+        assert reward == 1.5
+    env.env.rewards = {"one": np.ones(2), "two": 3.0}
+    env.env.flags = np.array([True, False])
+    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    assert isinstance(reward["one"], torch.Tensor)
+    assert reward["two"].item() == 3.0
+    assert terminated.tolist() == truncated.tolist() == [True, False]
+    assert isinstance(terminated, torch.Tensor)
+    env.env.flags = np.True_
+    assert env.step(torch.tensor(1))[2] is True
+
+
+def test_a_contradiction_is_told_once():
+    env = ArrayConversion(Buffered(), "jax", "torch")
+    with pytest.warns(
+        UserWarning, match=r"'jax'.*'numpy'.*ArrayConversion\(env, target_xp='torch'\)"
+    ):
+        env.reset()
+    env.reset()
+    env.step(torch.tensor(1))
+    env = ArrayConversion(Buffered(), "numpy", "torch")
+    env.reset()
+
+
+def test_what_is_seen():
+    env = NumpyToTorch(gym.make("CartPole-v1"), device="cpu")
+    assert repr(env).startswith("<NumpyToTorch(numpy -> torch, cpu)<TimeLimit<")
+    assert repr(ArrayConversion(gym.make("CartPole-v1"))).startswith(
+        "<ArrayConversion(numpy -> the library of the actions)<"
+    )
+    envs = vector.JaxToNumpy(make_vec(3))
+    assert repr(envs).startswith("<JaxToNumpy(jax -> numpy)")
+    assert env.spec.additional_wrappers[-1].entry_point == "arrayferry_gym:NumpyToTorch"
+    assert dir(arrayferry_gym) == sorted(arrayferry_gym.__all__)
+    assert dir(vector) == sorted(vector.__all__)
+    assert dir(af.testing) == ["BackendContract", "SourceContract", "contract_for"]
+    for name in ("gravity", "nothing"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(env, name)
+    with pytest.raises(AttributeError):
+        envs.nothing_of_the_kind  # noqa: B018
+
+
+def test_render_is_not_converted():
+    env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
+    env.reset()
+    assert isinstance(env.render(), np.ndarray)
+    assert env.render_mode == "rgb_array"
+    env.close()
+
+
+def test_an_adapter_is_an_ordinary_wrapper():
+    env = NumpyToTorch(gym.make("CartPole-v1"))
+    assert env.unwrapped is env.env.unwrapped
+    assert env.get_wrapper_attr("gravity") == 9.8
+    env.set_wrapper_attr("gravity", 5.0)
+    assert env.unwrapped.gravity == 5.0
+    assert env.metadata is env.env.metadata
+    assert env.has_wrapper_attr("tau")
+    assert JaxToNumpy(gym.make("phys2d/CartPole-v1")).metadata["jax"] is False
+    assert ArrayConversion(env.env, target_xp="jax").metadata["jax"] is True
+    assert env.np_random is env.unwrapped.np_random
+    assert str(env).startswith("<NumpyToTorch<")
+    assert env.env_backend.name == "numpy"
+    assert env.target_backend.name == "torch"
+
+
+@pytest.mark.parametrize("dump", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
+@pytest.mark.parametrize(
+    "wrapper", [NumpyToTorch, lambda env: ArrayConversion(env, target_xp="jax")]
+)
+def test_adapters_can_be_pickled_and_copied(dump, wrapper):
+    env = wrapper(gym.make("CartPole-v1"))
+    env.reset(seed=3)
+    action = env.action_space.sample()
+    env.step(action)
+    for again in (pickle.loads(dump.dumps(env)), copy.deepcopy(env)):
+        np.testing.assert_array_equal(
+            np.asarray(again.step(action)[0]), np.asarray(copy.deepcopy(env).step(action)[0])
+        )
+        assert again.action_space == env.action_space
+
+
+SPACES = {
+    "Discrete": spaces.Discrete(3), "MultiDiscrete": spaces.MultiDiscrete([3, 4]), "Box": spaces.Box(-1, 1, (2,)),
+    "Dict": spaces.Dict(a=spaces.Discrete(3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("checked", ["fit", "strict"])
+@pytest.mark.parametrize("space", SPACES)
+def test_adapters_are_pickled_and_copied_after_actions(space, checked, library):
+    env = ArrayConversion(
+        Takes(SPACES[space], library), env_xp=library, target_xp="torch", check_actions=checked
+    )
+    env.reset()
+    for _ in range(3):
+        env.step(env.action_space.sample())
+    for again in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env), copy.copy(env)):
+        again.step(again.action_space.sample())
+    wrong = torch.full((2,), 7) if space != "Dict" else {"a": torch.tensor(3)}
+    again = copy.deepcopy(env)
+    if space != "Box" or checked == "strict":
+        with pytest.raises(af.ConversionError):
+            again.step(wrong)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        NumpyToTorch,
+        lambda env: NumpyToTorch(env, device="cpu"),
+        lambda env: NumpyToTorch(env, device=torch.device("cpu"), copy=True),
+        lambda env: ArrayConversion(env, np, torch),
+        lambda env: ArrayConversion(env, target_xp="torch", info_xp=np, narrowing="allow"),
+        lambda env: ArrayConversion(env, like=torch.ones(1)),
+    ],
+)
+def test_specs_can_be_sent_as_json(make):
+    env = make(gym.make("CartPole-v1"))
+    spec = EnvSpec.from_json(env.spec.to_json())
+    again = gym.make(spec)
+    ours, theirs = env.reset(seed=1)[0], again.reset(seed=1)[0]
+    assert isinstance(theirs, torch.Tensor)
+    assert torch.equal(ours, theirs)
+    assert again.spec.to_json() == spec.to_json()
+
+
+def test_additional_wrappers():
+    spec = copy.deepcopy(gym.spec("CartPole-v1"))
+    spec.additional_wrappers = (NumpyToTorch.wrapper_spec(device="cpu"),)
+    env = gym.make(spec)
+    assert isinstance(env.reset()[0], torch.Tensor)
+
+
+FUNCTIONS = {
+    "jax_to_numpy": np.ndarray,
+    "torch_to_numpy": np.ndarray,
+    "numpy_to_jax": jax.Array,
+    "torch_to_jax": jax.Array,
+    "numpy_to_torch": torch.Tensor,
+    "jax_to_torch": torch.Tensor,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    function = getattr(arrayferry_gym, name)
+    source = {"jax": jnp.array, "torch": torch.tensor, "numpy": np.array}[name.partition("_")[0]]
+    found = function({"a": source([1.0, 2.0]), "n": (3, "text", None)})
+    assert isinstance(found["a"], FUNCTIONS[name])
+    assert isinstance(found["n"][0], FUNCTIONS[name])
+    assert found["n"][1:] == ("text", None)
+
+
+def test_array_conversion_takes_namespaces():
+    import array_api_strict
+
+    found = arrayferry_gym.array_conversion([1, torch.ones(2)], array_api_strict)
+    assert all(af.backend_of(x).name == "array_api_strict" for x in found)
+    assert arrayferry_gym.array_conversion(torch.ones(1), jnp, device="cpu").devices()
+
+
+def test_a_framework_that_is_not_needed_is_not_imported(run_python):
+    out = run_python(
+        """
+import sys
+sys.modules["jax"] = None
+import gymnasium as gym, torch
+from arrayferry_gym import NumpyToTorch
+env = NumpyToTorch(gym.make("CartPole-v1"))
+print(env.reset(seed=1)[0].dtype, env.step(torch.tensor(1))[0].shape)
+"""
+    )
+    assert out.strip() == "torch.float32 torch.Size([4])"
+
+
+class Masked(gym.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    mask = np.ma.array([1.0, 2.0], mask=[0, 1])
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {"legal": {"mask": self.mask}, "x": np.ones(1)}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {"mask": self.mask, "x": np.ones(1)}
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+def test_masks_in_infos_are_left_as_they_are():
+    env = NumpyToTorch(Masked())
+    with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left as it is") as warned:
+        _, info = env.reset()
+    assert warned[0].filename == __file__
+    assert info["legal"]["mask"] is Masked.mask
+    assert isinstance(info["x"], torch.Tensor)
+    for _ in range(2):
+        *_, info = env.step(torch.tensor(1))
+        assert info["mask"] is Masked.mask
+        assert isinstance(info["x"], torch.Tensor)
+
+
+def test_frames_are_converted_if_asked_for():
+    assert isinstance(NumpyToTorch(Masked()).render(), np.ndarray)
+    assert isinstance(NumpyToTorch(Masked(), convert_render=True).render(), torch.Tensor)
+    with pytest.raises(af.OptionError, match="convert_render"):
+        NumpyToTorch(Masked(), convert_render=1)

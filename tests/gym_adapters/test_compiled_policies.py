@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -411,7 +412,7 @@ class Spaced(Echo):
 
 def test_equal_environments_are_compiled_once():
     def run(env):
-        rollout(env, at_zero, None, KEY, 2, 1)
+        rollout(env, still, None, KEY, 2, 1)
 
     run(Spaced())
     before = _compilations()
@@ -426,10 +427,6 @@ def test_equal_environments_are_compiled_once():
     env.table[3] = 99  # it must not change, but if it does, it is seen
     run(env)
     assert _compilations() == before + 2
-
-
-def at_zero(params, observation, key):
-    return jnp.zeros(observation.shape[0], int), None
 
 
 class Counting(NamedTuple):
@@ -461,9 +458,9 @@ def test_a_leaf_that_compiles_again_and_again_is_named_once(run, recwarn):
 
 def test_what_a_user_changes_is_no_reason_to_warn():
     for steps in (1, 2, 3, 4):
-        rollout(Echo(), at_zero, None, KEY, steps, 1)
-        rollout(Echo(), at_zero, None, KEY, 1, steps, max_episode_steps=steps)
-        rollout(Spaced(float(steps)), at_zero, None, KEY, 1, 1)
+        rollout(Echo(), still, None, KEY, steps, 1)
+        rollout(Echo(), still, None, KEY, 1, steps, max_episode_steps=steps)
+        rollout(Spaced(float(steps)), still, None, KEY, 1, 1)
 
 
 def test_an_object_that_is_made_anew_is_named():
@@ -471,7 +468,7 @@ def test_an_object_that_is_made_anew_is_named():
         pass
 
     def run():
-        rollout(Opaqued(Opaque()), at_zero, None, KEY, 1, 1)
+        rollout(Opaqued(Opaque()), still, None, KEY, 1, 1)
 
     run()
     run()

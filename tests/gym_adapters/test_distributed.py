@@ -381,15 +381,6 @@ def test_other_failures_do_not_end_the_worker(client, failure, named):
     assert client.nthreads() == before
 
 
-def test_constructors_that_raise(client):
-    def make():
-        raise ValueError("no such level")
-
-    with pytest.raises(EnvFailedError, match=r"environment 1 raised ValueError: no such level"):
-        DistributedVectorEnv([CARTPOLE, make], client=client)
-    eventually(lambda: actors(client) == (0, 0))
-
-
 def test_what_workers_cannot_import(client, tmp_path, monkeypatch):
     (tmp_path / "only_here_env.py").write_text(
         "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"

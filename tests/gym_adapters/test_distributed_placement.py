@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import logging
 import sys
 import threading
-import time
 
 import cloudpickle
 import dask
@@ -16,8 +14,10 @@ import distributed
 import gymnasium as gym
 import numpy as np
 import pytest
+import remote_workers
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from remote_workers import CARTPOLE, eventually
 
 import arrayferry as af
 from arrayferry_gym.distributed import (
@@ -33,8 +33,6 @@ from arrayferry_gym.distributed import (
 )
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
-
-CARTPOLE = functools.partial(gym.make, "CartPole-v1")
 
 
 class Fails(gym.Env):
@@ -62,25 +60,12 @@ class Fails(gym.Env):
         return distributed.get_worker().name
 
 
-def eventually(condition, seconds=300):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def cluster(**options):
     """Return a cluster whose workers are threads of this process, which starts at once."""
-    settings = {"distributed.worker.daemon": True, "distributed.scheduler.allowed-failures": 9}
     with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            **{"n_workers": 2, "threads_per_worker": 1, "processes": False, **options},
-            protocol="tcp",
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        ) as made,
+        dask.config.set({"distributed.scheduler.allowed-failures": 9}),
+        remote_workers.cluster(**{"processes": False, "protocol": "tcp", **options}) as made,
     ):
         yield made
 
@@ -457,7 +442,9 @@ def test_constructors_that_fail_leave_nothing(client):
         raise ValueError("no such level")
 
     for fns in ([Fails, Fails, make, Fails], [make] * 3):
-        with pytest.raises(EnvFailedError, match="no such level"):
+        with pytest.raises(
+            EnvFailedError, match=r"environment [02] raised ValueError: no such level"
+        ):
             DistributedVectorEnv(fns, client=client)
     eventually(lambda: held(client) == (0, 0))
 

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from remote_workers import CARTPOLE, ThreadEngine
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym.distributed import DistributedVectorEnv, Engine, Host
+from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import CartPole, Functions
 
 N = 3
-CARTPOLE = functools.partial(gym.make, "CartPole-v1")
-
-
-class HereEngine(Engine):
-    """Hosts in this process."""
-
-    def workers(self):
-        return ["here"]
-
-    def place(self, workers, timeout):
-        return [Host() for _ in workers]
-
-    def call(self, host, request):
-        return host.answer(request)
-
-    def gather(self, calls, timeout):
-        return calls
-
-    def lost(self, host):
-        return False
-
-    def release(self, host):
-        pass
-
-    def close(self):
-        pass
 
 
 def adapted(mode=AutoresetMode.NEXT_STEP):
@@ -56,7 +29,7 @@ def functional(mode=AutoresetMode.NEXT_STEP):
 
 def distributed(mode=AutoresetMode.NEXT_STEP):
     return DistributedVectorEnv(
-        [CARTPOLE] * N, engine=HereEngine(), to="torch", autoreset_mode=mode
+        [CARTPOLE] * N, engine=ThreadEngine(1), to="torch", autoreset_mode=mode
     )
 
 

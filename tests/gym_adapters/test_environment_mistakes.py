@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import array_api_strict
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import LIBRARIES, library, make_vec, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -23,19 +23,7 @@ from arrayferry_gym.functional import (
     rollout,
 )
 
-LIBRARIES = {
-    "numpy": {"xp": "numpy"},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "jax": {"xp": "jax"},
-    "strict": {"xp": array_api_strict},
-}
-library = pytest.mark.parametrize("library", LIBRARIES)
 KEY = jax.random.key(0)
-
-
-def still(params, observation, key):
-    return jnp.zeros(observation.shape[0], int), None
 
 
 class Mixed(FunctionalEnv):
@@ -160,14 +148,7 @@ def test_a_traced_number_of_steps():
 
 def test_the_carry_of_another_environment():
     carry, _ = rollout(CartPole(), still, None, KEY, 2, 2)
-    host = HostFunctions(
-        gym.make_vec(
-            "CartPole-v1",
-            num_envs=2,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": "SameStep"},
-        )
-    )
+    host = HostFunctions(make_vec(2, gym.vector.AutoresetMode.SAME_STEP))
     for env in (Mixed(), Pendulum(), host):
         with pytest.raises(af.OptionError, match="carry is of another environment than"):
             rollout(env, still, None, KEY, 2, 2, carry=carry)

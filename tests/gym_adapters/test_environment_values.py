@@ -5,29 +5,17 @@ from __future__ import annotations
 import functools
 from types import SimpleNamespace
 
-import array_api_strict
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import LIBRARIES, library, still
 from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym.functional import EnvResultError, FunctionalEnv, episode, rollout
 
-LIBRARIES = {
-    "numpy": {"xp": "numpy"},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "jax": {"xp": "jax"},
-    "strict": {"xp": array_api_strict},
-}
-library = pytest.mark.parametrize("library", LIBRARIES)
 N = 2
-
-
-def still(params, observation, key):
-    return jnp.zeros(observation.shape[0], int), None
 
 
 class Base(FunctionalEnv):

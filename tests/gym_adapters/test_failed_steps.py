@@ -7,24 +7,16 @@ import pickle
 import sys
 from pathlib import Path
 
-import array_api_strict
 import jax
 import numpy as np
 import pytest
+from envs import LIBRARIES, library
 from gymnasium import spaces
 
 import arrayferry as af
 import arrayferry_gym.functional
 from arrayferry_gym.functional import FunctionalEnv
 
-LIBRARIES = {
-    "numpy": {"xp": "numpy"},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "jax": {"xp": "jax"},
-    "strict": {"xp": array_api_strict},
-}
-library = pytest.mark.parametrize("library", LIBRARIES)
 modes = pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled", "single"])
 calls = {}  # at which call each method fails
 
@@ -228,8 +220,8 @@ def test_random_numbers_of_other_classes_go_back_too():
 
 
 def test_a_copy_of_an_environment_whose_step_has_failed():
-    for library in ("numpy", "torch itself"):
-        row, envs = expected("NextStep", library, 1)[0], made("NextStep", library)
+    for name in ("numpy", "torch itself"):
+        row, envs = expected("NextStep", name, 1)[0], made("NextStep", name)
         calls["observe"] = 1
         with pytest.raises(ZeroDivisionError):
             step(envs)

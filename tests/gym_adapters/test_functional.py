@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from envs import LIBRARIES, library, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -32,14 +33,6 @@ from arrayferry_gym.functional import (
 )
 from arrayferry_gym.functional._contract import actions as _actions
 
-LIBRARIES = {
-    "numpy": {"xp": "numpy"},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "jax": {"xp": "jax"},
-    "strict": {"xp": array_api_strict},
-}
-library = pytest.mark.parametrize("library", LIBRARIES)
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
@@ -1198,9 +1191,6 @@ def test_parameters_in_a_state_that_cannot_be_meant(library):
 
 
 def test_drawn_parameters_in_collected_states():
-    def still(params, observation, key):
-        return jax.numpy.zeros(2, int), None
-
     for kind in ("dict", "named tuple"):
         _, found = rollout(
             Windy(FORCES[kind]), still, None, jax.random.key(0), 5, 2, collect="state"

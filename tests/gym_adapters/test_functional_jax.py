@@ -20,6 +20,7 @@ import numpy as np
 import optax
 import pytest
 import torch
+from envs import at_random
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -42,10 +43,6 @@ OTHERS = [
     for env in (MountainCar(), MountainCarContinuous(), Acrobot())
 ]
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-
-
-def at_random(params, observation, key):
-    return jax.random.randint(key, observation.shape[:1], 0, 2), None
 
 
 @dataclasses.dataclass

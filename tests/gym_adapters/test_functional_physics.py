@@ -7,6 +7,7 @@ import math
 import gymnasium as gym
 import numpy as np
 import pytest
+from envs import LIBRARIES
 
 import arrayferry as af
 import arrayferry_gym  # noqa: F401
@@ -14,13 +15,6 @@ import arrayferry_gym  # noqa: F401
 COUNT = 4
 STEPS = 1_000
 """With NumPy. With the other libraries 100 steps show that they do the same."""
-LIBRARIES = {
-    "numpy": {"xp": "numpy"},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "jax": {"xp": "jax"},
-    "array_api_strict": {"xp": "array_api_strict"},
-}
 LIMIT = 12 * 2 * math.pi / 360
 
 # the id in Gymnasium, its limit of steps, and how far a state is from the threshold of its termination
@@ -35,11 +29,6 @@ ENVS = {
         lambda s: abs(-math.cos(s[0]) - math.cos(s[0] + s[1]) - 1.0),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _strict():
-    import array_api_strict  # noqa: F401
 
 
 def their_step(theirs, state, action):

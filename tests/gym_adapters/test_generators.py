@@ -9,6 +9,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from envs import at_random
 
 import arrayferry as af
 from arrayferry_gym.functional import (
@@ -33,10 +34,6 @@ SECOND = {4: "rbg", 2: "threefry2x32"}
 """What a raw key is of, by its length, if that is not the one of the default generator."""
 
 
-def policy(params, observation, key):
-    return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
-
 @pytest.fixture
 def default_generator():
     before = jax.config.jax_default_prng_impl
@@ -52,19 +49,19 @@ def test_typed_and_raw_keys_of_each(name, default_generator):
         raw = jax.random.key_data(typed)
         if default != name and len(raw) not in SECOND:
             with pytest.raises(af.OptionError, match="no key of JAX"):
-                rollout(env, policy, None, raw, 3, 2)
+                rollout(env, at_random, None, raw, 3, 2)
             continue
         of_raw = jax.random.wrap_key_data(raw, impl=name if default == name else SECOND[len(raw)])
         for use in (
-            lambda key: rollout(env, policy, None, key, 30, 70),
-            lambda key: episode(CartPole(), policy, None, key, 3, max_episode_steps=20),
-            lambda key: evaluate(CartPole(), policy, None, key, 3, max_episode_steps=20),
+            lambda key: rollout(env, at_random, None, key, 30, 70),
+            lambda key: episode(CartPole(), at_random, None, key, 3, max_episode_steps=20),
+            lambda key: evaluate(CartPole(), at_random, None, key, 3, max_episode_steps=20),
             lambda key: Functions(env).step(key, *_begun(env, key)),
         ):
             one, other = use(of_raw), use(raw)
             for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
                 np.testing.assert_array_equal(*map(_numbers, (x, y)))
-    starts = rollout(CartPole(), policy, None, typed, 200, 70)[1]
+    starts = rollout(CartPole(), at_random, None, typed, 200, 70)[1]
     first = np.asarray(starts.observation)[np.asarray(starts.began)]
     assert len(np.unique(first, axis=0)) == len(first) > 200  # no episode twice
     assert np.abs(first.mean(axis=0)).max() < 0.05 / np.sqrt(3) / np.sqrt(len(first)) * 6
@@ -118,4 +115,4 @@ def test_seeds_of_ordinary_environments(name, default_generator):
 )
 def test_what_is_no_key(wrong):
     with pytest.raises(af.OptionError, match="no key of JAX"):
-        rollout(CartPole(), policy, None, wrong, 3, 2)
+        rollout(CartPole(), at_random, None, wrong, 3, 2)

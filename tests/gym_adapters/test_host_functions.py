@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -28,16 +29,6 @@ from arrayferry_gym.functional import (
 )
 
 MODES = list(AutoresetMode)
-
-
-def make_vec(number, mode=AutoresetMode.NEXT_STEP, name="CartPole-v1", **options):
-    return gym.make_vec(
-        name,
-        num_envs=number,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": mode},
-        **options,
-    )
 
 
 def random_actions(key, number):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import at_random
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -796,10 +797,7 @@ def test_a_pickled_wrapper_goes_on(name, xp):
 def test_the_statistics_of_a_rollout_serve_ordinary_environments():
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
 
-    def policy(params, observation, key):
-        return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
-    carry, _ = rollout(env, policy, None, jax.random.key(0), 50, 8)
+    carry, _ = rollout(env, at_random, None, jax.random.key(0), 50, 8)
     values = env.state_dict(carry.running)
     ordinary = wrappers.NormalizeObservation(gym.make("CartPole-v1"))
     ordinary.load_state_dict(values)
@@ -812,15 +810,12 @@ def test_the_statistics_of_a_rollout_serve_ordinary_environments():
 
 
 def test_compiled_once_for_equal_wrappers():
-    def policy(params, observation, key):
-        return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
     def made(epsilon):
         return wrap(CartPole(), kernels.NormalizeObservation(epsilon))
 
     def compiled(epsilon):
         before = _rollout._cache_size()
-        rollout(made(epsilon), policy, None, jax.random.key(0), 5, 4)
+        rollout(made(epsilon), at_random, None, jax.random.key(0), 5, 4)
         return _rollout._cache_size() - before
 
     assert [compiled(epsilon) for epsilon in (1e-8, 1e-8, 1e-3, 1e-8)] == [1, 0, 1, 0]

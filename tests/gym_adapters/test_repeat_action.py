@@ -10,6 +10,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from envs import still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -165,6 +166,9 @@ def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
         ((1.0, 1), "terminated of Rewards"),
         ((1.0, np.ones(3, int)), "terminated of Rewards"),
         ((1.0, False, (np.True_,)), "truncated of Rewards"),
+        ((1.0, False, (1,)), "truncated of Rewards"),
+        ((1.0, False, (np.zeros(3, np.int8),)), "truncated of Rewards"),
+        ((1.0, False, (np.zeros((3, 1), bool),)), "truncated of Rewards"),
         ((1.0, False, (None, None)), "5 values, not three or four"),
     ],
 )
@@ -174,10 +178,6 @@ def test_what_the_environment_inside_returns_is_checked(results, why):
         envs.reset(seed=1)
         with pytest.raises(EnvResultError, match=why):
             envs.step([0, 1, 0])
-
-
-def ahead(params, observation, key):
-    return jax.numpy.zeros(observation.shape[0], int), None
 
 
 class Steady(CartPole):
@@ -211,10 +211,10 @@ def test_time_that_observations_hold(how, inner, limit, known):
     env = wrap(inner, kernels.TimeAwareObservation(normalize_time=True))
     expected = np.arange(known + 3) % known / known
     if how == "rollout":
-        _, found = rollout(env, ahead, None, jax.random.key(0), known + 3, 2, **limit)
+        _, found = rollout(env, still, None, jax.random.key(0), known + 3, 2, **limit)
         times = found.observation[:, 1, -1]
-        episode(env, ahead, None, jax.random.key(0), 2, **limit)
-        evaluate(env, ahead, None, jax.random.key(0), 2, **limit)
+        episode(env, still, None, jax.random.key(0), 2, **limit)
+        evaluate(env, still, None, jax.random.key(0), 2, **limit)
     elif how == "Functions":
         functions = Functions(env, **limit)
         running, observation = functions.reset(jax.random.key(0), 2)
@@ -245,9 +245,9 @@ def test_a_limit_that_comes_later():
         with pytest.raises(ValueError, match="max_episode_steps"):
             run()
     key = jax.random.key(0)
-    carry, _ = rollout(env, ahead, None, key, 2, 2, max_episode_steps=3)
+    carry, _ = rollout(env, still, None, key, 2, 2, max_episode_steps=3)
     states = env.state_dict(carry.running)
-    more, _ = rollout(env, ahead, None, key, 2, 2, max_episode_steps=3, wrapper_state=states)
+    more, _ = rollout(env, still, None, key, 2, 2, max_episode_steps=3, wrapper_state=states)
     assert env.state_dict(more.running)["return_rms"]["count"] == 8
     timed = kernels.TimeAwareObservation(flatten=False)
     with pytest.raises(TypeError, match="Box"):

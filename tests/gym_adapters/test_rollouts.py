@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import make_vec, still
 from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym.functional import (
     Carry,
     CartPole,
-    EnvResultError,
     FunctionalEnv,
     Functions,
     HostFunctions,
@@ -44,10 +44,6 @@ class Count(FunctionalEnv):
 
     def info(self, xp, state, params):
         return {"twice": state["count"] * 2}
-
-
-def still(params, observation, key):
-    return jnp.zeros(observation.shape[0], int), None
 
 
 def counting(params, observation, key, state):
@@ -125,26 +121,6 @@ def test_what_authors_return_is_theirs():
         state = envs.state
         assert (state["over"] == (state["count"] % 2 == 0) & (state["count"] > 0)).all()
         truncated[:] = True  # the caller's own
-
-
-@pytest.mark.parametrize(
-    ("rest", "told"),
-    [
-        ((1,), "truncated of Wrong.step"),
-        ((np.zeros(N, np.int8),), "truncated of Wrong.step"),
-        ((np.zeros((N, 1), bool),), "truncated of Wrong.step"),
-        ((False, {}), "returned 5 values, not three or four"),
-    ],
-)
-def test_what_cannot_be_a_truncation(rest, told):
-    class Wrong(Count):
-        def step(self, xp, rng, state, action, params):
-            return state, 1.0, False, *rest
-
-    envs = Wrong().make_vec(N, xp="numpy")
-    envs.reset(seed=0)
-    with pytest.raises(EnvResultError, match=told):
-        envs.step(np.zeros(N, int))
 
 
 def test_a_policy_with_a_state_is_called_as_in_a_loop():
@@ -395,13 +371,7 @@ def test_ordinary_environments():
     def lean(params, observation, key, state):
         return (observation[:, 2] > 0).astype(int), state, state + 1
 
-    envs = gym.make_vec(
-        "CartPole-v1",
-        N,
-        "sync",
-        vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
-    )
-    with HostFunctions(envs) as functions:
+    with HostFunctions(make_vec(N, gym.vector.AutoresetMode.SAME_STEP)) as functions:
         first = jnp.zeros(N, int)
         carry, transitions = rollout(
             functions, lean, None, jax.random.key(0), 60, policy_state=first

@@ -6,6 +6,8 @@ import os
 
 import jax
 import pytest
+from envs import at_random, make_vec
+from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import arrayferry as af
@@ -123,10 +125,6 @@ def test_four_devices_are_like_one(run_python, quick):
     run_python(SCRIPT, env={"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "QUICK": quick})
 
 
-def at_random(params, observation, key):
-    return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
-
 def test_what_is_no_sharding_of_a_batch_is_refused():
     mesh = Mesh(jax.devices()[:1], ("envs",))
     for wrong, message in (
@@ -142,9 +140,7 @@ def test_what_is_no_sharding_of_a_batch_is_refused():
     with pytest.raises(af.OptionError, match="only JAX spreads"):
         CartPole().make_vec(4, xp="torch", device=sharding)
     assert CartPole().make_vec(4, xp="jax", device=sharding).reset(seed=1)[0].shape == (4, 4)
-    import gymnasium as gym
-
-    envs = HostFunctions(gym.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}))  # fmt: skip
+    envs = HostFunctions(make_vec(2, AutoresetMode.SAME_STEP))
     with pytest.raises(af.OptionError, match="runs on the host"):
         rollout(envs, at_random, None, jax.random.key(0), 3, sharding=sharding)
     envs.close()

@@ -10,6 +10,7 @@ import imageio.v3 as imageio
 import jax
 import numpy as np
 import pytest
+from envs import still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -53,12 +54,8 @@ class Drawn(Glow):
         return {"gain": rng.uniform((n,), 8.0, 8.5)}
 
 
-def policy(params, observation, key):
-    return jax.numpy.zeros(observation.shape[0], int), None
-
-
 def states(env, steps=20, envs=3):
-    _, transitions = rollout(env, policy, None, jax.random.key(0), steps, envs, collect=("state",))
+    _, transitions = rollout(env, still, None, jax.random.key(0), steps, envs, collect=("state",))
     return transitions.state
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import pickle
 import sys
 import types
 
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -216,38 +214,6 @@ def test_the_library_is_unknown_before_the_first_action():
     assert isinstance(observation, torch.Tensor)
 
 
-def test_spaces_for_numpy_are_pickled_as_gymnasiums_own():
-    env = ArrayConversion(gym.make("Pendulum-v1"), env_xp="numpy", target_xp="numpy")
-    for space in (env.observation_space, env.action_space, batch_space(env.action_space, 2)):
-        pickled = pickle.dumps(space)
-        assert b"arrayferry" not in pickled
-        loaded = pickle.loads(pickled)
-        assert type(loaded) is spaces.Box
-        assert loaded == space
-    env = pickle.loads(pickle.dumps(env))
-    assert type(env.observation_space) is not spaces.Box
-    tensors = NumpyToTorch(gym.make("Pendulum-v1")).observation_space
-    assert isinstance(pickle.loads(pickle.dumps(tensors)).sample(), torch.Tensor)
-
-
-@pytest.mark.long
-def test_a_model_of_stable_baselines_loads_without_arrayferry(run_python, tmp_path):
-    sb3 = pytest.importorskip("stable_baselines3")
-    env = ArrayConversion(gym.make("phys2d/CartPole-v1"), env_xp="jax", target_xp="numpy")
-    model = sb3.PPO("MlpPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu")
-    model.learn(8)
-    model.save(tmp_path / "model")
-    out = run_python(
-        "import sys\n"
-        "for name in ('arrayferry', 'arrayferry_gym', 'arrayferry_plugins'):\n"
-        "    sys.modules[name] = None\n"
-        "import stable_baselines3 as sb3\n"
-        f"model = sb3.PPO.load({str(tmp_path / 'model')!r}, device='cpu')\n"
-        "print(type(model.observation_space).__module__, model.predict(model.observation_space.sample())[0])"
-    )
-    assert out.startswith("gymnasium.spaces.box")
-
-
 def test_our_adapters_are_gymnasiums():
     if not hasattr(wrappers, "ArrayConversion"):
         pytest.skip("this Gymnasium has no ArrayConversion")
@@ -256,100 +222,6 @@ def test_our_adapters_are_gymnasiums():
     assert isinstance(envs, wrappers.vector.ArrayConversion)
     assert envs.device == "cpu"
     assert NumpyToTorch(gym.make("CartPole-v1")).device is None
-
-
-class Masked(gym.Env):
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-    mask = np.ma.array([1.0, 2.0], mask=[0, 1])
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.float32), {"legal": {"mask": self.mask}, "x": np.ones(1)}
-
-    def step(self, action):
-        return np.zeros(2, np.float32), 0.0, False, False, {"mask": self.mask, "x": np.ones(1)}
-
-    def render(self):
-        return np.zeros((2, 2, 3), np.uint8)
-
-
-def test_masks_in_infos_are_left_as_they_are():
-    env = NumpyToTorch(Masked())
-    with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left as it is") as warned:
-        _, info = env.reset()
-    assert warned[0].filename == __file__
-    assert info["legal"]["mask"] is Masked.mask
-    assert isinstance(info["x"], torch.Tensor)
-    for _ in range(2):
-        *_, info = env.step(torch.tensor(1))
-        assert info["mask"] is Masked.mask
-        assert isinstance(info["x"], torch.Tensor)
-
-
-def test_frames_are_converted_if_asked_for():
-    assert isinstance(NumpyToTorch(Masked()).render(), np.ndarray)
-    assert isinstance(NumpyToTorch(Masked(), convert_render=True).render(), torch.Tensor)
-    with pytest.raises(af.OptionError, match="convert_render"):
-        NumpyToTorch(Masked(), convert_render=1)
-
-
-@pytest.mark.parametrize(
-    ("package", "remedy"),
-    [
-        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
-        ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
-        ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
-    ],
-)  # fmt: skip
-def test_environments_of_other_projects_get_an_answer(package, remedy):
-    other = type("Env", (), {"__module__": package})()
-    for adapter in (NumpyToTorch, vector.NumpyToTorch):
-        with pytest.raises(TypeError, match=f"an environment of Gymnasium.*{remedy}"):
-            adapter(other)
-
-
-class Unbatched(gym.vector.VectorEnv):
-    """Says of its actions what one environment takes, as EnvPool and SuperSuit do."""
-
-    num_envs = 3
-    observation_space = spaces.Box(-1, 1, (3, 2), np.float32)
-    action_space = spaces.Discrete(4)
-
-    def __init__(self, single=False, space=None):
-        self.action_space = space or self.action_space
-        if single:
-            self.single_action_space = self.action_space
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros((3, 2), np.float32), {}
-
-    def step(self, actions):
-        self.taken = actions
-        ended = np.zeros(3, bool)
-        return np.zeros((3, 2), np.float32), np.zeros(3), ended, ended, {}
-
-
-@pytest.mark.parametrize("single", [False, True])
-def test_spaces_of_one_environment_are_those_of_a_batch(single):
-    envs = vector.ArrayConversion(Unbatched(single), target_xp="torch")
-    envs.reset()
-    for _ in range(3):
-        envs.step(torch.tensor([1, 0, 3]))
-        assert envs.env.taken.tolist() == [1, 0, 3]
-        for wrong in ([1, 0], [1, 0, 4], 1, [[1, 0, 3]]):
-            with pytest.raises(af.ConversionError, match="action"):
-                envs.step(torch.tensor(wrong))
-    with pytest.warns(UserWarning, match="corrected"):
-        envs.step(torch.tensor([[1], [0], [3]]))
-    assert envs.env.taken.shape == (3,)
-    box = spaces.Box(-1, 1, (2,), np.float32)
-    envs = vector.ArrayConversion(Unbatched(single, box), target_xp="jax")
-    envs.step(jnp.ones((3, 2)))
-    assert envs.env.taken.shape == (3, 2)
-    with pytest.raises(af.ConversionError, match="one action for each of the 3"):
-        envs.step(jnp.ones((2, 2)))
-    with pytest.raises(af.ConversionError, match="logits or probabilities of 4"):
-        vector.ArrayConversion(Unbatched(single), target_xp="jax").step(jnp.ones((3, 4)))
 
 
 def test_gymnasiums_class_is_not_needed():

@@ -5,36 +5,21 @@ from __future__ import annotations
 import re
 
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from envs import NAMESPACES, Takes
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym import ArrayConversion, JaxToTorch, vector
 from arrayferry_gym._adapters.quick import range_test
 
-
-class Takes(gym.Env):
-    """Remembers the action; of a library that it is told."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-
-    def __init__(self, space, xp=np):
-        self.action_space = space
-        self.xp = xp
-
-    def reset(self, *, seed=None, options=None):
-        return self.xp.zeros(2), {}
-
-    def step(self, action):
-        self.taken = action
-        return self.xp.zeros(2), 0.0, False, False, {}
-
-
 AGENTS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
-LIBRARIES = {"numpy": np, "torch": torch, "jax": jnp}
+LIBRARIES = tuple(NAMESPACES)
 
 BOX = spaces.Box(-1, 1, (1,), np.float32)
 NESTED = spaces.Dict(
@@ -82,12 +67,17 @@ PASSED_ON = [
 ]
 
 
-def each(cases):
+def each(cases, *more):
     return [
-        pytest.param(space, action, id=f"{space}-{action}")
+        pytest.param(space, action, *more, id=f"{space}-{action}")
         for space, actions in cases
         for action in actions
     ]
+
+
+def adapted(space, library="numpy", agent="torch", **options):
+    """Return an adapter around an environment that remembers its actions."""
+    return ArrayConversion(Takes(space, library), env_xp=library, target_xp=agent, **options)
 
 
 def taken_as(env):
@@ -98,7 +88,7 @@ def taken_as(env):
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("space", "action"), each(RIGHT))
 def test_actions_that_fit(space, action, library, agent):
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env = adapted(space, library, agent)
     env.reset()
     expected = np.asarray(action, space.dtype).reshape(space.shape)
     for _ in range(4):
@@ -114,7 +104,7 @@ def test_actions_that_fit(space, action, library, agent):
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("space", "action"), each(WRONG))
 def test_actions_that_do_not_fit(space, action, library, agent):
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+    env = adapted(space, library, agent)
     env.reset()
     wrong, right = AGENTS[agent](action), AGENTS[agent](space.sample())
     for value in (wrong, right, right, wrong, right, right, right, wrong):
@@ -128,45 +118,26 @@ def test_actions_that_do_not_fit(space, action, library, agent):
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(("space", "action"), each(MENDED))
-def test_shapes_that_differ_in_axes_of_length_1(space, action, library, agent):
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+@pytest.mark.parametrize(("space", "action", "mended"), each(MENDED, True) + each(PASSED_ON, False))
+def test_shapes_that_are_corrected_or_passed_on(space, action, mended, library, agent):
+    """Axes of length 1 are corrected. The environment may know to take other shapes for a Box."""
+    expected = np.asarray(action)
+    if mended:
+        expected = expected.astype(space.dtype).reshape(space.shape)
+    env = adapted(space, library, agent)
     env.reset()
-    with pytest.warns(UserWarning, match="was corrected: the shape") as warned:
+    told = "was corrected: the shape" if mended else "was passed on though"
+    with pytest.warns(UserWarning, match=told) as warned:
         env.step(AGENTS[agent](action))
     assert warned[0].filename == __file__
     for _ in range(3):  # one warning is enough
         env.step(AGENTS[agent](action))
-        np.testing.assert_array_equal(
-            np.asarray(env.env.taken), np.asarray(action, space.dtype).reshape(space.shape)
-        )
-        assert np.asarray(env.env.taken).shape == space.shape
-        env.step(AGENTS[agent](space.sample()))
-    strict = ArrayConversion(
-        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions="strict"
-    )
-    with pytest.raises(af.ConversionError, match="takes the shape"):
-        strict.step(AGENTS[agent](action))
-
-
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(("space", "action"), each(PASSED_ON))
-def test_boxes_that_the_environment_may_know_to_take(space, action, library, agent):
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
-    env.reset()
-    with pytest.warns(UserWarning, match="was passed on though") as warned:
-        env.step(AGENTS[agent](action))
-    assert warned[0].filename == __file__
-    for _ in range(3):
-        env.step(AGENTS[agent](action))
-        assert np.asarray(env.env.taken).tolist() == np.asarray(action).tolist()
+        assert taken_as(env) == expected.tolist()
         assert af.backend_of(env.env.taken).name == library
         env.step(AGENTS[agent](space.sample()))
-    strict = ArrayConversion(
-        Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent, check_actions="strict"
-    )
-    with pytest.raises(af.ConversionError, match="is not valid for the space"):
+    strict = adapted(space, library, agent, check_actions="strict")
+    told = "takes the shape" if mended else "is not valid for the space"
+    with pytest.raises(af.ConversionError, match=told):
         strict.step(AGENTS[agent](action))
 
 
@@ -198,7 +169,7 @@ def test_what_was_passed_on_is_in_the_error_of_the_environment():
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_numbers_that_the_dtype_of_a_box_does_not_have(library):
     space = spaces.Box(0, 255, (2,), np.uint8)
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="numpy")
+    env = adapted(space, library, "numpy")
     for value in ([0, 256], [-1, 0], [3, 4], [0, 300], [3, 4]):
         env.step(np.array(value))
         assert taken_as(env) == value
@@ -233,7 +204,7 @@ def test_arrays_of_objects_are_numbers(library):
         (spaces.Dict(a=BOX), {"a": np.array([0.25], object)}),
     ):  # fmt: skip
         for agent in (None, "numpy"):
-            env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent)
+            env = adapted(space, library, agent)
             given = action if isinstance(action, dict) else np.array(action, object)
             for _ in range(3):
                 env.step(given)
@@ -335,7 +306,7 @@ def test_numbers_for_discrete(value):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_lists_of_numbers_are_arrays(library):
-    env = ArrayConversion(Takes(BOX, LIBRARIES[library]), env_xp=library, target_xp="torch")
+    env = adapted(BOX, library)
     env.reset()
     for value in ([0.5], (0.5,), [torch.tensor(0.5)]):
         env.step(value)
@@ -348,7 +319,7 @@ def test_lists_of_numbers_are_arrays(library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_place_in_a_nested_space(library):
-    env = ArrayConversion(Takes(NESTED, LIBRARIES[library]), env_xp=library, target_xp="torch")
+    env = adapted(NESTED, library)
     env.reset()
 
     def action(number=1, box=(0.5,), look=(0, 0)):
@@ -403,15 +374,8 @@ def test_bounds_are_checked_if_asked_for(library, agent):
         (NARROW, [[1.5, 0.2], [0.0, -0.1], [float("nan"), 0.0], [0.0, float("inf")]]),
     ]
     for space, wrong in cases:
-        unchecked = ArrayConversion(
-            Takes(space, LIBRARIES[library]), env_xp=library, target_xp=agent
-        )
-        checked = ArrayConversion(
-            Takes(space, LIBRARIES[library]),
-            env_xp=library,
-            target_xp=agent,
-            check_actions="strict",
-        )
+        unchecked = adapted(space, library, agent)
+        checked = adapted(space, library, agent, check_actions="strict")
         for env in (unchecked, checked):
             env.reset()
             for _ in range(3):
@@ -468,7 +432,7 @@ def test_a_jax_environment_whose_actions_jax_would_clip():
 
 
 def test_gradients_pass_to_an_environment_of_the_same_library():
-    env = ArrayConversion(Takes(BOX, torch), env_xp="torch", target_xp="torch")
+    env = adapted(BOX, "torch")
     env.reset()
     action = torch.tensor([0.5], requires_grad=True)
     for _ in range(3):
@@ -479,7 +443,7 @@ def test_gradients_pass_to_an_environment_of_the_same_library():
 def test_a_traced_action_is_passed_on():
     import jax
 
-    env = ArrayConversion(Takes(BOX, jnp), env_xp="jax", target_xp="jax")
+    env = adapted(BOX, "jax", "jax")
     env.reset()
 
     def loss(action):
@@ -509,9 +473,9 @@ def test_another_action_space_in_the_next_episode():
 
 
 def test_masks_for_an_index_are_no_actions():
-    for library, xp in LIBRARIES.items():
+    for library in LIBRARIES:
         for space, action in ((spaces.Discrete(4), 1), (spaces.MultiDiscrete([4, 4]), [1, 1])):
-            env = ArrayConversion(Takes(space, xp), env_xp=library, target_xp="numpy")
+            env = adapted(space, library, "numpy")
             env.reset()
             for dtype in (np.uint8, np.bool_):
                 for _ in range(3):
@@ -531,7 +495,7 @@ def test_masks_for_an_index_are_no_actions():
 )
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_ranges_up_to_the_end_of_the_dtype(space, right, wrong, library):
-    env = ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="numpy")
+    env = adapted(space, library, "numpy")
     env.reset()
     for dtype in (space.dtype, np.int64, np.int16):
         for _ in range(3):
@@ -561,10 +525,7 @@ def test_a_discrete_up_to_the_end_of_its_dtype():
 def test_sequences_and_graphs(library):
     inner = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
 
-    def adapted(space):
-        return ArrayConversion(Takes(space, LIBRARIES[library]), env_xp=library, target_xp="torch")
-
-    stacked = adapted(spaces.Sequence(inner, stack=True))
+    stacked = adapted(spaces.Sequence(inner, stack=True), library)
     stacked.step((torch.tensor([1, 2]), torch.zeros(2, 2, dtype=torch.float64)))
     numbers, boxes = stacked.env.taken
     assert af.backend_of(boxes).name == library
@@ -576,14 +537,14 @@ def test_sequences_and_graphs(library):
     ):  # fmt: skip
         with pytest.raises(af.ConversionError):
             stacked.step(wrong)
-    plain = adapted(spaces.Sequence(spaces.Discrete(3)))
+    plain = adapted(spaces.Sequence(spaces.Discrete(3)), library)
     plain.step([torch.tensor([1]), 2, 0.0])
     assert [int(x) for x in plain.env.taken] == [1, 2, 0]
     assert all(np.asarray(x).shape == () for x in plain.env.taken)
     for wrong in ("text", torch.tensor([9, 9]), 1j, [3]):
         with pytest.raises(af.ConversionError):
             plain.step(wrong)
-    graphs = adapted(spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)))
+    graphs = adapted(spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)), library)
     links = torch.tensor([[0, 1]])
     graphs.step(
         spaces.GraphInstance(torch.zeros(2, 2, dtype=torch.float64), torch.tensor([1]), links)
@@ -598,7 +559,7 @@ def test_sequences_and_graphs(library):
     for wrong in ({}, "text", torch.zeros(2)):
         with pytest.raises(af.ConversionError, match="GraphInstance"):
             graphs.step(wrong)
-    one_of = adapted(spaces.OneOf([spaces.Discrete(3), BOX]))
+    one_of = adapted(spaces.OneOf([spaces.Discrete(3), BOX]), library)
     for index in (1, torch.tensor(1), torch.tensor([1])):
         one_of.step((index, [0.5]))
         assert af.backend_of(one_of.env.taken[1]).name == library
@@ -640,8 +601,8 @@ def test_whole_numbers_that_a_float_cannot_hold():
 
 def test_the_order_of_keys_is_that_of_the_space():
     space = spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(9))])
-    for library, xp in LIBRARIES.items():
-        env = ArrayConversion(Takes(space, xp), env_xp=library, target_xp="torch")
+    for library in LIBRARIES:
+        env = adapted(space, library)
         env.step({"a": torch.tensor(8), "z": torch.tensor(1)})
         assert list(env.env.taken) == list(space.sample())
 
@@ -653,12 +614,7 @@ class Even(spaces.Discrete):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_own_rules_of_a_space(library):
-    env = ArrayConversion(
-        Takes(Even(6), LIBRARIES[library]),
-        env_xp=library,
-        target_xp="torch",
-        check_actions="strict",
-    )
+    env = adapted(Even(6), library, check_actions="strict")
     env.reset()
     for _ in range(3):
         env.step(torch.tensor(4))
@@ -670,7 +626,7 @@ def test_traced_actions_are_checked_for_what_is_known():
     import jax
 
     def stepping(space, action):
-        env = ArrayConversion(Takes(space, jnp), env_xp="jax", target_xp="jax")
+        env = adapted(space, "jax", "jax")
         env.reset()
 
         def run(value):
@@ -697,7 +653,7 @@ def test_traced_actions_are_checked_for_what_is_known():
 
 def test_lists_of_arrays_of_the_library():
     one = torch.tensor(0.5, requires_grad=True)
-    env = ArrayConversion(Takes(spaces.Box(-1, 1, (2,)), torch), env_xp="torch", target_xp="torch")
+    env = adapted(spaces.Box(-1, 1, (2,)), "torch")
     env.step([one, one])
     assert env.env.taken.requires_grad
     for wrong in ([one], [one, torch.zeros(2)], [[one, one]]):
@@ -833,3 +789,80 @@ def test_a_space_that_a_reset_replaces_counts_at_once():
     envs.reset()
     with pytest.raises(af.ConversionError, match=r"\[1 1\]"):
         envs.step(torch.tensor([1, 1]))
+
+
+NUMBER, THREE = spaces.Discrete(5, start=1), spaces.Box(-1, 1, (3,), np.float32)
+
+
+def taken(space, action):
+    env = adapted(space)
+    env.reset()
+    env.step(action)
+    assert space.contains(env.env.taken)
+    return env.env.taken
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        torch.tensor(2), torch.tensor([2]), torch.tensor(2, dtype=torch.uint8), jnp.array(2), np.int32(2),
+        np.array(2), torch.tensor(2.0), jnp.array(2.0, jnp.bfloat16), torch.tensor(2.0, requires_grad=True), 2,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_discrete_gets_a_hashable_scalar(action):
+    for _ in range(3):
+        found = taken(NUMBER, action)
+        assert found == 2
+        assert hash(found) == hash(2)
+        assert isinstance(found, (np.int64, int))
+
+
+@pytest.mark.parametrize(
+    "action", [torch.tensor(1.5), np.array(2.5), jnp.array(0.5), torch.tensor(float("nan"))]
+)
+def test_a_number_that_discrete_cannot_take(action):
+    for _ in range(2):
+        with pytest.raises(af.ConversionError, match=r"action .*Discrete\(5, start=1\)"):
+            taken(NUMBER, action)
+
+
+def test_boxes_keep_their_dtype():
+    for action in (
+        torch.tensor([0.5, 0, -0.5]), torch.tensor([0.5, 0, -0.5], dtype=torch.float64),
+        torch.tensor([0.5, 0, -0.5], dtype=torch.bfloat16), torch.tensor([0.5, 0, -0.5], requires_grad=True),
+        jnp.array([0.5, 0, -0.5], jnp.float16), np.array([0.5, 0, -0.5], ml_dtypes.bfloat16),
+    ):  # fmt: skip
+        found = taken(THREE, action)
+        assert found.dtype == np.float32
+        assert found.tolist() == [0.5, 0, -0.5]
+    assert taken(THREE, torch.tensor([1, 0, -1])).dtype == np.float32
+    found = taken(spaces.Box(0, 255, (4, 4, 3), np.uint8), torch.full((4, 4, 3), 7))
+    assert found.dtype == np.uint8
+
+
+def test_the_error_of_an_invalid_action_names_the_space():
+    for action in (np.array(["left"]), jax.random.key(0)):
+        env = adapted(THREE)
+        env.reset()
+        with pytest.raises(af.ConversionError, match=r"space Box\(-1.0, 1.0, \(3,\), float32\)"):
+            env.step(action)
+
+
+def test_sparse_actions_become_dense():
+    assert taken(THREE, torch.ones(3).to_sparse()).tolist() == [1, 1, 1]
+
+
+def test_a_jax_environment_gets_its_own_arrays():
+    env = JaxToTorch(Takes(NUMBER, "jax"))
+    env.reset()
+    for action in (torch.tensor(2), 2, np.int64(2)):
+        env.step(action)
+        assert isinstance(env.env.taken, jax.Array)
+        assert env.env.taken.shape == ()
+        assert int(env.env.taken) == 2
+    env = JaxToTorch(Takes(THREE, "jax"))
+    env.reset()
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        env.step(torch.tensor([0.5, 0, 0], dtype=dtype))
+        assert env.env.taken.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Third-party agents, environments and wrappers, a few steps each."""
+"""Agents, environments and wrappers of other projects with adapters and functional environments, a few steps each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import vector as wrappers
 
-import arrayferry as af
 from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of third-party code
@@ -135,23 +135,6 @@ def test_record_episode_statistics(wrap):
     assert float(info["episode"]["r"]) == float(info["episode"]["l"]) == 8
 
 
-@pytest.mark.parametrize("copying", [True, False])
-@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
-@pytest.mark.parametrize("target", ["jax", "torch"])
-def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
-    envs = vector.ArrayConversion(kind([CARTPOLE] * 2, copy=copying), target_xp=target, copy=True)
-    kept = [envs.reset(seed=0)[0]]
-    for _ in range(5):
-        kept.append(envs.step(envs.action_space.sample())[0])
-    copies = [np.array(x) for x in kept]
-    for _ in range(3):
-        envs.step(envs.action_space.sample())
-    for x, then in zip(kept, copies, strict=True):
-        np.testing.assert_array_equal(np.asarray(x), then)
-    assert len({x.tobytes() for x in copies}) == len(copies)
-    envs.close()
-
-
 @pytest.mark.long
 def test_adapters_inside_spawned_workers():
     makers = [lambda: ArrayConversion(gym.make("CartPole-v1"), target_xp="numpy")] * 2
@@ -159,16 +142,6 @@ def test_adapters_inside_spawned_workers():
     envs.reset(seed=0)
     observation, *_ = envs.step(np.array([0, 1]))
     assert observation.shape == (2, 4)
-    envs.close()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
-def test_make_vec(mode):
-    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
-    envs.reset(seed=1)
-    observation, *_ = envs.step(envs.action_space.sample())
-    assert envs.observation_space.contains(observation)
-    assert envs.autoreset_mode is AutoresetMode.NEXT_STEP
     envs.close()
 
 
@@ -188,9 +161,98 @@ def test_toy_text(name, target):
             break
 
 
-def test_a_jax_vector_environment_and_a_torch_agent():
-    envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
+@pytest.mark.long
+def test_a_model_of_stable_baselines_loads_without_arrayferry(run_python, tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3")
+    env = ArrayConversion(gym.make("phys2d/CartPole-v1"), env_xp="jax", target_xp="numpy")
+    model = sb3.PPO("MlpPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu")
+    model.learn(8)
+    model.save(tmp_path / "model")
+    out = run_python(
+        "import sys\n"
+        "for name in ('arrayferry', 'arrayferry_gym', 'arrayferry_plugins'):\n"
+        "    sys.modules[name] = None\n"
+        "import stable_baselines3 as sb3\n"
+        f"model = sb3.PPO.load({str(tmp_path / 'model')!r}, device='cpu')\n"
+        "print(type(model.observation_space).__module__, model.predict(model.observation_space.sample())[0])"
+    )
+    assert out.startswith("gymnasium.spaces.box")
+
+
+NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
+
+
+TABULAR = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
+
+
+@pytest.mark.parametrize("name", NAMES + TABULAR)
+def test_gymnasium_checks(name):
+    check_env(gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array").unwrapped)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole",
+        *(pytest.param(name, marks=pytest.mark.long) for name in NAMES if name != "CartPole"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vectors_of_single_ones(name, mode):
+    envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, vectorization_mode=mode)
     observation, _ = envs.reset(seed=1)
+    for _ in range(5):
+        observation, *_ = envs.step(envs.action_space.sample())
     assert envs.observation_space.contains(observation)
-    results = envs.step(envs.action_space.sample())
-    assert all(af.backend_of(x).name == "torch" for x in results[:4])
+    envs.close()
+
+
+@pytest.mark.parametrize("name", ["CartPole", "Pendulum", *TABULAR])
+def test_stable_baselines3_accepts(name):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(gym.make(f"arrayferry/{name}-v0"))
+
+
+@pytest.mark.parametrize("name", ["CartPole", "Pendulum"])
+def test_stable_baselines3(name):
+    PPO = pytest.importorskip("stable_baselines3").PPO
+    model = PPO(
+        "MlpPolicy", gym.make(f"arrayferry/{name}-v0"), n_steps=64, batch_size=32, device="cpu"
+    )
+    model.learn(128)
+    assert model.num_timesteps == 128
+
+
+@pytest.mark.parametrize("name", ["CartPole", "Pendulum"])
+@pytest.mark.parametrize("xp", ["numpy", "torch"])
+def test_torchrl(name, xp):
+    envs = pytest.importorskip("torchrl.envs")
+    single = envs.GymWrapper(gym.make(f"arrayferry/{name}-v0", xp=xp))
+    envs.check_env_specs(single)
+    assert single.rollout(20)["observation"].shape[0] > 5
+    many = envs.GymWrapper(
+        gym.make_vec(f"arrayferry/{name}-v0", num_envs=3, autoreset_mode="SameStep", xp=xp)
+    )
+    found = many.rollout(60, break_when_any_done=False)
+    assert found.shape == (3, 60)
+    if name == "CartPole":
+        assert bool(found["next", "done"].any())
+    final = found["next", "observation"][:, :-1]
+    first = found["observation"][:, 1:]
+    ended = found["next", "done"][:, :-1, 0]
+    assert torch.equal(final[~ended], first[~ended])
+
+
+def test_wrappers_of_vector_environments():
+    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=4)
+    envs = wrappers.RecordEpisodeStatistics(envs)
+    envs = wrappers.NormalizeReward(wrappers.NormalizeObservation(envs))
+    envs = wrappers.ClipReward(wrappers.FlattenObservation(envs), -1, 1)
+    envs.reset(seed=0)
+    lengths = []
+    for _ in range(200):
+        _, _, _, _, infos = envs.step(envs.action_space.sample())
+        if "episode" in infos:
+            lengths += infos["episode"]["l"][infos["_episode"]].tolist()
+    assert len(lengths) > 10
+    assert 10 < np.mean(lengths) < 40

@@ -1,4 +1,4 @@
-"""Actions that spaces ask for, and spaces that describe the converted arrays."""
+"""Spaces that describe the converted arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
-import jax
-import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -21,7 +18,7 @@ from gymnasium.spaces.utils import flatten_space
 from gymnasium.vector.utils import batch_space, iterate
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, JaxToTorch, NumpyToTorch, vector
+from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional import CartPole
@@ -172,100 +169,6 @@ def test_a_replaced_space_is_noticed():
     assert env.action_space is SPACES["Text"]
 
 
-def taken(space, action):
-    env = ArrayConversion(Echo(space), env_xp="numpy", target_xp="torch")
-    env.reset()
-    env.step(action)
-    return env.env.taken
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        torch.tensor(2), torch.tensor([2]), torch.tensor(2, dtype=torch.uint8), jnp.array(2), np.int32(2),
-        np.array(2), torch.tensor(2.0), jnp.array(2.0, jnp.bfloat16), torch.tensor(2.0, requires_grad=True), 2,
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_discrete_gets_a_hashable_scalar(action):
-    for _ in range(3):
-        found = taken(SPACES["Discrete"], action)
-        assert found == 2
-        assert hash(found) == hash(2)
-        assert isinstance(found, (np.int64, int))
-
-
-@pytest.mark.parametrize(
-    "action", [torch.tensor(1.5), np.array(2.5), jnp.array(0.5), torch.tensor(float("nan"))]
-)
-def test_a_number_that_discrete_cannot_take(action):
-    for _ in range(2):
-        with pytest.raises(af.ConversionError, match=r"action .*Discrete\(5, start=1\)"):
-            taken(SPACES["Discrete"], action)
-
-
-def test_boxes_keep_their_dtype():
-    for action in (
-        torch.tensor([0.5, 0, -0.5]), torch.tensor([0.5, 0, -0.5], dtype=torch.float64),
-        torch.tensor([0.5, 0, -0.5], dtype=torch.bfloat16), torch.tensor([0.5, 0, -0.5], requires_grad=True),
-        jnp.array([0.5, 0, -0.5], jnp.float16), np.array([0.5, 0, -0.5], ml_dtypes.bfloat16),
-    ):  # fmt: skip
-        found = taken(SPACES["Box"], action)
-        assert found.dtype == np.float32
-        assert found.tolist() == [0.5, 0, -0.5]
-    assert taken(SPACES["Box"], torch.tensor([1, 0, -1])).dtype == np.float32
-    found = taken(SPACES["Image"], torch.full((4, 4, 3), 7))
-    assert found.dtype == np.uint8
-
-
-def test_the_error_of_an_invalid_action_names_the_space():
-    for action in (np.array(["left"]), jax.random.key(0)):
-        env = ArrayConversion(Echo(SPACES["Box"]), target_xp="torch", env_xp="numpy")
-        env.reset()
-        with pytest.raises(af.ConversionError, match=r"space Box\(-1.0, 1.0, \(3,\), float32\)"):
-            env.step(action)
-
-
-def test_sparse_actions_become_dense():
-    assert taken(SPACES["Box"], torch.ones(3).to_sparse()).tolist() == [1, 1, 1]
-
-
-class JaxEcho(Echo):
-    metadata = {"jax": True}
-
-    def reset(self, *, seed=None, options=None):
-        return jnp.ones(3), {}
-
-    def step(self, action):
-        self.taken = action
-        return jnp.ones(3), jnp.array(1.0), jnp.array(False), jnp.array(False), {}
-
-
-def test_a_jax_environment_gets_its_own_arrays():
-    env = JaxToTorch(JaxEcho(SPACES["Discrete"]))
-    env.reset()
-    for action in (torch.tensor(2), 2, np.int64(2)):
-        env.step(action)
-        assert isinstance(env.env.taken, jax.Array)
-        assert env.env.taken.shape == ()
-        assert int(env.env.taken) == 2
-    env = JaxToTorch(JaxEcho(SPACES["Box"]))
-    env.reset()
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        env.step(torch.tensor([0.5, 0, 0], dtype=dtype))
-        assert env.env.taken.dtype == np.float32
-
-
-def test_vector_actions():
-    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3))
-    envs.reset(seed=1)
-    for dtype in (torch.int64, torch.int32, torch.uint8, torch.float32):
-        assert isinstance(envs.step(torch.ones(3, dtype=dtype))[0], torch.Tensor)
-    with pytest.raises(af.ConversionError, match="MultiDiscrete"):
-        envs.step(torch.full((3,), 0.5))
-    envs.close()
-
-
 class Registered(spaces.Tuple):
     """A class of its own, that Gymnasium's `iterate` knows."""
 
@@ -348,3 +251,17 @@ def test_threads_that_meet_a_class_of_spaces_at_once():
                 assert len(set(pool.map(made, [Own] * 8))) == 1
     finally:
         sys.setswitchinterval(before)
+
+
+def test_spaces_for_numpy_are_pickled_as_gymnasiums_own():
+    env = ArrayConversion(gym.make("Pendulum-v1"), env_xp="numpy", target_xp="numpy")
+    for space in (env.observation_space, env.action_space, batch_space(env.action_space, 2)):
+        pickled = pickle.dumps(space)
+        assert b"arrayferry" not in pickled
+        loaded = pickle.loads(pickled)
+        assert type(loaded) is spaces.Box
+        assert loaded == space
+    env = pickle.loads(pickle.dumps(env))
+    assert type(env.observation_space) is not spaces.Box
+    tensors = NumpyToTorch(gym.make("Pendulum-v1")).observation_space
+    assert isinstance(pickle.loads(pickle.dumps(tensors)).sample(), torch.Tensor)

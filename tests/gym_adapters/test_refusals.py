@@ -261,3 +261,18 @@ def test_a_bridge_says_what_to_install(monkeypatch, module, needed, package):
     with pytest.raises(af.BackendUnavailableError, match=f"pip install {package}$") as error:
         importlib.import_module(f"arrayferry_gym.{module}")
     assert isinstance(error.value.__cause__, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
+        ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
+        ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
+    ],
+)  # fmt: skip
+def test_environments_of_other_projects_get_an_answer(package, remedy):
+    other = type("Env", (), {"__module__": package})()
+    for adapter in (NumpyToTorch, vector.NumpyToTorch):
+        with pytest.raises(TypeError, match=f"an environment of Gymnasium.*{remedy}"):
+            adapter(other)

@@ -1,0 +1,63 @@
+"""Environments, policies and libraries that many tests of adapters use."""
+
+from __future__ import annotations
+
+import array_api_strict
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+NAMESPACES = {"numpy": np, "torch": torch, "jax": jnp}
+
+LIBRARIES = {
+    "numpy": {"xp": "numpy"},
+    "torch": {"xp": "torch"},
+    "torch itself": {"xp": "torch", "differentiable": True},
+    "jax": {"xp": "jax"},
+    "strict": {"xp": array_api_strict},
+}
+"""The options of each library in which functional environments are served."""
+library = pytest.mark.parametrize("library", LIBRARIES)
+
+
+class Takes(gym.Env):
+    """Remembers the action, and observes zeros of its library, which its metadata do not tell."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, space, library="numpy"):
+        self.action_space = space
+        self.library = library
+
+    def reset(self, *, seed=None, options=None):
+        return NAMESPACES[self.library].zeros(2), {}
+
+    def step(self, action):
+        self.taken = action
+        return NAMESPACES[self.library].zeros(2), 0.0, False, False, {}
+
+
+def still(params, observation, key):
+    """Take action 0 in each environment."""
+    return jnp.zeros(observation.shape[0], int), None
+
+
+def at_random(params, observation, key):
+    """Take one of two actions in each environment."""
+    return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+
+def make_vec(num_envs, mode=AutoresetMode.NEXT_STEP, **options):
+    """Make CartPoles of Gymnasium, in this process."""
+    return gym.make_vec(
+        "CartPole-v1",
+        num_envs=num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        **options,
+    )

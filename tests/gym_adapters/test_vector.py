@@ -1,0 +1,233 @@
+"""Adapters around vector environments: autoreset modes, final observations, rewards, copies, and batches of actions."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from envs import make_vec
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from remote_workers import CARTPOLE
+
+import arrayferry as af
+from arrayferry_gym import vector
+
+
+def test_reward_dtypes():
+    for dtype in ("float64", torch.float64, np.float64, np.dtype("float64"), jnp.float64, float):
+        envs = vector.NumpyToTorch(make_vec(3), reward_dtype=dtype)
+        envs.reset()
+        assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.float64
+        spec = json.loads(json.dumps(envs._saved_kwargs))
+        assert spec["reward_dtype"] == "float64"
+    for dtype in ("float32", torch.bfloat16):
+        envs = vector.NumpyToTorch(make_vec(3), reward_dtype=dtype)
+        envs.reset()
+        found = envs.step(torch.ones(3, dtype=torch.int64))[1].dtype
+        assert found == getattr(torch, str(dtype).removeprefix("torch."))
+    undecided = vector.ArrayConversion(make_vec(3), reward_dtype="bfloat16")
+    undecided.reset()
+    with pytest.raises(af.OptionError, match=r"numpy has no such dtype.*target_xp"):
+        undecided.step(np.ones(3, np.int64))
+
+
+@pytest.mark.parametrize("target", ["torch", "jax", "numpy", "dask"])
+def test_final_observations(target):
+    envs = vector.ArrayConversion(make_vec(3, AutoresetMode.SAME_STEP), target_xp=target)
+    stacked = vector.ArrayConversion(
+        make_vec(3, AutoresetMode.SAME_STEP), target_xp=target, stack_final=True
+    )
+    plain = make_vec(3, AutoresetMode.SAME_STEP)
+    assert envs.autoreset_mode is AutoresetMode.SAME_STEP
+    for each in (envs, stacked, plain):
+        each.reset(seed=1)
+    seen = 0
+    for _ in range(30):
+        actions = np.ones(3, np.int64)
+        infos, batch, expected = (each.step(actions)[-1] for each in (envs, stacked, plain))
+        assert infos.keys() == batch.keys() == expected.keys()
+        if "final_obs" not in expected:
+            continue
+        seen += 1
+        mask = expected["_final_obs"]
+        np.testing.assert_array_equal(np.asarray(af.convert(infos["_final_obs"], "numpy")), mask)
+        assert af.backend_of(batch["final_obs"]).name == target
+        whole = af.convert(batch["final_obs"], "numpy")
+        assert whole.shape == (3, 4)
+        for index, row in enumerate(expected["final_obs"]):
+            if row is None:
+                assert infos["final_obs"][index] is None
+                assert not whole[index].any()
+            else:
+                assert af.backend_of(infos["final_obs"][index]).name == target
+                np.testing.assert_array_equal(af.convert(infos["final_obs"][index], "numpy"), row)
+                np.testing.assert_array_equal(whole[index], row)
+    assert seen > 2
+
+
+class Structured(gym.Env):
+    observation_space = spaces.Dict(
+        a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(9), spaces.Text(4)])
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observation(), {}
+
+    def observation(self):
+        return {"a": np.full(2, self.time, np.float32), "b": (np.int64(self.time), "t")}
+
+    def step(self, action):
+        self.time += 1
+        return self.observation(), 1.0, self.time == 3, False, {}
+
+
+def test_structured_final_observations():
+    envs = vector.NumpyToTorch(
+        gym.vector.SyncVectorEnv([Structured] * 2, autoreset_mode=AutoresetMode.SAME_STEP),
+        stack_final=True,
+    )
+    observation, _ = envs.reset()
+    assert observation["b"][1] == ("t", "t")
+    for _ in range(3):
+        *_, infos = envs.step(torch.zeros(2, dtype=torch.int64))
+    final = infos["final_obs"]
+    assert final["a"].tolist() == [[3, 3], [3, 3]]
+    assert final["b"][0].tolist() == [3, 3]
+    assert final["b"][1] == ("t", "t")
+
+
+def test_calls_to_the_environments_of_a_vector():
+    envs = vector.NumpyToTorch(make_vec(3))
+    assert envs.num_envs == 3
+    assert envs.get_attr("gravity") == (9.8,) * 3
+    assert envs.single_action_space.contains(envs.single_action_space.sample())
+    assert isinstance(envs.single_observation_space.sample(), torch.Tensor)
+    observation, _ = envs.reset(seed=[1, 2, 3])
+    assert envs.observation_space.contains(observation)
+
+
+def test_vector_adapters_can_be_pickled():
+    makers = [functools.partial(gym.make, "CartPole-v1")] * 3
+    envs = vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True)
+    envs.reset(seed=1)
+    again = pickle.loads(pickle.dumps(envs))
+    actions = torch.ones(3, dtype=torch.int64)
+    assert torch.equal(again.step(actions)[0], envs.step(actions)[0])
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
+def test_vector_environments_in_every_autoreset_mode(mode):
+    envs, plain = vector.NumpyToTorch(make_vec(3, mode)), make_vec(3, mode)
+    envs.reset(seed=1)
+    plain.reset(seed=1)
+    steps = 8 if mode is gym.vector.AutoresetMode.DISABLED else 40
+    for _ in range(steps):
+        got = envs.step(torch.ones(3, dtype=torch.int64))
+        expected = plain.step(np.ones(3, np.int64))
+        for ours, theirs in zip(got[:4], expected[:4], strict=True):
+            assert isinstance(ours, torch.Tensor)
+            np.testing.assert_array_equal(ours.numpy(), theirs)
+        assert got[4].keys() == expected[4].keys()
+    envs.close()
+    plain.close()
+
+
+class Unbatched(gym.vector.VectorEnv):
+    """Says of its actions what one environment takes, as EnvPool and SuperSuit do."""
+
+    num_envs = 3
+    observation_space = spaces.Box(-1, 1, (3, 2), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, single=False, space=None):
+        self.action_space = space or self.action_space
+        if single:
+            self.single_action_space = self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 2), np.float32), {}
+
+    def step(self, actions):
+        self.taken = actions
+        ended = np.zeros(3, bool)
+        return np.zeros((3, 2), np.float32), np.zeros(3), ended, ended, {}
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_spaces_of_one_environment_are_those_of_a_batch(single):
+    envs = vector.ArrayConversion(Unbatched(single), target_xp="torch")
+    envs.reset()
+    for _ in range(3):
+        envs.step(torch.tensor([1, 0, 3]))
+        assert envs.env.taken.tolist() == [1, 0, 3]
+        for wrong in ([1, 0], [1, 0, 4], 1, [[1, 0, 3]]):
+            with pytest.raises(af.ConversionError, match="action"):
+                envs.step(torch.tensor(wrong))
+    with pytest.warns(UserWarning, match="corrected"):
+        envs.step(torch.tensor([[1], [0], [3]]))
+    assert envs.env.taken.shape == (3,)
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    envs = vector.ArrayConversion(Unbatched(single, box), target_xp="jax")
+    envs.step(jnp.ones((3, 2)))
+    assert envs.env.taken.shape == (3, 2)
+    with pytest.raises(af.ConversionError, match="one action for each of the 3"):
+        envs.step(jnp.ones((2, 2)))
+    with pytest.raises(af.ConversionError, match="logits or probabilities of 4"):
+        vector.ArrayConversion(Unbatched(single), target_xp="jax").step(jnp.ones((3, 4)))
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+@pytest.mark.parametrize("copying", [True, False])
+@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+@pytest.mark.parametrize("target", ["jax", "torch"])
+def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
+    envs = vector.ArrayConversion(kind([CARTPOLE] * 2, copy=copying), target_xp=target, copy=True)
+    kept = [envs.reset(seed=0)[0]]
+    for _ in range(5):
+        kept.append(envs.step(envs.action_space.sample())[0])
+    copies = [np.array(af.convert(x, "numpy")) for x in kept]
+    for _ in range(3):
+        envs.step(envs.action_space.sample())
+    for x, then in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(af.convert(x, "numpy"), then)
+    assert len({x.tobytes() for x in copies}) == len(copies)
+    envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
+def test_make_vec(mode):
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
+    envs.reset(seed=1)
+    observation, *_ = envs.step(envs.action_space.sample())
+    assert envs.observation_space.contains(observation)
+    assert envs.autoreset_mode is AutoresetMode.NEXT_STEP
+    envs.close()
+
+
+def test_a_jax_vector_environment_and_a_torch_agent():
+    envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
+    observation, _ = envs.reset(seed=1)
+    assert envs.observation_space.contains(observation)
+    results = envs.step(envs.action_space.sample())
+    assert all(af.backend_of(x).name == "torch" for x in results[:4])
+
+
+def test_vector_actions():
+    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3))
+    envs.reset(seed=1)
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.float32):
+        assert isinstance(envs.step(torch.ones(3, dtype=dtype))[0], torch.Tensor)
+    with pytest.raises(af.ConversionError, match="MultiDiscrete"):
+        envs.step(torch.full((3,), 0.5))
+    envs.close()
