@@ -1,0 +1,228 @@
+"""The rule of episodes: every kind of vector environment does in each autoreset mode what a model of a few lines does."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from remote_workers import ThreadEngine
+
+import arrayferry as af
+from arrayferry_gym import vector
+from arrayferry_gym.distributed import DistributedVectorEnv
+from arrayferry_gym.functional import FunctionalEnv, Functions, HostFunctions, wrap
+from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers import vector as wrappers
+
+ENDS, LIMIT, STEPS = (2, 3, 5), 4, 12
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+
+
+class Count(gym.Env):
+    """Counts its steps, and terminates at a number."""
+
+    observation_space = spaces.Box(0, 10, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, end):
+        self.end = end
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {"twice": 0.0}
+
+    def step(self, action):
+        self.count += 1
+        observation, ended = np.full(1, self.count, np.float32), self.count >= self.end
+        return observation, float(self.count), ended, False, {"twice": 2.0 * self.count}
+
+
+class FunctionalCount(FunctionalEnv):
+    """The same for any library."""
+
+    observation_space = Count.observation_space
+    action_space = Count.action_space
+    default_params = {"end": 5.0}
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return state + 1, state + 1, state + 1 >= params["end"]
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+    def info(self, xp, state, params):
+        return {"twice": state * 2}
+
+
+class Model:
+    """One environment: the counts that are seen, step by step."""
+
+    def __init__(self, mode, end):
+        self.mode, self.end = mode, end
+        self.reset()
+
+    def reset(self):
+        self.count, self.ended = 0, False
+
+    def step(self):
+        """Return the count that is seen, the reward, both ends, and the last count of an episode that was reset."""
+        if self.ended:
+            assert self.mode is AutoresetMode.NEXT_STEP
+            self.reset()
+            return 0, 0.0, False, False, None
+        self.count += 1
+        count, final = self.count, None
+        ends = count >= self.end, count >= LIMIT
+        self.ended = any(ends)
+        if self.ended and self.mode is AutoresetMode.SAME_STEP:
+            final = count
+            self.reset()
+        return self.count, float(count), *ends, final
+
+
+def makes():
+    return [lambda end=end: gym.wrappers.TimeLimit(Count(end), LIMIT) for end in ENDS]
+
+
+def sync(mode):
+    return SyncVectorEnv(makes(), autoreset_mode=mode)
+
+
+def served(xp, env=None):
+    options = {"xp": xp, "params": {"end": np.array(ENDS, np.float32)}, "max_episode_steps": LIMIT}
+    env = env or FunctionalCount()
+    return lambda mode: env.make_vec(len(ENDS), autoreset_mode=mode, **options)
+
+
+CHAIN = kernels.RecordEpisodeStatistics(), kernels.FrameStackObservation(2)
+MAKERS = {
+    "gymnasium": sync,
+    "adapter": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
+    "numpy": served("numpy"),
+    "torch": served("torch"),
+    "jax": served("jax"),
+    "kernels": served("numpy", wrap(FunctionalCount(), *CHAIN)),
+    "kernels in jax": served("jax", wrap(FunctionalCount(), *CHAIN)),
+    "wrappers": lambda mode: wrappers.FrameStackObservation(
+        wrappers.RecordEpisodeStatistics(sync(mode)), 2
+    ),
+    "wrappers of jax": lambda mode: wrappers.FrameStackObservation(served("jax")(mode), 2),
+    "cluster": lambda mode: DistributedVectorEnv(
+        makes(), engine=ThreadEngine(2), autoreset_mode=mode
+    ),
+}
+
+
+def host(value):
+    return af.convert(value, "numpy", unsupported="keep")
+
+
+def newest(observation):
+    """Return the count, the last of those that are stacked."""
+    return float(observation.ravel()[-1])
+
+
+def rows_of(observations, rewards, terminated, truncated, twice, finals):
+    """Return a step as the model does, environment by environment, and check the infos."""
+    parts = [host(x) for x in (observations, rewards, terminated, truncated)]
+    result = []
+    for i in range(len(ENDS)):
+        count = newest(parts[0][i])
+        assert twice[i] == 2 * count
+        final = finals(i)
+        if final is not None:
+            observed, known = final
+            assert known == 2 * observed
+            final = observed
+        result.append((count, *(x[i].item() for x in parts[1:]), final))
+    return result
+
+
+@MODES
+@pytest.mark.parametrize("name", MAKERS)
+def test_vector_environments_follow_the_rule(name, mode):
+    envs = MAKERS[name](mode)
+    models = [Model(mode, end) for end in ENDS]
+
+    def reset(mask):
+        envs.reset(options={"reset_mask": mask})
+        for model, chosen in zip(models, mask, strict=True):
+            if chosen:
+                model.reset()
+
+    envs.reset(seed=1)
+    for step in range(STEPS):
+        if step == 3:
+            reset(np.array([False, True, False]))
+        ended = np.array([model.ended for model in models])
+        if mode is AutoresetMode.DISABLED and ended.any():
+            reset(ended)
+        *results, infos = envs.step(np.zeros(len(ENDS), np.int64))
+        infos = host(infos)
+        has_final = infos.get("_final_obs", np.zeros(len(ENDS), bool))
+
+        def final(i, infos=infos, has_final=has_final):
+            if not has_final[i]:
+                return None
+            assert infos["_final_info"][i]
+            return newest(infos["final_obs"][i]), infos["final_info"]["twice"][i]
+
+        assert infos["_twice"].all()
+        assert rows_of(*results, infos["twice"], final) == [model.step() for model in models], step
+    envs.close()
+
+
+def host_functions(mode):
+    return HostFunctions(sync(mode), info_like={"twice": np.zeros(len(ENDS))})
+
+
+def functions(mode):
+    return Functions(FunctionalCount(), autoreset_mode=mode, max_episode_steps=LIMIT)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("make", [functions, host_functions])
+def test_functions_follow_the_rule(make, mode):
+    env = make(mode)
+    models = [Model(mode, end) for end in ENDS]
+    params = {"end": np.array(ENDS, np.float32)}
+    if make is functions:
+        state, _ = env.reset(jax.random.key(0), len(ENDS), params)
+    else:
+        state, *_ = env.reset(0)
+    for step in range(STEPS):
+        action = np.zeros(len(ENDS), np.int32)
+        if make is functions:
+            state, outcome = env.step(jax.random.key(step), state, action, params)
+        else:
+            state, outcome = env.step(state, action)
+        finals, ended = host((outcome.final_observation, outcome.terminated | outcome.truncated))
+
+        def final(i, outcome=outcome, finals=finals, ended=ended):
+            if mode is AutoresetMode.NEXT_STEP or not ended[i]:
+                return None
+            return newest(finals[i]), float(outcome.final_info["twice"][i])
+
+        rows = rows_of(*outcome[:4], host(outcome.info["twice"]), final)
+        assert rows == [model.step() for model in models], step
+
+
+def test_missing_final_observations_are_an_error_in_a_callback():
+    class Without(SyncVectorEnv):
+        def step(self, actions):
+            *results, infos = super().step(actions)
+            return (*results, {key: x for key, x in infos.items() if "final" not in key})
+
+    env = HostFunctions(Without(makes(), autoreset_mode=AutoresetMode.SAME_STEP))
+    with env.errors():
+        state, *_ = env.reset(0)
+        state, _ = env.step(state, np.zeros(len(ENDS), np.int32))
+        with pytest.raises(af.OptionError, match="no 'final_obs'"), env.errors():
+            env.step(state, np.zeros(len(ENDS), np.int32))
