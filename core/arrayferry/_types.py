@@ -147,10 +147,10 @@ if TYPE_CHECKING:
     Leaf = TypeVar("Leaf", bound="str | bytes | int | None")
 
     class NoSuchOption(Protocol[T]):
-        """What no value is if it is generic in `Nothing`.
+        """A type that no value has if it is generic in `Nothing`.
 
-        Where no overload fits, mypy takes one whose types are alike without what they are generic in, and reports what
-        is wrong with a call of that one. With this, the overload for all targets is alike, whatever an option is.
+        Where no overload fits, mypy takes one whose types are alike without their parameters, and reports the mistake in
+        a call of that one. With this, the overload for all targets is alike, whatever an option is.
         Without it, mypy would list all overloads.
         """
 

@@ -16,7 +16,7 @@ class StoredSource(Source):
     """Arrays that are read once when they are converted.
 
     Attributes:
-        what: what an array is called in errors.
+        what: the word for an array in errors.
         remedy: how to read an array of text or objects.
     """
 

@@ -41,7 +41,7 @@ class AxisPart(NamedTuple):
     Attributes:
         cut: the part.
         factor: the length of the axis as a multiple of that of the part.
-        more: what is added to that length.
+        more: the number that is added to that length.
         text: the part in Python's syntax.
     """
 
