@@ -162,7 +162,7 @@ class Hosted:
         if self._plan is None:  # it is that of all groups, so that JAX compiles once for them
             with setting_up():
                 self._plan = from_bytes(setup.plan)
-        plan: Plan = self._plan
+        plan: Any = self._plan
         if plan.env is None:
             group: HostedGroup = EnvGroup(setup, plan, self._progress)
         else:
