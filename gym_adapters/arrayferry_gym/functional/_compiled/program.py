@@ -98,7 +98,7 @@ def _keys(tree: Any) -> Any:
 def _static(data: Any) -> Any:
     """Return the key of the static data of a node of a pytree."""
     if isinstance(data, Frame):
-        return data
+        return data.key
     return tuple(map(_static, data)) if type(data) is tuple else _key(data)
 
 
@@ -124,7 +124,9 @@ def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame
 
 
 def _key(leaf: Any) -> Any:
-    """Return the key of a static leaf. A function that holds arrays is refused."""
+    """Return the key of a leaf. A function that holds arrays is refused."""
+    if leaf is VALUE:
+        return VALUE
     if not callable(leaf) or isinstance(leaf, type) or jax.config.jax_disable_jit:
         return identity(leaf)
     return code_identity(
@@ -167,7 +169,8 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
         rest: what else it is compiled for.
     """
     env, policy, _ = tree
-    group = what, type(env), _code(policy), len(frame.keys), rest
+    keys = frame.key[1]
+    group = what, type(env), _code(policy), len(keys), rest
     log = _COMPILED.get(group)
     if log is None:
         log = _COMPILED[group] = _Log()
@@ -175,8 +178,8 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
     if mark in log.seen:
         return
     log.seen[mark] = None
-    last, log.last = log.last, frame.keys
-    for index, (old, new) in enumerate(zip(last or frame.keys, frame.keys, strict=True)):
+    last, log.last = log.last, keys
+    for index, (old, new) in enumerate(zip(last or keys, keys, strict=True)):
         if old == new or (index == 0 and not _look_equal(old, new)) or _is_traced(new):
             continue
         log.changes[index] = log.changes.get(index, 0) + 1

@@ -21,18 +21,22 @@ class Frame:
         structure: the structure of the tree.
         build: makes a tree from all leaves.
         keys: the identity of each leaf, None to compute it.
+
+    Attributes:
+        key: the structure and the keys, by which it is compared.
     """
 
-    __slots__ = ("_build", "_hash", "_leaves", "_structure", "keys")
+    __slots__ = ("_build", "_hash", "_leaves", "key")
 
     def __init__(
         self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
     ) -> None:
         self._leaves = leaves
-        self._structure = structure
         self._build = build
-        self.keys: tuple[Any, ...] = tuple(map(identity, leaves)) if keys is None else keys
-        self._hash = hash((structure, self.keys))
+        if keys is None:
+            keys = tuple(leaf if leaf is VALUE else identity(leaf) for leaf in leaves)
+        self.key: tuple[Any, tuple[Any, ...]] = structure, keys
+        self._hash = hash(self.key)
 
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
@@ -42,13 +46,13 @@ class Frame:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
             return NotImplemented
-        return self is other or (self._structure == other._structure and self.keys == other.keys)
+        return self.key == other.key
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._leaves, self._structure, self._build)
+        return Frame, (self._leaves, self.key[0], self._build)
 
 
 class _Value:

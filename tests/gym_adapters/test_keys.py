@@ -1,11 +1,13 @@
-"""What rollouts are compiled for: policies that change are seen or refused, and what is the same is compiled once."""
+"""Keys of compiled code: what changes is seen or refused, what is the same is compiled once, and nothing is kept alive."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import sys
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import equinox
@@ -27,6 +29,7 @@ from arrayferry_gym.functional import (
     TabularEnv,
     Transitions,
     episode,
+    evaluate,
     rollout,
 )
 
@@ -245,10 +248,10 @@ class TestValues:
 
 
 def _compilations():
-    from arrayferry_gym.functional._compiled import episode as _episode
-    from arrayferry_gym.functional._compiled import rollout as _rollout
+    from arrayferry_gym.functional._compiled.evaluation import _evaluate
+    from arrayferry_gym.functional._compiled.rollout import _rollout
 
-    return _rollout._rollout._cache_size() + _episode._episode._cache_size()
+    return _rollout._cache_size() + _evaluate._cache_size()
 
 
 def test_traced_values_may_be_closed_over_in_their_function():
@@ -611,3 +614,29 @@ def test_what_is_defined_anew_may_name_other_attributes(changed):
     assert chosen(policy.act) == 0
     policy.two = 1
     assert chosen(policy.act) == 1
+
+
+# What compiled code keeps.
+
+
+@pytest.mark.parametrize("run", [rollout, episode, evaluate])
+def test_compiled_code_keeps_no_environment_alive(run):
+    """Also where its policy refers to it. An equal environment that is made later uses the same code."""
+
+    def called():
+        env = Spaced(7.0)
+        policies = [
+            lambda p, o, k: constant(env.action_space.start),
+            functools.partial(lambda env, p, o, k: constant(env.action_space.start), env),
+        ]
+        for policy in policies:
+            steps = {"num_steps": 2} if run is rollout else {}
+            run(env, policy, None, KEY, num_envs=1, **steps)
+        return weakref.ref(env), weakref.ref(env.space)
+
+    kept = called()
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
+    before = _compilations()
+    called()
+    assert _compilations() == before
