@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import hashlib
 import sys
 import types
 import weakref
@@ -22,6 +23,7 @@ from envs import still
 from gymnasium import spaces
 
 import arrayferry as af
+import arrayferry_gym._keys.identity as _identity
 from arrayferry_gym._keys.identity import identity
 from arrayferry_gym.functional import (
     CartPole,
@@ -640,3 +642,29 @@ def test_compiled_code_keeps_no_environment_alive(run):
     before = _compilations()
     called()
     assert _compilations() == before
+
+
+# What is computed once.
+
+
+def test_the_digest_of_an_array_is_computed_when_it_has_changed(monkeypatch):
+    digests = []
+
+    def blake2b(data, **options):
+        digests.append(len(data))
+        return hashlib.blake2b(data, **options)
+
+    monkeypatch.setattr(_identity, "hashlib", types.SimpleNamespace(blake2b=blake2b))
+    env = Spaced(8.0)
+    keys = [identity(env), identity(env)]
+    assert digests == [env.table.nbytes]
+    env.table[3] = 99
+    keys += [identity(env), identity(env)]
+    assert len(digests) == 2
+    env.table[3] = 24
+    assert keys == [identity(env), keys[0], keys[2], keys[2]]
+    assert keys[0] != keys[2]
+    table = id(env.table)
+    assert table in _identity._DIGESTS
+    del env
+    assert table not in _identity._DIGESTS

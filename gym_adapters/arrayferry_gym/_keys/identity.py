@@ -154,10 +154,7 @@ class EnvironmentKeys(Keys):
             return Same(x)
         if x.dtype.hasobject:
             return "O", x.shape, tuple(map(self.of, x.flat))
-        data = x.tobytes()
-        if len(data) > _SMALL:
-            data = hashlib.blake2b(data, digest_size=32).digest()
-        return x.dtype.str, x.shape, data
+        return x.dtype.str, x.shape, _contents(x)
 
     def opaque(self, value: Any) -> Hashable:
         """Compare by identity what cannot be hashed."""
@@ -230,13 +227,34 @@ class _CodeKeys(EnvironmentKeys):
         return [("", Same(value)), *held]
 
 
+_DIGESTS: dict[int, tuple[bytes, bytes]] = {}
+"""The last contents of large arrays, and their digests."""
+
+_SMALL = 256
+"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
+
+
+def _contents(x: np.ndarray[Any, Any]) -> bytes:
+    """Return the bytes of a small array, or a digest of those of a large one.
+
+    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those that it was
+    computed from. So these are kept as long as the array exists.
+    """
+    data = x.tobytes()
+    if len(data) <= _SMALL:
+        return data
+    known = _DIGESTS.get(id(x))
+    if known is None:
+        weakref.finalize(x, _DIGESTS.pop, id(x), None)
+    if known is None or known[0] != data:
+        known = _DIGESTS[id(x)] = data, hashlib.blake2b(data, digest_size=32).digest()
+    return known[1]
+
+
 _OPAQUE = (numbers.Number, os.PathLike, enum.Enum)
 """Objects whose attributes hold no arrays."""
 
 _PASSING = (types.FunctionType, types.MethodType, functools.partial, tuple, list, dict, deque)
-
-_SMALL = 256
-"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
 
 
 def _all_attributes(value: Any) -> list[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import arrayferry as af
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-from .held import Held, held
+from .held import Contents, copied
 
 
 class _Structure:
@@ -67,6 +68,7 @@ class OtherState(NamedTuple):
         )
 
 
+@dataclasses.dataclass(init=False, eq=False, repr=False)
 class OtherEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
 
@@ -79,23 +81,23 @@ class OtherEnv(FunctionalEnv):
     """
 
     library = "jax"
+    # copies, of which `_contents` is the key
+    env: Any = dataclasses.field(compare=False)
+    """A copy of the environment, as it was. Changes of it do not count."""
+    default_params: Any = dataclasses.field(compare=False)
+    _contents: Contents
     _dtypes: tuple[Any, ...] = ()  # of what is kept
 
     def __init__(self, env: Any, params: Any = None) -> None:
-        self._held = held(env, params)
-        self.default_params = self._held.value.params
-
-    @property
-    def env(self) -> Any:
-        """A copy of the environment, as it was. Changes of it do not count."""
-        return self._held.value.env
+        self.env, self.default_params = copied(env, params)
+        self._contents = Contents((self.env, self.default_params))
 
     def __getstate__(self) -> dict[str, Any]:
-        own: Held = self._held.value
-        return {**self.__dict__, "_held": (own.env, own.params)}
+        return {name: value for name, value in vars(self).items() if name != "_contents"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _held=held(*state["_held"]))
+        vars(self).update(state)
+        self._contents = Contents((self.env, self.default_params))
 
     # what the adapters of libraries write, for one environment
 

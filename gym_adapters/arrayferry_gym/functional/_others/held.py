@@ -1,4 +1,4 @@
-"""What is kept of an environment of another library: a copy, and a key by which equal ones are found."""
+"""What is kept of an environment of another library: a copy, and the key of its contents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import copyreg
 import hashlib
 import sys
-import weakref
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -18,47 +17,39 @@ from arrayferry.adapting import Same, attributes, compares
 from arrayferry_gym._keys.identity import EnvironmentKeys
 
 
-class Held:
-    """An environment and its parameters, which nobody else holds.
-
-    Attributes:
-        env: a copy of the environment.
-        params: a copy of its parameters.
-    """
-
-    def __init__(self, env: Any, params: Any) -> None:
-        self.env = env
-        self.params = params
-
-
-_HELD: weakref.WeakValueDictionary[Hashable, Held] = weakref.WeakValueDictionary()
-
-
-def held(env: Any, params: Any) -> Same:
+def copied(env: Any, params: Any) -> tuple[Any, Any]:
     """Copy an environment and its parameters, so that later changes of both do not matter to compiled code.
-
-    Returns:
-        The copies. They are the same object for environments with the same contents, as far as these can be compared.
 
     Raises:
         arrayferry.OptionError: the environment cannot be copied.
     """
     try:
         modules = {id(module): module for module in sys.modules.values()}  # which stay as they are
-        env, params = copy.deepcopy((env, params), modules)
+        return copy.deepcopy((env, params), modules)
     except Exception as error:  # of any kind, as it is the code of others
         raise af.OptionError(
             f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
             remedy="Do not keep in it what cannot be copied, such as open files.",
         ) from error
-    key = _Contents().of((env, params))
-    found = _HELD.get(key)
-    if found is None:
-        found = _HELD[key] = Held(env, params)
-    return Same(found)
 
 
-class _Contents(EnvironmentKeys):
+class Contents(Same):
+    """The key of the contents of a value that does not change. It does not keep the value alive."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(_ContentKeys().of(value))
+        self._hash = hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Contents) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class _ContentKeys(EnvironmentKeys):
     """Keys of environments by their contents. What cannot be looked into equals only itself."""
 
     def array(self, x: Any) -> Hashable:
