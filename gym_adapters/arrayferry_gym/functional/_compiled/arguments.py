@@ -7,6 +7,7 @@ import weakref
 from typing import Any, NamedTuple
 
 import arrayferry as af
+from arrayferry_gym._keys.identity import Key
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
@@ -118,10 +119,10 @@ class Call:
         params = self.env_params
         rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
         noted(self.what, self._tree, self.frame, rest)
-        return Program(self, (*rest, options), options)
+        return Program(self, rest, options)
 
 
-class Program:
+class Program(Key):
     """What a call is compiled for. Calls with equal ones share compiled code, which keeps none of them alive.
 
     Args:
@@ -130,12 +131,11 @@ class Program:
         options: the options that only the function has which is called.
     """
 
-    __slots__ = ("_call", "_hash", "_key", "options")
+    __slots__ = ("_call", "options")
 
     def __init__(self, call: Call, rest: tuple[Any, ...], options: tuple[Any, ...]) -> None:
+        super().__init__((call.frame.key, rest, options))
         self._call = weakref.ref(call)
-        self._key = call.frame.key, rest
-        self._hash = hash((call.frame, rest))
         self.options = options
 
     @property
@@ -144,9 +144,3 @@ class Program:
         call = self._call()
         assert call is not None
         return call
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return self._hash

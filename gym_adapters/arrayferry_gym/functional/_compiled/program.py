@@ -13,6 +13,7 @@ import numpy as np
 from arrayferry.adapting import Cache
 from arrayferry_gym._keys.identity import (
     MODULE,
+    Key,
     Same,
     code_identity,
     difference,
@@ -70,29 +71,19 @@ def _held(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Hel
     values = [leaf for leaf in leaves if is_array(leaf)]
     static = tuple(VALUE if is_array(leaf) else leaf for leaf in leaves)
     keys = tuple(map(_key, static))
-    frame = Frame(static, _Structure(structure), structure.unflatten, keys)
+    frame = Frame(static, _structure(structure), structure.unflatten, keys)
     return _Held(function, values, frame)
 
 
-class _Structure:
-    """The structure of a pytree, with the types and contents of what is static in it."""
+def _structure(tree: Any) -> Key:
+    """Return the key of the structure of a pytree: the types and contents of what is static in it."""
 
-    __slots__ = ("_key",)
+    def key(tree: Any) -> Any:
+        node = tree.node_data()
+        own = None if node is None else (node[0], _static(node[1]))
+        return own, tuple(map(key, tree.children()))
 
-    def __init__(self, tree: Any) -> None:
-        self._key = _keys(tree)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
-def _keys(tree: Any) -> Any:
-    node = tree.node_data()
-    own = None if node is None else (node[0], _static(node[1]))
-    return own, tuple(map(_keys, tree.children()))
+    return Key(key(tree))
 
 
 def _static(data: Any) -> Any:
@@ -120,7 +111,7 @@ def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame
             leaf = VALUE
         static.append(leaf)
         keys.append(identity(leaf) if leaf is env else _key(leaf))
-    return values, Frame(tuple(static), _Structure(structure), structure.unflatten, tuple(keys))
+    return values, Frame(tuple(static), _structure(structure), structure.unflatten, tuple(keys))
 
 
 def _key(leaf: Any) -> Any:
@@ -169,12 +160,12 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
         rest: what else it is compiled for.
     """
     env, policy, _ = tree
-    keys = frame.key[1]
+    keys = frame.key.value[1]
     group = what, type(env), _code(policy), len(keys), rest
     log = _COMPILED.get(group)
     if log is None:
         log = _COMPILED[group] = _Log()
-    mark = hash(frame)
+    mark = hash(frame.key)
     if mark in log.seen:
         return
     log.seen[mark] = None

@@ -10,7 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._arrays import held_dtype, plain_name, select
-from arrayferry_gym._keys.identity import identity
+from arrayferry_gym._keys.identity import Key, identity
 
 
 class Frame:
@@ -23,10 +23,10 @@ class Frame:
         keys: the identity of each leaf, None to compute it.
 
     Attributes:
-        key: the structure and the keys, by which it is compared.
+        key: what it is compared by: the structure, and the keys of the leaves.
     """
 
-    __slots__ = ("_build", "_hash", "_leaves", "key")
+    __slots__ = ("_build", "_leaves", "key")
 
     def __init__(
         self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
@@ -35,8 +35,7 @@ class Frame:
         self._build = build
         if keys is None:
             keys = tuple(leaf if leaf is VALUE else identity(leaf) for leaf in leaves)
-        self.key: tuple[Any, tuple[Any, ...]] = structure, keys
-        self._hash = hash(self.key)
+        self.key: Key = Key((structure, keys))
 
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
@@ -44,15 +43,13 @@ class Frame:
         return self._build([next(rest) if leaf is VALUE else leaf for leaf in self._leaves])
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frame):
-            return NotImplemented
-        return self.key == other.key
+        return isinstance(other, Frame) and self.key == other.key
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._leaves, self.key[0], self._build)
+        return Frame, (self._leaves, self.key.value[0], self._build)
 
 
 class _Value:

@@ -1,52 +1,23 @@
-"""What is kept of an environment of another library: a copy, and the key of its contents."""
+"""Keys of values by all that they contain, with the arrays of JAX. This module imports JAX."""
 
 from __future__ import annotations
 
-import copy
 import copyreg
 import hashlib
-import sys
 from collections.abc import Hashable, Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
-import arrayferry as af
-from arrayferry.adapting import Same, attributes, compares
-from arrayferry_gym._keys.identity import EnvironmentKeys
+from arrayferry.adapting import attributes, compares
+
+from .identity import EnvironmentKeys, Key
 
 
-def copied(env: Any, params: Any) -> tuple[Any, Any]:
-    """Copy an environment and its parameters, so that later changes of both do not matter to compiled code.
-
-    Raises:
-        arrayferry.OptionError: the environment cannot be copied.
-    """
-    try:
-        modules = {id(module): module for module in sys.modules.values()}  # which stay as they are
-        return copy.deepcopy((env, params), modules)
-    except Exception as error:  # of any kind, as it is the code of others
-        raise af.OptionError(
-            f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
-            remedy="Do not keep in it what cannot be copied, such as open files.",
-        ) from error
-
-
-class Contents(Same):
-    """The key of the contents of a value that does not change. It does not keep the value alive."""
-
-    __slots__ = ("_hash",)
-
-    def __init__(self, value: Any) -> None:
-        super().__init__(_ContentKeys().of(value))
-        self._hash = hash(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Contents) and bool(self.value == other.value)
-
-    def __hash__(self) -> int:
-        return self._hash
+def key_of_contents(value: Any) -> Key:
+    """Return the key of the contents of a value that does not change. It does not keep the value alive."""
+    return Key(_ContentKeys().of(value))
 
 
 class _ContentKeys(EnvironmentKeys):
