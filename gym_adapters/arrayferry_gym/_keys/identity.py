@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry.adapting import Keys, Same, attributes, compares, difference
+from arrayferry.adapting import Keys, Same, attributes, compares
 
 from .code_names import ANY, ANY_GLOBAL, names_in, names_of, names_with_methods
 
@@ -33,9 +33,7 @@ __all__ = [
     "HoldsArrayError",
     "Immutable",
     "Key",
-    "Same",
     "code_identity",
-    "difference",
     "held_arrays",
     "identity",
     "is_array",

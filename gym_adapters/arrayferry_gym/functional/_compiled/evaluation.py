@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import UNSET, count_of
 from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
@@ -211,7 +212,6 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
             total.dtype
         )
         ended = transition.terminated | transition.truncated
-        at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
         latest = Evaluation(
             transition.episode_return,
             discounted,
@@ -219,16 +219,19 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
             transition.terminated,
             transition.truncated,
         )
-        rows = jnp.arange(num_envs)
-        results = jax.tree.map(
-            lambda x, y: x.at[rows, at].set(y, mode="drop"),
-            results,
-            (latest, carry.observation if once else None),
-        )
+
+        def noted(old: Any, new: Any) -> Any:
+            if once:  # which is faster
+                return select(jnp, ended & (count < 1), new, old)
+            at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
+            return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
+
+        results = jax.tree.map(noted, results, (latest, carry.observation if once else None))
         return carry, factor, discounted, key, count + ended.astype(count.dtype), results
 
     def empty(x: Any) -> Any:
-        return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)
+        axes = (num_envs,) if once else (num_envs, episodes)
+        return jnp.zeros((*axes, *x.shape[1:]), x.dtype)
 
     flags = jnp.zeros(num_envs, bool)
     results = Evaluation(total, total, carry.episode_length, flags, flags)
@@ -236,7 +239,6 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
     count = jnp.zeros(num_envs, jnp.int32)
     loop = carry, jnp.ones_like(total), total, key, count, results
     found, final = jax.lax.while_loop(more, one, loop)[-1]
-    if not once:
-        return found
-    first = Episode(found.returns, found.lengths, found.terminated, final)
-    return jax.tree.map(lambda x: x[:, 0], first)
+    if once:
+        return Episode(found.returns, found.lengths, found.terminated, final)
+    return found

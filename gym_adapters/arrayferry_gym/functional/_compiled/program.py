@@ -10,16 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from arrayferry.adapting import Cache
-from arrayferry_gym._keys.identity import (
-    MODULE,
-    Key,
-    Same,
-    code_identity,
-    difference,
-    identity,
-    is_array,
-)
+from arrayferry.adapting import Cache, Same, difference
+from arrayferry_gym._keys.identity import MODULE, Key, code_identity, identity, is_array
 from arrayferry_gym.functional._contract.params import VALUE, Frame
 
 
