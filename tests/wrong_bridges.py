@@ -101,6 +101,14 @@ class ResetsWithoutASeedAreRandom(Right):
         )
 
 
+class TwoStarts(Right):
+    """Resets without a seed take turns between two sets of first states."""
+
+    def reset(self, *, seed=None):
+        self.seed, self.turn = (self.seed, 1 - self.turn) if seed is None else (seed, 0)
+        return super().reset(seed=self.seed + 1000 * self.turn)
+
+
 class MarksAndResetsLater(Right):
     """As many simulators do: a buffer says who is to be reset before the next step, and a reset of all leaves it."""
 

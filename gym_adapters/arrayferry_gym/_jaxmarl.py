@@ -1,4 +1,4 @@
-"""An environment of JaxMARL as a parallel environment of PettingZoo, in JAX."""
+"""An environment of JaxMARL as a parallel environment of PettingZoo, in JAX. This module imports JAX."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from pettingzoo.utils.env import ParallelEnv
@@ -34,8 +36,6 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     """
 
     def __init__(self, env: Any) -> None:
-        import jax
-
         if not (hasattr(env, "step_env") and hasattr(env, "agents") and hasattr(env, "reset")):
             raise TypeError(
                 f"from_jaxmarl was given {env!r:.80}, which is no environment of JaxMARL. Pass what jaxmarl.make returns"
@@ -81,8 +81,6 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     def _available_method(self, state: Any) -> str | None:
         """Return the name of the method that says which actions are available, None if there is none."""
-        import jax
-
         for name in ("get_avail_actions", "get_legal_moves"):
             try:
                 shapes = jax.eval_shape(getattr(self.env, name), state)
@@ -97,28 +95,20 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     @functools.cached_property
     def _compiled(self) -> tuple[Any, Any, Any]:
-        import jax
-
         return jax.jit(self._first), jax.jit(self._next), jax.jit(self._unlimited)
 
     def _first(self, key: Any) -> Any:
-        import jax
-
         key, own = jax.random.split(key)
         observations, state = self.env.reset(own)
         return key, state, observations, *self._available(state)
 
     def _next(self, key: Any, state: Any, actions: Any) -> Any:
-        import jax
-
         key, own = jax.random.split(key)
         observations, state, rewards, dones, infos = self.env.step_env(own, state, actions)
         return key, state, observations, rewards, dones, infos, *self._available(state)
 
     def _unlimited(self, key: Any, state: Any, actions: Any) -> Any:
         """Return who would be done after the same step at the beginning of an episode, where no limit is reached."""
-        import jax
-        import jax.numpy as jnp
 
         def earlier(path: Any, leaf: Any) -> Any:
             name = getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None
@@ -132,8 +122,6 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     def _available(self, state: Any) -> tuple[Any, Any]:
         """Return the masks of actions, and for each agent an action that it can take."""
-        import jax.numpy as jnp
-
         own = {agent: self.env.action_space(agent) for agent in self.possible_agents}
         if self._masks is None:
             return {}, {agent: jnp.zeros(space.shape, space.dtype) for agent, space in own.items()}
@@ -147,13 +135,10 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
         """Begin an episode. A seed decides about all that follow. JaxMARL has no options, so that they are left out."""
-        import jax
-
         if seed is not None or self._key is None:
             number: Any = seed_of(seed, 1)
             self._key = jax.random.key_data(af.registry.backend("jax").random(number).key())
-        key, state, observations, masks, idle = self._compiled[0](self._key)
-        self._key, self.env_state, self._idle = key, state, idle
+        self._key, self.env_state, observations, masks, self._idle = self._compiled[0](self._key)
         self._world = observations.get(_WORLD)
         self.agents = self.possible_agents[:]
         return {agent: observations[agent] for agent in self.agents}, self._informed({}, masks)
@@ -162,9 +147,6 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self, actions: Mapping[Any, Any]
     ) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, bool], dict[Any, bool], dict[Any, Any]]:
         """Take a step with the action of each agent that is still in the game."""
-        import jax
-        import jax.numpy as jnp
-
         if not self.agents:
             raise gym.error.ResetNeeded("Call reset(): no agent is in the game.")
         missing = [agent for agent in self.agents if actions.get(agent) is None]
@@ -174,9 +156,7 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 remedy=f"Pass one for each of {', '.join(map(repr, self.agents))}.",
             )
         taken = {
-            agent: jnp.asarray(actions[agent], self._idle[agent].dtype)
-            if agent in self.agents
-            else idle
+            agent: jnp.asarray(actions[agent], idle.dtype) if agent in self.agents else idle
             for agent, idle in self._idle.items()
         }
         before = self._key, self.env_state, taken

@@ -21,8 +21,6 @@ from arrayferry_gym._options.refusals import missing_package, refuse_unknown
 try:
     from pettingzoo.utils.env import AECEnv, ParallelEnv
     from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
-
-    from ._jaxmarl import JaxMARLEnv
 except ImportError as _error:
     raise missing_package(__name__, "pettingzoo", _error) from _error
 
@@ -408,6 +406,8 @@ def from_jaxmarl(
         observations, infos = env.reset(seed=1)
         ```
     """
+    from ._jaxmarl import JaxMARLEnv
+
     if target_xp is None and like is None:
         target_xp = "jax"
     return ParallelConversion(

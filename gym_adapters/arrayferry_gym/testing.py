@@ -181,6 +181,12 @@ class BridgeContract:
         finally:
             self.close(bridge)
 
+    def _play(self, *steps: Sequence[int]) -> None:
+        """Take steps with these actions, and check each."""
+        with self._playing() as game:
+            for actions in steps:
+                game.play(actions)
+
     def _row(self, chosen: int, other: int = 0) -> list[int]:
         """Return actions: one for the last row, another for all others."""
         return [other] * (self.num_envs - 1) + [chosen]
@@ -193,7 +199,7 @@ class BridgeContract:
             observed, acted = self.spaces(game.bridge)
             seen = [game.first]
             for _ in range(LIMIT + 1):
-                seen.append(game.step([0] * self.num_envs).observation)
+                seen.append(game.step(self._row(0)).observation)
                 if game.ended.any():
                     seen.append(_chosen(game.given.final_observation, game.ended))
             for observation in seen:
@@ -215,7 +221,7 @@ class BridgeContract:
         """Rewards are float32 or float64 and flags booleans, one for each row."""
         with self._playing() as game:
             for number in range(1, LIMIT + 2):
-                step = game.step(self._row(1) if number == 1 else [0] * self.num_envs)
+                step = game.step(self._row(int(number == 1)))
                 where = f"in step {number}"
                 assert step.reward.dtype in (np.float32, np.float64), (
                     f"{where}, rewards are {step.reward.dtype}, not float32 or float64"
@@ -241,40 +247,24 @@ class BridgeContract:
 
     def test_each_action_reaches_its_environment(self) -> None:
         """Rewards match the step and the row's action."""
-        with self._playing() as game:
-            for number in range(3):
-                actions = [2 * (row % 3 == number) for row in range(self.num_envs)]
-                game.check(game.step(actions))
+        rows = range(self.num_envs)
+        self._play(*([2 * (row % 3 == number) for row in rows] for number in range(3)))
 
     def test_termination_is_no_truncation(self) -> None:
         """An episode that terminates before the limit is not truncated, and no other episode ends."""
-        with self._playing() as game:
-            game.check(game.step([0] * self.num_envs))
-            game.check(game.step(self._row(1)))
+        self._play(self._row(0), self._row(1))
 
     def test_the_time_limit_is_no_termination(self) -> None:
         """An episode that reaches the limit is truncated, and has not terminated."""
-        with self._playing() as game:
-            for _ in range(LIMIT):
-                game.check(game.step([2] * self.num_envs))
+        self._play(*[self._row(2, 2)] * LIMIT)
 
     def test_both_at_once(self) -> None:
         """An episode that terminates at the limit has both flags, or has terminated where the trainer wants one."""
-        with self._playing() as game:
-            for _ in range(LIMIT - 1):
-                game.check(game.step([0] * self.num_envs))
-            game.check(game.step(self._row(1)))
+        self._play(*[self._row(0)] * (LIMIT - 1), self._row(1))
 
     def test_final_observations_are_of_the_last_state(self) -> None:
         """Where an episode has ended, the final observation is the one after its last step."""
-        with self._playing() as game:
-            for actions in (
-                [0] * self.num_envs,
-                self._row(1),
-                [0] * self.num_envs,
-                [0] * self.num_envs,
-            ):
-                game.check(game.step(actions))
+        self._play(self._row(0), self._row(1), self._row(0), self._row(0))
 
     def test_each_episode_is_new(self) -> None:
         """After an episode ends, the observation is the first of a new episode, and each row draws its own, in float32."""
@@ -282,7 +272,7 @@ class BridgeContract:
         with self._playing() as game:
             rows = slice(1) if self.together else slice(None)
             for number in range(4 * LIMIT):
-                game.check(game.step([1] * self.num_envs if number % 2 else self._row(1)))
+                game.play(self._row(1, number % 2))
                 if number % 2:
                     starts.extend(game.starts[rows].tolist())
         kinds = len(set(starts))
@@ -296,23 +286,22 @@ class BridgeContract:
 
     def test_later_episodes_count_anew(self) -> None:
         """The limit and the rewards of a second and third episode are those of a first."""
-        with self._playing() as game:
-            game.check(game.step(self._row(1)))
-            for _ in range(2 * LIMIT + 1):
-                game.check(game.step([0] * self.num_envs))
+        self._play(self._row(1), *[self._row(0)] * (2 * LIMIT + 1))
 
     def test_a_reset_begins_anew(self) -> None:
         """A reset in the middle of episodes, or after their end, begins new ones, and counts from 0."""
         with self._playing() as game:
-            for actions in ([0] * self.num_envs, self._row(1), [1] * self.num_envs):
-                before = game.first
-                game.check(game.step(actions))
+            starts = [game.first[:, 0]]
+            for actions in (self._row(0), self._row(1), self._row(1, 1)):
+                game.play(actions)
                 game.reset(None)
-                assert (game.first[:, 0] != before[:, 0]).all(), (
-                    "after a second reset, episodes begin as before"
+                start = game.first[:, 0]
+                assert all((start != other).all() for other in starts), (
+                    f"after reset number {len(starts) + 1}, episodes begin as before"
                 )
+                starts.append(start)
                 for _ in range(LIMIT):
-                    game.check(game.step([0] * self.num_envs))
+                    game.play(self._row(0))
 
     def test_seeds_repeat(self) -> None:
         """The same seed gives the same episodes, later ones and those of later resets too; another seed gives others."""
@@ -370,7 +359,7 @@ class BridgeContract:
             game.meddles = True
             _overwrite(game.first_given)
             for number in range(2 * LIMIT + 1):
-                game.check(game.step(self._row(1) if number % 3 == 1 else self._row(2)))
+                game.play(self._row(1 if number % 3 == 1 else 2))
 
     def test_bridges_share_nothing(self) -> None:
         """Two bridges at a time, such as one for training and one for evaluation, do not affect each other, nor does the end of one."""
@@ -380,14 +369,12 @@ class BridgeContract:
                 run = []
                 with self._playing(2) as other:
                     for number in range(LIMIT + 2):
-                        game.check(seen := game.step(self._row(number % 2)))
-                        run.append(seen.observation)
+                        run.append(game.play(self._row(number % 2)).observation)
                         if others:
-                            other.check(other.step(self._row(1)))
+                            other.play(self._row(1))
                         if others and number == 2:
                             other.reset(3)
-                game.check(seen := game.step(self._row(0)))
-                runs.append(np.stack([*run, seen.observation]))
+                runs.append(np.stack([*run, game.play(self._row(0)).observation]))
         assert (runs[0] == runs[1]).all(), "another bridge has changed the episodes of this one"
 
     def test_one_row_is_a_batch(self) -> None:
@@ -413,10 +400,8 @@ class BridgeContract:
 
     def test_a_long_game(self) -> None:
         """Three hundred steps of random actions match the probe."""
-        actions = np.random.default_rng(0).choice(3, (300, self.num_envs), p=[0.6, 0.2, 0.2])
-        with self._playing() as game:
-            for row in actions.tolist():
-                game.check(game.step(row))
+        rng = np.random.default_rng(0)
+        self._play(*rng.choice(3, (300, self.num_envs), p=[0.6, 0.2, 0.2]).tolist())
 
 
 class _Game:
@@ -482,6 +467,12 @@ class _Game:
             seen = _copied(seen, self.ended)
             for part in self.given:
                 _overwrite(part)
+        return seen
+
+    def play(self, actions: Sequence[int]) -> _Seen:
+        """Take a step, and check it."""
+        seen = self.step(actions)
+        self.check(seen)
         return seen
 
     def check(self, seen: _Seen) -> None:

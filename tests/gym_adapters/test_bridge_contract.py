@@ -285,6 +285,7 @@ WRONG = {
     wrong_bridges.LaterEpisodesOfTheirOwnSeed: ("test_seeds_repeat", "same later episodes|later episodes differ"),
     wrong_bridges.SeedsOnce: ("test_seeds_repeat", "later episodes differ"),
     wrong_bridges.ResetsWithoutASeedAreRandom: ("test_seeds_repeat", "after a reset without a seed"),
+    wrong_bridges.TwoStarts: ("test_a_reset_begins_anew", "reset number 3, episodes begin as before"),
     wrong_bridges.MarksAndResetsLater: ("test_a_reset_begins_anew", "the observation is"),
     wrong_bridges.Cached: ("test_bridges_share_nothing", "the observation is|flags|another bridge"),
     wrong_bridges.GlobalGenerator: ("test_bridges_share_nothing", "another bridge has changed"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 
 import gymnasium as gym
 import jax
@@ -18,6 +21,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 import arrayferry as af
 from arrayferry_gym.functional import CartPole, from_env, rollout
+from arrayferry_gym.functional._compiled.rollout import _rollout
 from arrayferry_gym.testing import LIMIT, BridgeContract
 
 
@@ -144,6 +148,30 @@ def test_equal_contents_are_equal():
     for other in others:
         assert env != from_env(other)
     assert from_env(Ends(), Params(scale=2.0)) != from_env(Ends(), Params(scale=3.0))
+
+
+def test_compiled_code_keeps_no_environment_of_others_alive():
+    def run():
+        env = from_env(Holds(4.0))
+        rollout(env, lambda *_: (jnp.zeros(2, int), None), None, jax.random.key(0), 1, 2)
+        return weakref.ref(env), weakref.ref(env.env)
+
+    kept = run()
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
+    before = _rollout._cache_size()
+    run()
+    assert _rollout._cache_size() == before
+
+
+def test_copies_of_an_environment_are_equal():
+    env = from_env(Ends(), Params(scale=2.0))
+    for other in (copy.copy(env), copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert env == other
+        assert hash(env) == hash(other)
+        assert (
+            other.make_vec(2).reset(seed=0)[0].tolist() == env.make_vec(2).reset(seed=0)[0].tolist()
+        )
 
 
 def test_what_cannot_be_copied_is_refused(tmp_path):

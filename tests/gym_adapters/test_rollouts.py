@@ -322,6 +322,18 @@ def test_an_evaluation_is_that_of_its_episodes(limit):
     assert (results.terminated == (limit is None)).all()
 
 
+def test_an_episode_is_the_first_of_an_evaluation():
+    def at_random(params, observation, key):
+        return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+    key = jax.random.key(3)
+    one = episode(CartPole(), at_random, None, key, N)
+    first = evaluate(CartPole(), at_random, None, key, N, episodes=2)
+    assert one.total.tolist() == first.returns[:, 0].tolist()
+    assert one.length.tolist() == first.lengths[:, 0].tolist()
+    assert one.terminated.tolist() == first.terminated[:, 0].tolist()
+
+
 def test_environments_that_are_done_early_count_no_more():
     """Each counts its own first episodes, however many the others need time for."""
     ends = jnp.asarray([2.0, 5.0, 20.0])

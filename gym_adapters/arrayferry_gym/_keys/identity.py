@@ -23,16 +23,17 @@ import numpy as np
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry.adapting import Keys, Same, attributes, compares, difference
+from arrayferry.adapting import Keys, Same, attributes, compares
+
+from .code_names import ANY, ANY_GLOBAL, names_in, names_of, names_with_methods
 
 __all__ = [
     "MODULE",
     "EnvironmentKeys",
     "HoldsArrayError",
     "Immutable",
-    "Same",
+    "Key",
     "code_identity",
-    "difference",
     "held_arrays",
     "identity",
     "is_array",
@@ -44,6 +45,26 @@ class Immutable:
 
     Its key is that of its contents, also of its arrays where code holds it.
     """
+
+
+class Key(Same):
+    """A key whose hash is computed once. As a part of a value, it is its own key.
+
+    Args:
+        value: what it is compared by.
+    """
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, value: Hashable) -> None:
+        super().__init__(value)
+        self._hash = hash(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class HoldsArrayError(Exception):
@@ -139,8 +160,8 @@ class EnvironmentKeys(Keys):
         parts = super().parts(value, cls)
         if parts is None or cls is not types.FunctionType or _is_in_its_module(value):
             return parts
-        held, names = value.__globals__, set(_in_code(value.__code__))
-        if names & _ANY_GLOBAL:
+        held, names = value.__globals__, set(names_in(value.__code__))
+        if names & ANY_GLOBAL:
             return parts
         used = [
             (f"{_GLOBAL}{name}", Same(held[name]) if is_array(held[name]) else held[name])
@@ -154,10 +175,7 @@ class EnvironmentKeys(Keys):
             return Same(x)
         if x.dtype.hasobject:
             return "O", x.shape, tuple(map(self.of, x.flat))
-        data = x.tobytes()
-        if len(data) > _SMALL:
-            data = hashlib.blake2b(data, digest_size=32).digest()
-        return x.dtype.str, x.shape, data
+        return x.dtype.str, x.shape, _contents(x)
 
     def opaque(self, value: Any) -> Hashable:
         """Compare by identity what cannot be hashed."""
@@ -211,32 +229,53 @@ class _CodeKeys(EnvironmentKeys):
             return None
         parts = super().parts(value, cls)
         if cls is types.FunctionType:
-            self._names |= _names(value)
+            self._names |= names_of(value)
         elif cls is types.MethodType:
             self._owners.add(id(value.__self__))
-            self._names |= _names(value.__func__)
+            self._names |= names_of(value.__func__)
         if parts is None or isinstance(value, _PASSING):
             return parts
         # the values of a traced function end with it, but an object that keeps them does not
         self._objects += 1
         if compares(cls):
             return parts
-        self._names = names = _extended(self._names, cls, id(value) not in self._owners)
+        self._names = names = names_with_methods(self._names, cls, id(value) not in self._owners)
         held = [
             (f".{name}", part)
             for name, part in _all_attributes(value)
-            if name in names or name == "__wrapped__" or names & _ANY
+            if name in names or name == "__wrapped__" or names & ANY
         ]
         return [("", Same(value)), *held]
+
+
+_DIGESTS: dict[int, tuple[bytes, bytes]] = {}
+"""The last contents of large arrays, and their digests."""
+
+_SMALL = 256
+"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
+
+
+def _contents(x: np.ndarray[Any, Any]) -> bytes:
+    """Return the bytes of a small array, or a digest of those of a large one.
+
+    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those that it was
+    computed from. So these are kept as long as the array exists.
+    """
+    data = x.tobytes()
+    if len(data) <= _SMALL:
+        return data
+    known = _DIGESTS.get(id(x))
+    if known is None:
+        weakref.finalize(x, _DIGESTS.pop, id(x), None)
+    if known is None or known[0] != data:
+        known = _DIGESTS[id(x)] = data, hashlib.blake2b(data, digest_size=32).digest()
+    return known[1]
 
 
 _OPAQUE = (numbers.Number, os.PathLike, enum.Enum)
 """Objects whose attributes hold no arrays."""
 
 _PASSING = (types.FunctionType, types.MethodType, functools.partial, tuple, list, dict, deque)
-
-_SMALL = 256
-"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
 
 
 def _all_attributes(value: Any) -> list[tuple[str, Any]]:
@@ -267,69 +306,3 @@ def held_arrays(env: Any) -> frozenset[int]:
 
 
 _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
-
-
-_ANY = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "fields"})
-"""Names with which code may reach any attribute."""
-
-_ANY_GLOBAL = frozenset({"globals", "eval", "exec"})
-"""Names with which code may reach any global."""
-
-_NEVER = frozenset({
-    "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__eq__", "__hash__",
-    "__setattr__", "__delattr__", "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__del__", "__dir__",
-    "__format__", "__sizeof__", "__class_getitem__",
-})  # fmt: skip
-"""Methods that a policy does not run."""
-
-
-def _names(function: Any) -> frozenset[str]:
-    """Return the names in the code of a function, and in that of the functions of its module that it names now."""
-    all_names: set[str] = set()
-    todo, done = [function], set()
-    while todo:
-        own = todo.pop()
-        done.add(own)
-        names = _in_code(own.__code__)
-        all_names |= names
-        for name in names:
-            other = own.__globals__.get(name)
-            known_here = type(other) is types.FunctionType and other.__module__ == own.__module__
-            if known_here and other not in done:
-                todo.append(other)
-    return frozenset(all_names)
-
-
-_IN_CODE: weakref.WeakKeyDictionary[types.CodeType, frozenset[str]] = weakref.WeakKeyDictionary()
-
-
-def _in_code(code: types.CodeType) -> frozenset[str]:
-    """Return the names in code, and in the code of functions that it defines."""
-    names = _IN_CODE.get(code)
-    if names is None:
-        inner = (_in_code(part) for part in code.co_consts if isinstance(part, types.CodeType))
-        _IN_CODE[code] = names = frozenset(code.co_names).union(*inner)
-    return names
-
-
-def _extended(names: frozenset[str], cls: type, special_too: bool) -> frozenset[str]:
-    """Return names, and those used in the methods of a class that they name, and perhaps in its special methods."""
-    bases = [vars(base) for base in cls.__mro__[:-1]]
-    extended, todo, done = set(names), set(names), set()
-    if special_too:
-        own = {name for base in bases for name in base}
-        todo |= {name for name in own if name[:2] == name[-2:] == "__"} - _NEVER
-    while todo:
-        name = todo.pop()
-        done.add(name)
-        members = [base[name] for base in bases if name in base]
-        if not members:
-            continue
-        member = members[0]
-        for function in (getattr(member, part, None) for part in ("__func__", "fget", "func")):
-            member = function or member
-        if type(member) is types.FunctionType:
-            new = _names(member)
-            extended |= new
-            todo |= new - done
-    return frozenset(extended)

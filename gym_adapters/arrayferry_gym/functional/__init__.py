@@ -37,8 +37,7 @@ from .tabular import (
 )
 
 if TYPE_CHECKING:
-    from ._compiled.episode import Episode, episode
-    from ._compiled.evaluation import Evaluation, evaluate
+    from ._compiled.evaluation import Episode, Evaluation, episode, evaluate
     from ._compiled.functions import Functions
     from ._compiled.rollout import Carry, Transition, rollout
     from ._host.functions import HostFunctions
@@ -93,10 +92,10 @@ _JAX = {
     "Functions": "_compiled.functions",
     "HostFunctions": "_host.functions",
     "Carry": "_compiled.rollout",
-    "Episode": "_compiled.episode",
+    "Episode": "_compiled.evaluation",
     "Evaluation": "_compiled.evaluation",
     "Transition": "_compiled.rollout",
-    "episode": "_compiled.episode",
+    "episode": "_compiled.evaluation",
     "evaluate": "_compiled.evaluation",
     "rollout": "_compiled.rollout",
 }

@@ -1,108 +1,146 @@
-"""The arguments of a rollout: divided into values and static parts, and put together again in compiled code."""
+"""The arguments of rollouts and evaluations: checked, and divided into values and what code is compiled for."""
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import arrayferry as af
+from arrayferry_gym._keys.identity import Key
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
+from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
-from arrayferry_gym.functional._contract.params import Params, prepare
+from arrayferry_gym.functional._contract.params import prepare
 from arrayferry_gym.functional._host.functions import HostFunctions
+from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.shardings import batch_sharding
 
+from .policies import first_policy_state
 from .program import divided, noted
 
 
-def prepared(
-    what: str,
-    env: Any,
-    policy: Any,
-    policy_params: Any,
-    env_params: Any,
-    num_envs: Any,
-    limit: Any,
-    sharding: Any,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Check arguments, and divide them into static parts, of which the last is the number of environments, and values."""
-    held: Any
-    if isinstance(env, HostFunctions):
-        num_envs = _check_host(env, num_envs, env_params, limit, sharding)
-        held, defaults, limit = _Weak(env), {}, None
-    else:
-        held = env = checked_dynamics(env)
-        defaults, limit = env.default_params, limit_of(limit, env.max_episode_steps)
-        num_envs = count_of("num_envs", num_envs)
-    if not callable(policy):
-        raise af.OptionError(
-            f"policy={policy!r:.80} cannot be called",
-            remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
-        )
-    values, frame = divided(held, policy, policy_params)
-    params = prepare(env_params, defaults, num_envs, af.registry.backend("jax"), None)
-    static = (
-        frame,
-        params.frame,
-        params.batched,
-        limit,
-        batch_sharding(sharding, num_envs),
-        num_envs,
-    )
-    noted(what, (held, policy, policy_params), frame, static[1:])
-    return static, (values, params.values)
+class Values(NamedTuple):
+    """The arguments that may change without a new compilation, as compiled code takes them.
+
+    Attributes:
+        leaves: the arrays and floats in the environment, the policy and its parameters.
+        env_params: those in the parameters of the environment.
+        key: the key.
+        policy_state: the state of the policy where an episode begins.
+        wrapper_state: the states of the kernels.
+    """
+
+    leaves: list[Any]
+    env_params: tuple[Any, ...]
+    key: Any
+    policy_state: Any
+    wrapper_state: Any
 
 
-def _check_host(
-    env: HostFunctions, num_envs: Any, env_params: Any, limit: Any, sharding: Any
-) -> int:
-    """Check the arguments for an ordinary environment, and return the number of environments."""
-    if env.num_envs is None or not env.resets_in_same_step:
-        raise af.OptionError(
-            f"{env.name} is not a vector environment that resets in the same step",
-            remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
-            "vector_kwargs={'autoreset_mode': 'SameStep'}).",
+@dataclasses.dataclass(eq=False)
+class Call:
+    """The arguments that `rollout`, `episode` and `evaluate` have in common. They are checked when it is made.
+
+    Attributes:
+        what: which function is called.
+        frame: the static part of the environment, the policy and its parameters.
+        values: the arguments that are values.
+    """
+
+    what: str
+    env: Any
+    policy: Any
+    policy_params: Any
+    key: Any
+    num_envs: Any
+    env_params: Any
+    max_episode_steps: Any
+    policy_state: Any
+    wrapper_state: Any
+    sharding: Any
+
+    def __post_init__(self) -> None:
+        env: Any
+        if isinstance(self.env, HostFunctions):
+            self._check_host()
+            env, defaults, self.max_episode_steps = weakref.ref(self.env), {}, None
+        else:
+            self.env = env = checked_dynamics(self.env)
+            defaults = env.default_params
+            self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
+            self.num_envs = count_of("num_envs", self.num_envs)
+        n = self.num_envs
+        if not callable(self.policy):
+            raise af.OptionError(
+                f"policy={self.policy!r:.80} cannot be called",
+                remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
+            )
+        self._tree = env, self.policy, self.policy_params
+        leaves, self.frame = divided(*self._tree)
+        self.env_params = prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
+        self.sharding = batch_sharding(self.sharding, n)
+        self.values = Values(
+            leaves,
+            self.env_params.values,
+            checked_key(self.key),
+            first_policy_state(self.policy_state, n),
+            checked_wrapper_state(self.env, self.wrapper_state),
         )
-    if num_envs not in (None, env.num_envs):
-        raise af.OptionError(
-            f"num_envs={num_envs!r}, but {env.name} has {env.num_envs}", remedy="Leave it out."
-        )
-    if env_params is not None or limit is not UNSET:
-        raise af.OptionError(
-            f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
-            remedy="Leave out env_params and max_episode_steps.",
-        )
-    if sharding is not None:
-        raise af.OptionError(
-            f"{env.name} is an ordinary environment, which runs on the host",
-            remedy="Leave out sharding.",
-        )
-    return env.num_envs
+
+    def _check_host(self) -> None:
+        """Check the arguments for an ordinary environment, which has its own number of environments."""
+        env = self.env
+        if env.num_envs is None or not env.resets_in_same_step:
+            raise af.OptionError(
+                f"{env.name} is not a vector environment that resets in the same step",
+                remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
+                "vector_kwargs={'autoreset_mode': 'SameStep'}).",
+            )
+        if self.num_envs not in (None, env.num_envs):
+            raise af.OptionError(
+                f"num_envs={self.num_envs!r}, but {env.name} has {env.num_envs}",
+                remedy="Leave it out.",
+            )
+        if self.env_params is not None or self.max_episode_steps is not UNSET:
+            raise af.OptionError(
+                f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
+                remedy="Leave out env_params and max_episode_steps.",
+            )
+        if self.sharding is not None:
+            raise af.OptionError(
+                f"{env.name} is an ordinary environment, which runs on the host",
+                remedy="Leave out sharding.",
+            )
+        self.num_envs = env.num_envs
+
+    def program(self, *options: Any) -> Program:
+        """Return what this call is compiled for, with the options that only its function has."""
+        params = self.env_params
+        rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
+        noted(self.what, self._tree, self.frame, rest)
+        return Program(self, rest, options)
 
 
-class _Weak:
-    """A weak reference to the functions of an ordinary environment, so that compiled code does not keep it alive."""
+class Program(Key):
+    """What a call is compiled for. Calls with equal ones share compiled code, which keeps none of them alive.
 
-    def __init__(self, functions: HostFunctions) -> None:
-        self._hash = hash(functions)
-        self._functions = weakref.ref(functions)
+    Args:
+        call: the call, of which code that is being compiled takes what is static.
+        rest: what it depends on besides the frame of the call.
+        options: the options that only the function has which is called.
+    """
+
+    __slots__ = ("_call", "options")
+
+    def __init__(self, call: Call, rest: tuple[Any, ...], options: tuple[Any, ...]) -> None:
+        super().__init__((call.frame.key, rest, options))
+        self._call = weakref.ref(call)
+        self.options = options
 
     @property
-    def env(self) -> HostFunctions | None:
-        return self._functions()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Weak) and self._functions == other._functions
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
-def united(
-    frame: Any, env_frame: Any, batched: Any, values: Any, env_values: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Return the environment, the policy, and the parameters of the policy and of the environment."""
-    env, policy, policy_params = frame.join(values)
-    if isinstance(env, _Weak):
-        env = env.env
-    return env, policy, policy_params, Params(env_frame, env_values, batched)
+    def call(self) -> Call:
+        """The call, which is being made."""
+        call = self._call()
+        assert call is not None
+        return call

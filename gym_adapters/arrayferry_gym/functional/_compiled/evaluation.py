@@ -1,4 +1,4 @@
-"""Evaluation in JAX: whole episodes of many environments in one compiled call."""
+"""Evaluation in JAX: whole episodes of many environments in one compiled call, one of each or several."""
 
 from __future__ import annotations
 
@@ -9,19 +9,37 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import UNSET, count_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state, freeze
+from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._host.functions import HostFunctions
-from arrayferry_gym.functional._simulators.random_keys import checked_key
 
-from .arguments import prepared, united
-from .policies import Policy, first_policy_state
+from .arguments import Call, Program, Values
+from .policies import Policy
 from .rollout import Steps
 
 _REAL = (jnp.floating, jnp.integer, jnp.bool_)
+
+
+class Episode(NamedTuple):
+    """One episode in each of `n` environments.
+
+    Attributes:
+        total: the sum of the rewards of each, (n,), computed in float32, or in the dtype of the rewards if that is
+            wider.
+        length: the number of steps of each, int32 (n,).
+        terminated: whether it has terminated, rather than reached a step limit, bool (n,).
+        final_observation: its last observation, (n, ...).
+    """
+
+    total: Any
+    length: Any
+    terminated: Any
+    final_observation: Any
 
 
 class Evaluation(NamedTuple):
@@ -96,35 +114,88 @@ def evaluate(
         True
     """
     episodes = count_of("episodes", episodes)
-    static, values = prepared(
-        "evaluate", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
-    )
     array = isinstance(discount, (np.ndarray, jax.Array)) and discount.shape == ()
     real = any(jnp.issubdtype(discount.dtype, x) for x in _REAL) if array else False
     if not real and not isinstance(discount, numbers.Real):
         raise af.OptionError(
             f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
         )
-    state, discount = first_policy_state(policy_state, static[-1]), jnp.asarray(discount, float)
-    static = *static, episodes
-    given = freeze(checked_wrapper_state(env, wrapper_state))
-    return _evaluate(static, values, checked_key(key), discount, state, given)  # type: ignore[no-any-return]
+    call = Call(
+        "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
+        wrapper_state, sharding,
+    )  # fmt: skip
+    program = call.program(episodes, False)
+    return _evaluate(program, call.values, jnp.asarray(discount, float))  # type: ignore[no-any-return]
+
+
+def episode(
+    env: Dynamics,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_envs: int = 1,
+    *,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    sharding: Any = None,
+) -> Episode:
+    """Run one episode in each of many environments to its end, in one compiled `lax.while_loop`.
+
+    The number of steps is not known in advance, so reverse-mode gradients are not available, and all environments,
+    including those of a `vmap`, wait for the longest episode. For gradients, and for equal amounts of work, use
+    `rollout`.
+
+    Args:
+        env: the environment.
+        policy: as in `rollout`. Its results other than the action are not used.
+        policy_params: as in `rollout`.
+        key: a JAX key.
+        num_envs: the number of environments.
+        env_params: as in `rollout`.
+        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
+        policy_state: as in `rollout`.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics are used but not updated.
+        sharding: as in `rollout`.
+
+    Returns:
+        The sums of rewards, and how the episodes ended.
+
+    Raises:
+        arrayferry.OptionError: an argument is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, episode
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> episodes = episode(CartPole(), policy, None, jax.random.key(0), 4)
+        >>> bool((episodes.total == episodes.length).all())
+        True
+    """
+    if isinstance(env, HostFunctions):
+        raise af.OptionError(
+            f"{env.name} is an ordinary environment, which episode() cannot run",
+            remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
+        )
+    call = Call(
+        "episode", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
+        wrapper_state, sharding,
+    )  # fmt: skip
+    return _evaluate(call.program(1, True), call.values, jnp.asarray(1.0))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _evaluate(
-    static: tuple[Any, ...],
-    values: Any,
-    key: Any,
-    discount: Any,
-    policy_state: Any,
-    wrapper_state: Any,
-) -> Any:
-    *parts, limit, sharding, num_envs, episodes = static
-    env, policy, policy_params, env_params = united(*parts, *values)
-    steps = Steps(env, policy, policy_params, env_params, limit, sharding)
-    start, key = jax.random.split(key)
-    carry = steps.start(start, num_envs, policy_state, wrapper_state)
+def _evaluate(program: Program, values: Values, discount: Any) -> Any:
+    episodes, once = program.options
+    num_envs = program.call.num_envs
+    values = values._replace(wrapper_state=freeze(values.wrapper_state))
+    mode = AutoresetMode.DISABLED if once else AutoresetMode.SAME_STEP
+    steps = Steps(program.call, values, mode)
+    start, key = jax.random.split(values.key)
+    carry = steps.start(start)
     total = carry.episode_return
 
     def more(loop: Any) -> Any:
@@ -141,7 +212,6 @@ def _evaluate(
             total.dtype
         )
         ended = transition.terminated | transition.truncated
-        at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
         latest = Evaluation(
             transition.episode_return,
             discounted,
@@ -149,15 +219,26 @@ def _evaluate(
             transition.terminated,
             transition.truncated,
         )
-        rows = jnp.arange(num_envs)
-        results = jax.tree.map(lambda x, y: x.at[rows, at].set(y, mode="drop"), results, latest)
+
+        def noted(old: Any, new: Any) -> Any:
+            if once:  # which is faster
+                return select(jnp, ended & (count < 1), new, old)
+            at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
+            return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
+
+        results = jax.tree.map(noted, results, (latest, carry.observation if once else None))
         return carry, factor, discounted, key, count + ended.astype(count.dtype), results
 
     def empty(x: Any) -> Any:
-        return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)
+        axes = (num_envs,) if once else (num_envs, episodes)
+        return jnp.zeros((*axes, *x.shape[1:]), x.dtype)
 
     flags = jnp.zeros(num_envs, bool)
-    results = Evaluation(*map(empty, (total, total, carry.episode_length, flags, flags)))
+    results = Evaluation(total, total, carry.episode_length, flags, flags)
+    results = jax.tree.map(empty, (results, carry.observation if once else None))
     count = jnp.zeros(num_envs, jnp.int32)
     loop = carry, jnp.ones_like(total), total, key, count, results
-    return jax.lax.while_loop(more, one, loop)[-1]
+    found, final = jax.lax.while_loop(more, one, loop)[-1]
+    if once:
+        return Episode(found.returns, found.lengths, found.terminated, final)
+    return found

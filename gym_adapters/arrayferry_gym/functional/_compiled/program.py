@@ -10,15 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from arrayferry.adapting import Cache
-from arrayferry_gym._keys.identity import (
-    MODULE,
-    Same,
-    code_identity,
-    difference,
-    identity,
-    is_array,
-)
+from arrayferry.adapting import Cache, Same, difference
+from arrayferry_gym._keys.identity import MODULE, Key, code_identity, identity, is_array
 from arrayferry_gym.functional._contract.params import VALUE, Frame
 
 
@@ -70,35 +63,25 @@ def _held(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Hel
     values = [leaf for leaf in leaves if is_array(leaf)]
     static = tuple(VALUE if is_array(leaf) else leaf for leaf in leaves)
     keys = tuple(map(_key, static))
-    frame = Frame(static, _Structure(structure), structure.unflatten, keys)
+    frame = Frame(static, _structure(structure), structure.unflatten, keys)
     return _Held(function, values, frame)
 
 
-class _Structure:
-    """The structure of a pytree, with the types and contents of what is static in it."""
+def _structure(tree: Any) -> Key:
+    """Return the key of the structure of a pytree: the types and contents of what is static in it."""
 
-    __slots__ = ("_key",)
+    def key(tree: Any) -> Any:
+        node = tree.node_data()
+        own = None if node is None else (node[0], _static(node[1]))
+        return own, tuple(map(key, tree.children()))
 
-    def __init__(self, tree: Any) -> None:
-        self._key = _keys(tree)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
-def _keys(tree: Any) -> Any:
-    node = tree.node_data()
-    own = None if node is None else (node[0], _static(node[1]))
-    return own, tuple(map(_keys, tree.children()))
+    return Key(key(tree))
 
 
 def _static(data: Any) -> Any:
     """Return the key of the static data of a node of a pytree."""
     if isinstance(data, Frame):
-        return data
+        return data.key
     return tuple(map(_static, data)) if type(data) is tuple else _key(data)
 
 
@@ -120,11 +103,13 @@ def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame
             leaf = VALUE
         static.append(leaf)
         keys.append(identity(leaf) if leaf is env else _key(leaf))
-    return values, Frame(tuple(static), _Structure(structure), structure.unflatten, tuple(keys))
+    return values, Frame(tuple(static), _structure(structure), structure.unflatten, tuple(keys))
 
 
 def _key(leaf: Any) -> Any:
-    """Return the key of a static leaf. A function that holds arrays is refused."""
+    """Return the key of a leaf. A function that holds arrays is refused."""
+    if leaf is VALUE:
+        return VALUE
     if not callable(leaf) or isinstance(leaf, type) or jax.config.jax_disable_jit:
         return identity(leaf)
     return code_identity(
@@ -167,16 +152,17 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
         rest: what else it is compiled for.
     """
     env, policy, _ = tree
-    group = what, type(env), _code(policy), len(frame.keys), rest
+    keys = frame.key.value[1]
+    group = what, type(env), _code(policy), len(keys), rest
     log = _COMPILED.get(group)
     if log is None:
         log = _COMPILED[group] = _Log()
-    mark = hash(frame)
+    mark = hash(frame.key)
     if mark in log.seen:
         return
     log.seen[mark] = None
-    last, log.last = log.last, frame.keys
-    for index, (old, new) in enumerate(zip(last or frame.keys, frame.keys, strict=True)):
+    last, log.last = log.last, keys
+    for index, (old, new) in enumerate(zip(last or keys, keys, strict=True)):
         if old == new or (index == 0 and not _look_equal(old, new)) or _is_traced(new):
             continue
         log.changes[index] = log.changes.get(index, 0) + 1

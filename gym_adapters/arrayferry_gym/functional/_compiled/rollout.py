@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.dynamics import Dynamics
+from arrayferry_gym.functional._contract.params import Params
 from arrayferry_gym.functional._host.functions import HostFunctions
-from arrayferry_gym.functional._simulators.random_keys import checked_key
 
-from .arguments import prepared, united
+from .arguments import Call, Program, Values
 from .functions import Functions, as_shown
-from .policies import Policy, acted, began_anew, first_policy_state
+from .policies import Policy, acted, began_anew
 
 
 class Transition(NamedTuple):
@@ -161,53 +161,45 @@ def rollout(
     """
     num_steps = count_of("num_steps", num_steps)
     check_flag("final_observation", final_observation)
-    static, values = prepared(
-        "rollout", env, policy, policy_params, env_params, num_envs, max_episode_steps, sharding
-    )
-    n = static[-1]
-    if carry is not None and not isinstance(carry, Carry):
+    call = Call(
+        "rollout", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
+        wrapper_state, sharding,
+    )  # fmt: skip
+    if carry is not None:
+        _check_carry(carry, call)
+    program = call.program(num_steps, _collected(env, collect), final_observation)
+    return _rollout(program, call.values, carry)  # type: ignore[no-any-return]
+
+
+def _check_carry(carry: Any, call: Call) -> None:
+    """Check that a rollout can continue from a carry, and has no other states."""
+    if not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
         )
-    if carry is not None and policy_state is not None:
+    for name, given, what in (
+        ("policy_state", call.policy_state, "the policy"),
+        ("wrapper_state", call.wrapper_state, "the wrappers"),
+    ):
+        if given is not None:
+            raise af.OptionError(
+                f"carry and {name} were both passed, but the carry has the state of {what}",
+                remedy=f"Pass {name} to the first rollout, and then what that returned.",
+            )
+    elapsed = getattr(carry.running, "elapsed", None)
+    if elapsed is not None and elapsed.shape != (call.num_envs,):
         raise af.OptionError(
-            "carry and policy_state were both passed, but the carry has the state of the policy",
-            remedy="Pass policy_state to the first rollout, and then what that returned.",
-        )
-    if carry is not None and wrapper_state is not None:
-        raise af.OptionError(
-            "carry and wrapper_state were both passed, but the carry has the state of the wrappers",
-            remedy="Pass wrapper_state to the first rollout, and then what that returned.",
-        )
-    elapsed = getattr(getattr(carry, "running", None), "elapsed", None)
-    if elapsed is not None and elapsed.shape != (n,):
-        raise af.OptionError(
-            f"num_envs={n}, but carry has {elapsed.shape[0]} environments",
+            f"num_envs={call.num_envs}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
-    policy_state = first_policy_state(policy_state, n)
-    static = *static, num_steps, _collected(env, collect), final_observation
-    given = checked_wrapper_state(env, wrapper_state)
-    return _rollout(static, values, checked_key(key), carry, policy_state, given)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _rollout(
-    static: tuple[Any, ...],
-    values: Any,
-    key: Any,
-    carry: Any,
-    policy_state: Any,
-    wrapper_state: Any,
-) -> Any:
-    *parts, limit, sharding, num_envs, num_steps, collect, final_observation = static
-    env, policy, policy_params, env_params = united(*parts, *values)
-    steps = Steps(env, policy, policy_params, env_params, limit, sharding)
-    start, key = jax.random.split(key)
-    if carry is None:
-        carry = steps.start(start, num_envs, policy_state, wrapper_state)
-    else:
-        carry = steps.resumed(carry, start, num_envs)
+def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
+    num_steps, collect, final_observation = program.options
+    steps = Steps(program.call, values)
+    start, key = jax.random.split(values.key)
+    carry = steps.start(start) if carry is None else steps.resumed(carry, start)
 
     def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
         after, transition, outcome = steps.take(carry, key)
@@ -227,71 +219,65 @@ class Steps:
     """Takes steps in a batch of environments with a policy, in code that JAX compiles.
 
     Args:
-        env: the environment, or the functions of an ordinary one.
-        policy: the policy.
-        policy_params: its parameters.
-        env_params: those of the environment.
-        limit: after how many steps an episode is truncated.
-        sharding: spreads the environments over several devices, None for one.
+        call: the call that is compiled.
+        values: its values.
+        autoreset_mode: when finished episodes are reset.
     """
 
     def __init__(
-        self,
-        env: Any,
-        policy: Any,
-        policy_params: Any,
-        env_params: Any,
-        limit: Any,
-        sharding: Any = None,
+        self, call: Call, values: Values, autoreset_mode: Any = AutoresetMode.SAME_STEP
     ) -> None:
-        self._env = env
-        self._policy = policy
-        self._policy_params = policy_params
-        self._env_params = env_params
-        hosted = isinstance(env, HostFunctions)
-        self._functions: Any = (
-            _Hosted(env) if hosted else Functions(env, max_episode_steps=limit, sharding=sharding)
+        env, self._policy, self._policy_params = call.frame.join(values.leaves)
+        params = call.env_params
+        self._env_params = Params(params.frame, values.env_params, params.batched)
+        self._num_envs = call.num_envs
+        self._policy_state = values.policy_state
+        self._wrapper_state = values.wrapper_state
+        self._functions: Any
+        if isinstance(call.env, HostFunctions):
+            self._name, self._functions = call.env.name, _Hosted(call.env)
+        else:
+            self._name = type(env).__name__
+            self._functions = Functions(
+                env, autoreset_mode=autoreset_mode, max_episode_steps=call.max_episode_steps,
+                sharding=call.sharding,
+            )  # fmt: skip
+
+    def _reset(self, key: Any) -> tuple[Any, Any]:
+        return self._functions.reset(  # type: ignore[no-any-return]
+            key, self._num_envs, self._env_params, wrapper_state=self._wrapper_state
         )
 
-    def start(self, key: Any, num_envs: int, policy_state: Any, wrapper_state: Any = None) -> Carry:
+    def start(self, key: Any) -> Carry:
         """Start all environments anew."""
-        running, observation = self._functions.reset(
-            key, num_envs, self._env_params, wrapper_state=wrapper_state
-        )
+        running, observation = self._reset(key)
+        state, n = self._policy_state, self._num_envs
 
         def first_step() -> Any:
-            action, _, _ = acted(self._policy, self._policy_params, observation, key, policy_state)
+            action, _, _ = acted(self._policy, self._policy_params, observation, key, state)
             return self._functions.step(key, running, action, self._env_params)[1].reward
 
         reward = jax.eval_shape(first_step)
-        return Carry(
-            running,
-            observation,
-            jnp.ones(num_envs, bool),
-            jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32)),
-            jnp.zeros(num_envs, jnp.int32),
-            policy_state,
-            policy_state,
-        )
+        total = jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32))
+        length = jnp.zeros(n, jnp.int32)
+        return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
 
-    def resumed(self, carry: Carry, key: Any, num_envs: int) -> Carry:
+    def resumed(self, carry: Carry, key: Any) -> Carry:
         """Return where another rollout has stopped, checked.
 
         Raises:
             arrayferry.OptionError: it has other arrays than those of this environment and policy.
         """
-        fresh = jax.eval_shape(lambda: self._functions.reset(key, num_envs, self._env_params))
         given = _forms((carry.running, carry.observation))
-        if given != _forms(fresh):
-            hosted = isinstance(self._env, HostFunctions)
-            name = self._env.name if hosted else type(self._env).__name__
+        fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
+        if given != fresh:
             raise af.OptionError(
-                f"carry is of another environment than {name}: it has {', '.join(given)}, but {name} {', '.join(_forms(fresh))}",
+                f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
                 remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
             )
         if carry.began is None:  # made of its first two parts
-            elapsed = getattr(carry.running, "elapsed", jnp.zeros(num_envs, jnp.int32))
-            total = jax.eval_shape(lambda: self.start(key, num_envs, None)).episode_return
+            elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))
+            total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(
                 began=elapsed == 0,
                 episode_return=jnp.zeros(total.shape, total.dtype),

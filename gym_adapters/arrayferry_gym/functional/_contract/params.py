@@ -10,7 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._arrays import held_dtype, plain_name, select
-from arrayferry_gym._keys.identity import identity
+from arrayferry_gym._keys.identity import Key, identity
 
 
 class Frame:
@@ -21,18 +21,21 @@ class Frame:
         structure: the structure of the tree.
         build: makes a tree from all leaves.
         keys: the identity of each leaf, None to compute it.
+
+    Attributes:
+        key: what it is compared by: the structure, and the keys of the leaves.
     """
 
-    __slots__ = ("_build", "_hash", "_leaves", "_structure", "keys")
+    __slots__ = ("_build", "_leaves", "key")
 
     def __init__(
         self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
     ) -> None:
         self._leaves = leaves
-        self._structure = structure
         self._build = build
-        self.keys: tuple[Any, ...] = tuple(map(identity, leaves)) if keys is None else keys
-        self._hash = hash((structure, self.keys))
+        if keys is None:
+            keys = tuple(leaf if leaf is VALUE else identity(leaf) for leaf in leaves)
+        self.key: Key = Key((structure, keys))
 
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
@@ -40,15 +43,13 @@ class Frame:
         return self._build([next(rest) if leaf is VALUE else leaf for leaf in self._leaves])
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frame):
-            return NotImplemented
-        return self is other or (self._structure == other._structure and self.keys == other.keys)
+        return isinstance(other, Frame) and self.key == other.key
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._leaves, self._structure, self._build)
+        return Frame, (self._leaves, self.key.value[0], self._build)
 
 
 class _Value:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import sys
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 import arrayferry as af
+from arrayferry_gym._keys.contents import key_of_contents
+from arrayferry_gym._keys.identity import Key
 from arrayferry_gym.functional._served.base import FunctionalEnv
-
-from .held import Held, held
 
 
 class _Structure:
@@ -67,6 +70,7 @@ class OtherState(NamedTuple):
         )
 
 
+@dataclasses.dataclass(init=False, eq=False, repr=False)
 class OtherEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
 
@@ -79,23 +83,23 @@ class OtherEnv(FunctionalEnv):
     """
 
     library = "jax"
+    # copies, of which `_contents` is the key
+    env: Any = dataclasses.field(compare=False)
+    """A copy of the environment, as it was. Changes of it do not count."""
+    default_params: Any = dataclasses.field(compare=False)
+    _contents: Key
     _dtypes: tuple[Any, ...] = ()  # of what is kept
 
     def __init__(self, env: Any, params: Any = None) -> None:
-        self._held = held(env, params)
-        self.default_params = self._held.value.params
-
-    @property
-    def env(self) -> Any:
-        """A copy of the environment, as it was. Changes of it do not count."""
-        return self._held.value.env
+        self.env, self.default_params = _copied(env, params)
+        self._contents = key_of_contents((self.env, self.default_params))
 
     def __getstate__(self) -> dict[str, Any]:
-        own: Held = self._held.value
-        return {**self.__dict__, "_held": (own.env, own.params)}
+        return {name: value for name, value in vars(self).items() if name != "_contents"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _held=held(*state["_held"]))
+        vars(self).update(state)
+        self._contents = key_of_contents((self.env, self.default_params))
 
     # what the adapters of libraries write, for one environment
 
@@ -190,3 +194,19 @@ class OtherEnv(FunctionalEnv):
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)
         return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"
+
+
+def _copied(env: Any, params: Any) -> tuple[Any, Any]:
+    """Copy an environment and its parameters, so that later changes of both do not matter to compiled code.
+
+    Raises:
+        arrayferry.OptionError: the environment cannot be copied.
+    """
+    try:
+        modules = {id(module): module for module in sys.modules.values()}  # which stay as they are
+        return copy.deepcopy((env, params), modules)
+    except Exception as error:  # of any kind, as it is the code of others
+        raise af.OptionError(
+            f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
+            remedy="Do not keep in it what cannot be copied, such as open files.",
+        ) from error

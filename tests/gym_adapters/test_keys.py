@@ -1,11 +1,14 @@
-"""What rollouts are compiled for: policies that change are seen or refused, and what is the same is compiled once."""
+"""Keys of compiled code: what changes is seen or refused, what is the same is compiled once, and nothing is kept alive."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
+import hashlib
 import sys
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import equinox
@@ -20,6 +23,7 @@ from envs import still
 from gymnasium import spaces
 
 import arrayferry as af
+import arrayferry_gym._keys.identity as _identity
 from arrayferry_gym._keys.identity import identity
 from arrayferry_gym.functional import (
     CartPole,
@@ -27,6 +31,7 @@ from arrayferry_gym.functional import (
     TabularEnv,
     Transitions,
     episode,
+    evaluate,
     rollout,
 )
 
@@ -245,10 +250,10 @@ class TestValues:
 
 
 def _compilations():
-    from arrayferry_gym.functional._compiled import episode as _episode
-    from arrayferry_gym.functional._compiled import rollout as _rollout
+    from arrayferry_gym.functional._compiled.evaluation import _evaluate
+    from arrayferry_gym.functional._compiled.rollout import _rollout
 
-    return _rollout._rollout._cache_size() + _episode._episode._cache_size()
+    return _rollout._cache_size() + _evaluate._cache_size()
 
 
 def test_traced_values_may_be_closed_over_in_their_function():
@@ -611,3 +616,55 @@ def test_what_is_defined_anew_may_name_other_attributes(changed):
     assert chosen(policy.act) == 0
     policy.two = 1
     assert chosen(policy.act) == 1
+
+
+# What compiled code keeps.
+
+
+@pytest.mark.parametrize("run", [rollout, episode, evaluate])
+def test_compiled_code_keeps_no_environment_alive(run):
+    """Also where its policy refers to it. An equal environment that is made later uses the same code."""
+
+    def called():
+        env = Spaced(7.0)
+        policies = [
+            lambda p, o, k: constant(env.action_space.start),
+            functools.partial(lambda env, p, o, k: constant(env.action_space.start), env),
+        ]
+        for policy in policies:
+            steps = {"num_steps": 2} if run is rollout else {}
+            run(env, policy, None, KEY, num_envs=1, **steps)
+        return weakref.ref(env), weakref.ref(env.space)
+
+    kept = called()
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
+    before = _compilations()
+    called()
+    assert _compilations() == before
+
+
+# What is computed once.
+
+
+def test_the_digest_of_an_array_is_computed_when_it_has_changed(monkeypatch):
+    digests = []
+
+    def blake2b(data, **options):
+        digests.append(len(data))
+        return hashlib.blake2b(data, **options)
+
+    monkeypatch.setattr(_identity, "hashlib", types.SimpleNamespace(blake2b=blake2b))
+    env = Spaced(8.0)
+    keys = [identity(env), identity(env)]
+    assert digests == [env.table.nbytes]
+    env.table[3] = 99
+    keys += [identity(env), identity(env)]
+    assert len(digests) == 2
+    env.table[3] = 24
+    assert keys == [identity(env), keys[0], keys[2], keys[2]]
+    assert keys[0] != keys[2]
+    table = id(env.table)
+    assert table in _identity._DIGESTS
+    del env
+    assert table not in _identity._DIGESTS

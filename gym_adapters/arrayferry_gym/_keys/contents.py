@@ -1,0 +1,47 @@
+"""Keys of values by all that they contain, with the arrays of JAX. This module imports JAX."""
+
+from __future__ import annotations
+
+import copyreg
+import hashlib
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from arrayferry.adapting import attributes, compares
+
+from .identity import EnvironmentKeys, Key
+
+
+def key_of_contents(value: Any) -> Key:
+    """Return the key of the contents of a value that does not change. It does not keep the value alive."""
+    return Key(_ContentKeys().of(value))
+
+
+class _ContentKeys(EnvironmentKeys):
+    """Keys of environments by their contents. What cannot be looked into equals only itself."""
+
+    def array(self, x: Any) -> Hashable:
+        """Take the contents of JAX's arrays, too."""
+        if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+            return super().array(x)
+        data = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        digest = hashlib.blake2b(np.asarray(data).tobytes(), digest_size=32).digest()
+        return str(x.dtype), x.shape, x.weak_type, x.sharding, digest
+
+    def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
+        """Take the attributes of objects that Python's classes have made, and that hold nothing else."""
+        if not compares(cls) and _is_plain(value, cls):
+            return [(f".{name}", part) for name, part in attributes(value)]
+        return super().parts(value, cls)
+
+
+def _is_plain(value: Any, cls: type) -> bool:
+    """Tell whether an object is nothing but its attributes."""
+    try:
+        made: Any = object.__reduce_ex__(value, 2)
+    except Exception:  # it holds what only C sees
+        return False
+    return isinstance(made, tuple) and made[:2] == (getattr(copyreg, "__newobj__"), (cls,))  # noqa: B009
