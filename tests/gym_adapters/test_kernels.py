@@ -35,8 +35,8 @@ from arrayferry_gym.functional import (
 from arrayferry_gym.functional._compiled.rollout import _rollout
 from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
-from arrayferry_gym.wrappers._kernel import Spaces
-from arrayferry_gym.wrappers._statistics import fresh, given, read, updated
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
+from arrayferry_gym.wrappers._kernels.moments import fresh, given, read, updated
 
 LIBRARIES = ("numpy", "torch", "jax")
 ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
@@ -856,6 +856,54 @@ def test_what_is_wrong_is_named():
 
 
 ONE = np.float32(-1), np.float32(1)
+
+
+SHOWN = {
+    "NormalizeObservation": ["obs_rms", "update_running_mean", "epsilon"],
+    "NormalizeReward": ["return_rms", "update_running_mean", "gamma", "epsilon"],
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_served_environments_show_what_wrappers_do(name):
+    wrapped = wrap(Sums(), getattr(kernels, name)(epsilon=1e-6))
+    for served, module, current in (
+        (wrapped.make(), wrappers, "discounted_reward"),
+        (wrapped.make_vec(3), vector_wrappers, "accumulated_reward"),
+    ):
+        assert type(served) is getattr(module, name)
+        own = Sums().make() if module is wrappers else Sums().make_vec(3)
+        ordinary = getattr(module, name)(own, epsilon=1e-6)
+        assert repr(served) == repr(ordinary)
+        for env in (served, ordinary):
+            env.reset(seed=1)
+            env.action_space.seed(1)
+            env.step(env.action_space.sample())
+        for attribute in SHOWN[name]:
+            one, other = getattr(served, attribute), getattr(ordinary, attribute)
+            assert repr(one) == repr(other)
+        if name == "NormalizeReward":
+            assert getattr(served, current) == pytest.approx(getattr(ordinary, current))
+        served.update_running_mean = False
+        before = served.state_dict()
+        served.step(served.action_space.sample())
+        assert served.state_dict() == before
+
+
+def test_kernels_of_ones_own_are_served_as_they_are():
+    class Twice(kernels.NormalizeObservation):
+        def step(self, xp, state, result):
+            state, result = super().step(xp, state, result)
+            return state, result._replace(observation=result.observation * 2)
+
+    plain, twice = (
+        wrap(Sums(), kind()).make_vec(3) for kind in (kernels.NormalizeObservation, Twice)
+    )
+    assert type(twice) is vector_wrappers.KernelVectorWrapper
+    plain.reset(seed=1), twice.reset(seed=1)
+    np.testing.assert_allclose(
+        *(flat(env.step(np.float32([1, 0, 1]))[0]) * by for env, by in ((plain, 2), (twice, 1)))
+    )
 
 
 def test_wrapping_a_wrapped_environment():

@@ -11,8 +11,9 @@ from gymnasium.spaces import Discrete
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
-from ._driver import Driver, HasStatistics, plain, shown_space
-from ._kernel import Kernel, Spaces, StepResult
+from ._attributes import HasStatistics
+from ._driver import Driver, plain, shown_space
+from ._kernels.kernel import Kernel, Spaces, StepResult
 
 
 class KernelWrapper(

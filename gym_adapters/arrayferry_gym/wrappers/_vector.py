@@ -15,8 +15,9 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
-from ._driver import Driver, HasStatistics, plain, shown_space
-from ._kernel import Kernel, Spaces, StepResult
+from ._attributes import HasStatistics
+from ._driver import Driver, plain, shown_space
+from ._kernels.kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]

@@ -24,7 +24,7 @@ from arrayferry_gym.functional._simulators.engine import Outcome, Running, advan
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, strong
 from arrayferry_gym.functional._simulators.shardings import batch_sharding, spread
-from arrayferry_gym.wrappers._kernel import StepResult
+from arrayferry_gym.wrappers._kernels.kernel import StepResult
 
 
 class Packed:
