@@ -50,6 +50,13 @@ def held_dtype(dtype: Any, backend: af.Backend) -> str:
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
 
 
+def dtype_in(xp: Any, dtype: Any) -> Any:
+    """Return the dtype that a namespace has for one of NumPy: see `held_dtype`."""
+    if xp.__name__ == "array_api_compat.numpy":
+        return dtype
+    return getattr(xp, held_dtype(dtype, af.registry.backend(xp)))
+
+
 def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
     """Cast a NumPy array to another dtype. Floats may be rounded, whole numbers must stay the same.
 

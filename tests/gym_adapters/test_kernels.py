@@ -681,6 +681,43 @@ def test_states_of_others_are_refused(name, begun):
         env.load_state_dict(before)
 
 
+def test_statistics_of_others_are_not_merged():
+    other = {"count": 1, "mean": 0.0, "var": 1.0}
+    assert merge([RIGHT, RIGHT], RIGHT)["count"] == 1
+    for parts, base in (([RIGHT, other], None), ([other, RIGHT], None), ([RIGHT], other)):
+        with pytest.raises(af.OptionError, match="cannot be merged"):
+            merge(parts, base)
+    for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]}):
+        with pytest.raises(af.OptionError, match="statistics are needed"):
+            merge([RIGHT, wrong])
+
+
+class Counted(kernels.Kernel):
+    """Observes how many steps all episodes have had."""
+
+    parts = ("observation",)
+
+    def init(self, xp, n, spaces, device):
+        return kernels.State(lasting=xp.zeros((1,), dtype=xp.float32, device=device))
+
+    def reset(self, xp, state, rows, observation):
+        return state, xp.zeros_like(observation) + state.lasting
+
+    def step(self, xp, state, result):
+        state = state._replace(lasting=state.lasting + 1)
+        return state, result._replace(observation=xp.zeros_like(result.observation) + state.lasting)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_a_lasting_state_goes_on_in_another_library(xp):
+    env = adapters.ArrayConversion(vector("NEXT_STEP"))
+    env = vector_wrappers.KernelVectorWrapper(env, Counted())
+    env.reset()
+    for count, library in enumerate(("numpy", "numpy", xp, xp, "numpy"), 1):
+        observations = env.step(af.convert(actions(1)[0], library))[0]
+        assert (flat(observations) == count).all()
+
+
 def test_a_state_that_was_loaded_before_the_first_reset():
     env = wrappers.NormalizeObservation(Steps())
     given = {"obs_rms": {**RIGHT, "mean": np.float32([1, 2])}, "return_rms": {**RIGHT}}

@@ -88,8 +88,11 @@ class Driver:
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
-            episode = af.convert(before.episode, backend, device=self._place, narrowing="allow")
-            self.state = self.state._replace(episode=episode)
+            fields = {"episode": before.episode}
+            if self.name is None:  # or they are moved as plain numbers, in the form of the library
+                fields["lasting"] = before.lasting
+            moved = af.convert(fields, backend, device=self._place, narrowing="allow")
+            self.state = self.state._replace(**moved)
         if loaded:
             self.load(loaded)
         self.set_updating(self.updating)

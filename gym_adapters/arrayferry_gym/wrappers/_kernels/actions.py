@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._arrays import dtype_in, select
 from arrayferry_gym._spaces.trees import build, leaves, split
 
 from .kernel import Kernel, Spaces, State
-from .of_gymnasium import OfGymnasium, held, rescaling
+from .of_gymnasium import OfGymnasium, rescaling
 
 
 class ClipAction(OfGymnasium):
@@ -106,7 +106,7 @@ class StickyAction(OfGymnasium):
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         last = tuple(
-            xp.zeros((n, *(space.shape or ())), dtype=held(xp, space.dtype), device=device)
+            xp.zeros((n, *(space.shape or ())), dtype=dtype_in(xp, space.dtype), device=device)
             for space, _ in leaves(spaces.action)
         )
         known = xp.zeros((n,), dtype=xp.bool, device=device)

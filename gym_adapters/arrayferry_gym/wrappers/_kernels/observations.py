@@ -9,11 +9,12 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
-from arrayferry_gym._arrays import plain_name, select
+from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
 from .kernel import Kernel, Spaces, State, StepResult
-from .of_gymnasium import Observations, OfGymnasium, held, rescaling
+from .moments import wide
+from .of_gymnasium import Observations, OfGymnasium, rescaling
 
 
 class TransformObservation(Kernel):
@@ -132,8 +133,12 @@ class DtypeObservation(Observations):
             dtype = plain_name(dtype)
         self.dtype = dtype
 
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        dtype = dtype_in(xp, self.outside.observation.dtype)
+        return State(fixed=_of_dtype(xp, dtype, device))
+
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return xp.astype(observation, held(xp, self.outside.observation.dtype))
+        return xp.astype(observation, state.fixed.dtype)
 
 
 class GrayscaleObservation(Observations):
@@ -169,8 +174,11 @@ class GrayscaleObservation(Observations):
     def __init__(self, keep_dim: bool = False) -> None:
         self.keep_dim = keep_dim
 
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        return State(fixed=_of_dtype(xp, wide(xp, device), device))
+
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        image = xp.astype(observation, held(xp, np.dtype(np.float64)))
+        image = xp.astype(observation, state.fixed.dtype)
         grey = 0.2125 * image[..., 0] + 0.7154 * image[..., 1] + 0.0721 * image[..., 2]
         grey = xp.astype(grey, xp.uint8)
         return grey[..., None] if self.keep_dim else grey
@@ -190,8 +198,12 @@ class FlattenObservation(Observations):
 
     _places: list[tuple[Any, tuple[Any, ...]]]
 
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        dtype = dtype_in(xp, self.outside.observation.dtype)
+        return State(fixed=_of_dtype(xp, dtype, device))
+
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return _flat(xp, self._places, self.outside.observation, observation)
+        return _flat(xp, self._places, state.fixed.dtype, observation)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         vars(self)["_places"] = _places(observation)
@@ -381,21 +393,23 @@ class TimeAwareObservation(Kernel):
         return spaces.Dict(obs=observation, time=time)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        return State(xp.zeros((n,), dtype=xp.int32, device=device))
+        limit = xp.asarray(self.inside.max_episode_steps, dtype=wide(xp, device), device=device)
+        flat = dtype_in(xp, self.outside.observation.dtype) if self.flatten else xp.int32
+        time = xp.zeros((n,), dtype=xp.int32, device=device)
+        return State(time, fixed=(limit, _of_dtype(xp, flat, device)))
 
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
-        return state, self._of(xp, state.episode, observation)
+        return state, self._of(xp, state, observation)
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
-        shown = StepResult(self._of(xp, time, result.observation), *result[1:])
-        return State(time), shown
+        one = 1 if result.rows is None else xp.astype(result.rows, xp.int32)
+        state = State(state.episode + one, (), state.fixed)
+        return state, StepResult(self._of(xp, state, result.observation), *result[1:])
 
-    def _of(self, xp: Any, time: Any, observation: Any) -> Any:
-        time = time[:, None]
+    def _of(self, xp: Any, state: State, observation: Any) -> Any:
+        time, (limit, flat) = state.episode[:, None], state.fixed
         if self.normalize_time:
-            limit = self.inside.max_episode_steps
-            time = xp.astype(xp.astype(time, held(xp, np.dtype(float))) / limit, xp.float32)
+            time = xp.astype(xp.astype(time, limit.dtype) / limit, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):
             observation = {self.dict_time_key: time, **observation}
@@ -403,9 +417,12 @@ class TimeAwareObservation(Kernel):
             observation = (*observation, time)
         else:
             observation = {"obs": observation, "time": time}
-        if not self.flatten:
-            return observation
-        return _flat(xp, self._places, self.outside.observation, observation)
+        return _flat(xp, self._places, flat.dtype, observation) if self.flatten else observation
+
+
+def _of_dtype(xp: Any, dtype: Any, device: Any) -> Any:
+    """Return an array of a dtype, which is so found once, and not in each step."""
+    return xp.zeros((1,), dtype=dtype, device=device)
 
 
 def _shape(around: Spaces) -> tuple[int, ...]:
@@ -420,7 +437,7 @@ def _places(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any
     return [place for key, part in inner for place in _places(part, (*path, key))]
 
 
-def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
+def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
     """Return a batch with one axis for each environment, in the dtype of the flattened space."""
     parts = []
     for leaf, path in places:
@@ -440,7 +457,6 @@ def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
             ]
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
-    dtype = held(xp, flat.dtype)
     parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 

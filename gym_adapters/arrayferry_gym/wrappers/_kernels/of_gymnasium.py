@@ -58,13 +58,6 @@ class Observations(OfGymnasium):
         return state, StepResult(self.of(xp, state, result.observation), *result[1:])
 
 
-def held(xp: Any, dtype: Any) -> Any:
-    """Return the dtype that a library has for one of NumPy."""
-    if xp.__name__ == "array_api_compat.numpy":
-        return dtype
-    return xp.asarray(np.zeros((), dtype)).dtype
-
-
 def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
     """Return the gradient and the intercept of the map from a Box to other bounds, (1, ...), in the dtype of the Box."""
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))

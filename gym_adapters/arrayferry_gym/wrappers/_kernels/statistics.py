@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 import arrayferry_gym.wrappers._kernels.moments as moments_of
+from arrayferry_gym._arrays import dtype_in
 
 from .kernel import Kernel, Spaces, State, StepResult
-from .of_gymnasium import OfGymnasium, held
+from .of_gymnasium import OfGymnasium
 
 
 class NormalizeObservation(OfGymnasium):
@@ -138,7 +139,7 @@ class RecordEpisodeStatistics(Kernel):
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         dtype = moments_of.wide(xp, device)
         returns = xp.zeros((n,), dtype=dtype, device=device)
-        whole = held(xp, np.dtype(np.int64))
+        whole = dtype_in(xp, np.dtype(np.int64))
         return State({"r": returns, "l": xp.zeros((n,), dtype=whole, device=device)})
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
