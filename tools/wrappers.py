@@ -1,4 +1,4 @@
-"""Write the wrappers of each kernel, for one environment and for vector environments: three modules of arrayferry_gym.
+"""Write the wrappers of each kernel, for one environment and for vector environments, and their page in the reference.
 
     python tools/wrappers.py            # after a change of the name, the arguments or the docstring of a kernel
 
@@ -12,7 +12,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "gym_adapters" / "arrayferry_gym" / "wrappers"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "gym_adapters" / "arrayferry_gym" / "wrappers"
 
 PARTS = ("actions", "observations", "rewards", "statistics")
 """The modules of kernels."""
@@ -148,6 +149,24 @@ if not TYPE_CHECKING:  # or checkers would believe that there is every name
 def __dir__() -> list[str]:
     return sorted(__all__)
 '''
+PAGE = """\
+# Wrappers
+
+Gymnasium's wrappers for arrays of any library. [Wrappers](../how-to/wrappers.md) says which of Gymnasium's own to use.
+The arguments of a wrapper are its attributes too.
+
+## One environment
+
+{single}
+
+## Vector environments
+
+{vector}
+
+## Kernels
+
+{kernels}
+"""
 ONE_OF_MANY = (
     (r"\benvs\b", "env"),
     (r"\bmake_vec\(2\)", "make()"),
@@ -331,7 +350,24 @@ def indented(text: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in lines) + "\n"
 
 
+def reference() -> str:
+    """Return the text of the page of the reference."""
+    single = {*every_kernel()} - {*SINGLE.gymnasium}
+    vector = {*every_kernel()} - {*VECTOR.gymnasium}
+    return PAGE.format(
+        single=shown("", [*sorted(single), "KernelWrapper", "Statistics", "merge"]),
+        vector=shown("vector.", [*sorted({*vector, "DictInfoToList"}), "KernelVectorWrapper"]),
+        kernels=shown("kernels.", [ENGINE[0], *every_kernel(), *ENGINE[1:]]),
+    )
+
+
+def shown(module: str, names: list[str]) -> str:
+    """Return names of the reference."""
+    return "\n\n".join(f"::: arrayferry_gym.wrappers.{module}{name}" for name in names)
+
+
 WRITTEN = {
+    ROOT / "docs" / "reference" / "wrappers.md": reference,
     FOLDER / "kernels.py": kernels,
     FOLDER / "__init__.py": single,
     FOLDER / "vector.py": vector,

@@ -1147,6 +1147,13 @@ def test_dtypes_of_other_libraries():
         wrappers.DtypeObservation(env, "flaot64")
 
 
+def test_a_dtype_that_the_library_lacks():
+    env = wrap(CartPole(), kernels.DtypeObservation("float16")).make_vec(2, xp="array_api_strict")
+    observation, _ = env.reset(seed=1)
+    assert "float32" in str(observation.dtype)
+    assert env.observation_space.contains(observation)
+
+
 def test_observations_that_are_no_box():
     """Gymnasium before 1.4 asserts without a word."""
     envs = FrozenLake(masks=True).make_vec(2)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
 
@@ -30,6 +31,19 @@ def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
     """Return a space for arrays of the library for which another one is."""
     libraries = getattr(like, "libraries", None)
     return space if libraries is None else converted_space(space, libraries, observed=observed)
+
+
+def step_limit(env: Any) -> int | None:
+    """Return after how many steps the episodes of an environment are truncated, None if this is not known."""
+    limit: int | None = getattr(env.spec, "max_episode_steps", None)
+    while limit is None and isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            limit = int(env._max_episode_steps)
+        env = env.env
+    if limit is None:
+        own = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+        limit = own if isinstance(own, int) else None
+    return limit
 
 
 class Driver:

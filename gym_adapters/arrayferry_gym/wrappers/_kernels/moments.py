@@ -205,7 +205,7 @@ def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
     """
     count, mean, var = checked(values)
     shape = tuple(moments.mean.shape)
-    if mean.shape != shape or var.shape != shape:
+    if mean.shape != shape:
         raise af.OptionError(
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",

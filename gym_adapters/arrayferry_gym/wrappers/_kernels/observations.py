@@ -17,7 +17,7 @@ from .moments import wide
 from .of_gymnasium import Observations, OfGymnasium, rescaling
 
 
-class TransformObservation(Kernel):
+class TransformObservation(Observations):
     """Applies a function to observations.
 
     Args:
@@ -33,8 +33,6 @@ class TransformObservation(Kernel):
         True
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
-
     def __init__(
         self, func: Callable[[Any], Any], observation_space: Space[Any] | None = None
     ) -> None:
@@ -44,11 +42,8 @@ class TransformObservation(Kernel):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return self.observation_space or observation, action
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
-        return state, self.func(observation)
-
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        return state, result._replace(observation=self.func(result.observation))
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        return self.func(observation)
 
 
 class RescaleObservation(Observations):
@@ -239,7 +234,7 @@ class FilterObservation(Observations):
 class _Frames(OfGymnasium):
     """A kernel that keeps the latest observations, the newest last."""
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    parts = ("observation",)
     _shown: ClassVar[Any]
     """The index of what the agent sees of a queue."""
 
@@ -291,7 +286,7 @@ class FrameStackObservation(_Frames):
         (3, 4)
     """
 
-    _shown: ClassVar[Any] = slice(None)
+    _shown = slice(None)
 
     def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
         self.stack_size = stack_size
@@ -325,7 +320,7 @@ class DelayObservation(_Frames):
         array([0., 0., 0., 0.], dtype=float32)
     """
 
-    _shown: ClassVar[Any] = 0
+    _shown = 0
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
@@ -355,7 +350,7 @@ class TimeAwareObservation(Kernel):
         (5,)
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    parts = ("observation",)
     _places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
