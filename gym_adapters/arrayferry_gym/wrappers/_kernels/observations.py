@@ -13,7 +13,6 @@ from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
 from .kernel import Kernel, Spaces, State, StepResult
-from .moments import wide
 from .of_gymnasium import Observations, OfGymnasium, rescaling
 
 
@@ -128,12 +127,8 @@ class DtypeObservation(Observations):
             dtype = plain_name(dtype)
         self.dtype = dtype
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        dtype = dtype_in(xp, self.outside.observation.dtype)
-        return State(fixed=_of_dtype(xp, dtype, device))
-
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return xp.astype(observation, state.fixed.dtype)
+        return xp.astype(observation, dtype_in(xp, self.outside.observation.dtype))
 
 
 class GrayscaleObservation(Observations):
@@ -169,11 +164,8 @@ class GrayscaleObservation(Observations):
     def __init__(self, keep_dim: bool = False) -> None:
         self.keep_dim = keep_dim
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        return State(fixed=_of_dtype(xp, wide(xp, device), device))
-
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        image = xp.astype(observation, state.fixed.dtype)
+        image = xp.astype(observation, dtype_in(xp, np.dtype(np.float64)))
         grey = 0.2125 * image[..., 0] + 0.7154 * image[..., 1] + 0.0721 * image[..., 2]
         grey = xp.astype(grey, xp.uint8)
         return grey[..., None] if self.keep_dim else grey
@@ -193,12 +185,8 @@ class FlattenObservation(Observations):
 
     _places: list[tuple[Any, tuple[Any, ...]]]
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        dtype = dtype_in(xp, self.outside.observation.dtype)
-        return State(fixed=_of_dtype(xp, dtype, device))
-
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return _flat(xp, self._places, state.fixed.dtype, observation)
+        return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         vars(self)["_places"] = _places(observation)
@@ -388,23 +376,21 @@ class TimeAwareObservation(Kernel):
         return spaces.Dict(obs=observation, time=time)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        limit = xp.asarray(self.inside.max_episode_steps, dtype=wide(xp, device), device=device)
-        flat = dtype_in(xp, self.outside.observation.dtype) if self.flatten else xp.int32
-        time = xp.zeros((n,), dtype=xp.int32, device=device)
-        return State(time, fixed=(limit, _of_dtype(xp, flat, device)))
+        return State(xp.zeros((n,), dtype=xp.int32, device=device))
 
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
-        return state, self._of(xp, state, observation)
+        return state, self._of(xp, state.episode, observation)
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        one = 1 if result.rows is None else xp.astype(result.rows, xp.int32)
-        state = State(state.episode + one, (), state.fixed)
-        return state, StepResult(self._of(xp, state, result.observation), *result[1:])
+        time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
+        shown = StepResult(self._of(xp, time, result.observation), *result[1:])
+        return State(time), shown
 
-    def _of(self, xp: Any, state: State, observation: Any) -> Any:
-        time, (limit, flat) = state.episode[:, None], state.fixed
+    def _of(self, xp: Any, time: Any, observation: Any) -> Any:
+        time = time[:, None]
         if self.normalize_time:
-            time = xp.astype(xp.astype(time, limit.dtype) / limit, xp.float32)
+            limit = self.inside.max_episode_steps
+            time = xp.astype(xp.astype(time, dtype_in(xp, np.dtype(float))) / limit, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):
             observation = {self.dict_time_key: time, **observation}
@@ -412,12 +398,9 @@ class TimeAwareObservation(Kernel):
             observation = (*observation, time)
         else:
             observation = {"obs": observation, "time": time}
-        return _flat(xp, self._places, flat.dtype, observation) if self.flatten else observation
-
-
-def _of_dtype(xp: Any, dtype: Any, device: Any) -> Any:
-    """Return an array of a dtype, which is so found once, and not in each step."""
-    return xp.zeros((1,), dtype=dtype, device=device)
+        if not self.flatten:
+            return observation
+        return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
 
 def _shape(around: Spaces) -> tuple[int, ...]:
@@ -452,6 +435,7 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
             ]
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
+    dtype = dtype_in(xp, dtype)
     parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
