@@ -1147,6 +1147,7 @@ def test_dtypes_of_other_libraries():
         wrappers.DtypeObservation(env, "flaot64")
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
 def test_a_dtype_that_the_library_lacks():
     env = wrap(Sums(), kernels.DtypeObservation("float16")).make_vec(2, xp="array_api_strict")
     observation, _ = env.reset(seed=1)
