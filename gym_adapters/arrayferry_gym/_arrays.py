@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,22 @@ def plain_name(dtype: Any) -> str:
 def held_dtype(dtype: Any, backend: af.Backend) -> str:
     """Return the name of the dtype that a library has for one of NumPy."""
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
+
+
+def dtype_in(xp: Any, dtype: Any) -> Any:
+    """Return the dtype that a namespace has for one of NumPy: see `held_dtype`."""
+    if xp.__name__ == "array_api_compat.numpy":
+        return dtype
+    if xp.__name__.startswith("jax"):  # whose dtypes depend on a flag
+        return _dtype_in(xp, dtype)
+    return _known_dtype_in(xp, dtype)
+
+
+def _dtype_in(xp: Any, dtype: Any) -> Any:
+    return getattr(xp, held_dtype(dtype, af.registry.backend(xp)))
+
+
+_known_dtype_in = functools.cache(_dtype_in)
 
 
 def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:

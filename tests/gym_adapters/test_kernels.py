@@ -35,8 +35,8 @@ from arrayferry_gym.functional import (
 from arrayferry_gym.functional._compiled.rollout import _rollout
 from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
-from arrayferry_gym.wrappers._kernel import Spaces
-from arrayferry_gym.wrappers._statistics import fresh, given, read, updated
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
+from arrayferry_gym.wrappers._kernels.moments import fresh, given, read, updated
 
 LIBRARIES = ("numpy", "torch", "jax")
 ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
@@ -681,6 +681,43 @@ def test_states_of_others_are_refused(name, begun):
         env.load_state_dict(before)
 
 
+def test_statistics_of_others_are_not_merged():
+    other = {"count": 1, "mean": 0.0, "var": 1.0}
+    assert merge([RIGHT, RIGHT], RIGHT)["count"] == 1
+    for parts, base in (([RIGHT, other], None), ([other, RIGHT], None), ([RIGHT], other)):
+        with pytest.raises(af.OptionError, match="cannot be merged"):
+            merge(parts, base)
+    for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]}):
+        with pytest.raises(af.OptionError, match="statistics are needed"):
+            merge([RIGHT, wrong])
+
+
+class Counted(kernels.Kernel):
+    """Observes how many steps all episodes have had."""
+
+    parts = ("observation",)
+
+    def init(self, xp, n, spaces, device):
+        return kernels.State(lasting=xp.zeros((1,), dtype=xp.float32, device=device))
+
+    def reset(self, xp, state, rows, observation):
+        return state, xp.zeros_like(observation) + state.lasting
+
+    def step(self, xp, state, result):
+        state = state._replace(lasting=state.lasting + 1)
+        return state, result._replace(observation=xp.zeros_like(result.observation) + state.lasting)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_a_lasting_state_goes_on_in_another_library(xp):
+    env = adapters.ArrayConversion(vector("NEXT_STEP"))
+    env = vector_wrappers.KernelVectorWrapper(env, Counted())
+    env.reset()
+    for count, library in enumerate(("numpy", "numpy", xp, xp, "numpy"), 1):
+        observations = env.step(af.convert(actions(1)[0], library))[0]
+        assert (flat(observations) == count).all()
+
+
 def test_a_state_that_was_loaded_before_the_first_reset():
     env = wrappers.NormalizeObservation(Steps())
     given = {"obs_rms": {**RIGHT, "mean": np.float32([1, 2])}, "return_rms": {**RIGHT}}
@@ -856,6 +893,54 @@ def test_what_is_wrong_is_named():
 
 
 ONE = np.float32(-1), np.float32(1)
+
+
+SHOWN = {
+    "NormalizeObservation": ["obs_rms", "update_running_mean", "epsilon"],
+    "NormalizeReward": ["return_rms", "update_running_mean", "gamma", "epsilon"],
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_served_environments_show_what_wrappers_do(name):
+    wrapped = wrap(Sums(), getattr(kernels, name)(epsilon=1e-6))
+    for served, module, current in (
+        (wrapped.make(), wrappers, "discounted_reward"),
+        (wrapped.make_vec(3), vector_wrappers, "accumulated_reward"),
+    ):
+        assert type(served) is getattr(module, name)
+        own = Sums().make() if module is wrappers else Sums().make_vec(3)
+        ordinary = getattr(module, name)(own, epsilon=1e-6)
+        assert repr(served) == repr(ordinary)
+        for env in (served, ordinary):
+            env.reset(seed=1)
+            env.action_space.seed(1)
+            env.step(env.action_space.sample())
+        for attribute in SHOWN[name]:
+            one, other = getattr(served, attribute), getattr(ordinary, attribute)
+            assert repr(one) == repr(other)
+        if name == "NormalizeReward":
+            assert getattr(served, current) == pytest.approx(getattr(ordinary, current))
+        served.update_running_mean = False
+        before = served.state_dict()
+        served.step(served.action_space.sample())
+        assert served.state_dict() == before
+
+
+def test_kernels_of_ones_own_are_served_as_they_are():
+    class Twice(kernels.NormalizeObservation):
+        def step(self, xp, state, result):
+            state, result = super().step(xp, state, result)
+            return state, result._replace(observation=result.observation * 2)
+
+    plain, twice = (
+        wrap(Sums(), kind()).make_vec(3) for kind in (kernels.NormalizeObservation, Twice)
+    )
+    assert type(twice) is vector_wrappers.KernelVectorWrapper
+    plain.reset(seed=1), twice.reset(seed=1)
+    np.testing.assert_allclose(
+        *(flat(env.step(np.float32([1, 0, 1]))[0]) * by for env, by in ((plain, 2), (twice, 1)))
+    )
 
 
 def test_wrapping_a_wrapped_environment():
@@ -1060,6 +1145,14 @@ def test_dtypes_of_other_libraries():
         assert observation.dtype == np.float64
     with pytest.raises(TypeError):
         wrappers.DtypeObservation(env, "flaot64")
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+def test_a_dtype_that_the_library_lacks():
+    env = wrap(Sums(), kernels.DtypeObservation("float16")).make_vec(2, xp="array_api_strict")
+    observation, _ = env.reset(seed=1)
+    assert "float32" in str(observation.dtype)
+    assert env.observation_space.contains(observation)
 
 
 def test_observations_that_are_no_box():

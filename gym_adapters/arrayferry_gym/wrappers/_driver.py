@@ -7,16 +7,17 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-import arrayferry_gym.wrappers._statistics as _statistics
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._arrays import namespace, portable
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
-from ._kernel import Kernel, Spaces, State, StepResult, begun
+from ._kernels import moments
+from ._kernels.kernel import Kernel, Spaces, State, StepResult, begun
 
 _CONTAINERS = (dict, tuple, list)
 
@@ -30,6 +31,19 @@ def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
     """Return a space for arrays of the library for which another one is."""
     libraries = getattr(like, "libraries", None)
     return space if libraries is None else converted_space(space, libraries, observed=observed)
+
+
+def step_limit(env: Any) -> int | None:
+    """Return after how many steps the episodes of an environment are truncated, None if this is not known."""
+    limit: int | None = getattr(env.spec, "max_episode_steps", None)
+    while limit is None and isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            limit = int(env._max_episode_steps)
+        env = env.env
+    if limit is None:
+        own = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+        limit = own if isinstance(own, int) else None
+    return limit
 
 
 class Driver:
@@ -49,6 +63,7 @@ class Driver:
         observes: whether it reads or changes observations.
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes what says that an episode has ended.
+        name: the name of its statistics, None if it has none.
         call_step: the kernel's `step` for its library, compiled in JAX.
     """
 
@@ -58,6 +73,7 @@ class Driver:
         self.acts, self.steps = kernel.acts, kernel.steps
         self.observes = kernel.observes and "observation" in kernel.parts
         self.rewarded, self.flagged = "reward" in kernel.parts, "ended" in kernel.parts
+        self.name = kernel.statistics
         self.state: State | None = None
         self.updating = True
         self._loaded: Any = None
@@ -86,8 +102,11 @@ class Driver:
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
-            episode = af.convert(before.episode, backend, device=self._place, narrowing="allow")
-            self.state = self.state._replace(episode=episode)
+            fields = {"episode": before.episode}
+            if self.name is None:  # or they are moved as plain numbers, in the form of the library
+                fields["lasting"] = before.lasting
+            moved = af.convert(fields, backend, device=self._place, narrowing="allow")
+            self.state = self.state._replace(**moved)
         if loaded:
             self.load(loaded)
         self.set_updating(self.updating)
@@ -148,26 +167,20 @@ class Driver:
         # the last number keeps them apart from those of the environment
         return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the statistics."""
-        name = getattr(self.kernel, "statistics", None)
-        return () if name is None else (name,)
-
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
+        if self.name is None:
+            return {}
         if self.state is None and self._loaded is not None:
             return copy.deepcopy(self._loaded)
-        lasting = self._first() if self.state is None else self.state.lasting
-        return {name: _statistics.read(lasting[name]) for name in self.names}
+        return {self.name: moments.read(self._held()[2][self.name])}
 
-    def _first(self) -> Any:
-        """Return the first statistics in NumPy, as long as it is not known in which library they will be."""
-        return self.kernel.init(self._numpy, 1, self.kernel.inside, None).lasting
-
-    @property
-    def _numpy(self) -> Any:
-        return namespace(af.registry.backend("numpy"))
+    def _held(self) -> tuple[Any, Any, Any]:
+        """Return the namespace, the device, and the statistics: in NumPy until it is known in which library they are."""
+        if self.state is not None:
+            return self.xp, self.device, self.state.lasting
+        xp = namespace(af.registry.backend("numpy"))
+        return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def load(self, values: Any) -> None:
         """Set statistics that `read` has returned.
@@ -175,39 +188,34 @@ class Driver:
         Raises:
             arrayferry.OptionError: they are not those of this kernel.
         """
-        if not isinstance(values, Mapping) or (values and not self.names):
+        name = self.name
+        wrong = None
+        if not isinstance(values, Mapping) or (values and name is None):
+            wrong = f"the state {values!r:.80} is not one of {type(self.kernel).__name__}"
+        elif name is not None and name not in values:
+            wrong = f"the state has no {name!r}: it is {values!r:.80}"
+        if wrong is not None:
             raise af.OptionError(
-                f"the state {values!r:.80} is not one of {type(self.kernel).__name__}",
-                remedy="Pass what state_dict() of the same wrapper has returned.",
-            )
-        missing = [name for name in self.names if name not in values]
-        if missing:
-            raise af.OptionError(
-                f"the state has no {missing[0]!r}: it is {values!r:.80}",
-                remedy="Pass what state_dict() of the same wrapper has returned.",
+                wrong, remedy="Pass what state_dict() of the same wrapper has returned."
             )
         for others in values.values():  # those of other wrappers may be among them
-            _statistics.checked(others)
-        if self.state is None:  # they are held until it is known in which library
-            xp, device, before = self._numpy, None, self._first()
-        else:
-            xp, device, before = self.xp, self.device, self.state.lasting
-        lasting = dict(before) if self.names else before
-        for name in self.names:
-            lasting[name] = _statistics.given(xp, before[name], values[name], device)
+            moments.checked(others)
+        if name is None:
+            return
+        xp, device, before = self._held()
+        lasting = {**before, name: moments.given(xp, before[name], values[name], device)}
         if self.state is None:
-            self._loaded = {name: _statistics.read(lasting[name]) for name in self.names}
+            self._loaded = {name: moments.read(lasting[name])}
         else:
             self.state = self.state._replace(lasting=lasting)
 
     def set_updating(self, updating: bool) -> None:
         """Set whether statistics are updated."""
         self.updating = bool(updating)
-        if self.state is not None and self.names:
-            lasting = dict(self.state.lasting)
-            for name in self.names:
-                lasting[name] = _statistics.switched(self.xp, lasting[name], self.updating)
-            self.state = self.state._replace(lasting=lasting)
+        if self.state is not None and self.name is not None:
+            lasting = self.state.lasting
+            switched = moments.switched(self.xp, lasting[self.name], self.updating)
+            self.state = self.state._replace(lasting={**lasting, self.name: switched})
 
     def batched(self, space: Space[Any], value: Any) -> Any:
         """Return one value of a space as a batch of one. What is no array becomes a list."""
@@ -242,75 +250,3 @@ class Driver:
         if self._backend is not None:
             self._backend = af.registry.backend(self._backend)
             self._make_functions()
-
-
-class HasStatistics:
-    """What wrappers with statistics have."""
-
-    _driver: Driver
-
-    @property
-    def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on."""
-        return self._driver.updating
-
-    @update_running_mean.setter
-    def update_running_mean(self, setting: bool) -> None:
-        self._driver.set_updating(setting)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers and lists, without loss of precision.
-
-        Before the first reset, these are the statistics that were loaded, or those to begin with.
-        """
-        return self._driver.read()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`, which may have those of other wrappers too.
-
-        Raises:
-            arrayferry.OptionError: they do not belong to such an environment.
-        """
-        self._driver.load(state)
-
-    def _statistics(self, name: str) -> _statistics.Statistics:
-        values = self._driver.read()[name]
-        mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
-        return _statistics.Statistics(mean, var, values["count"] + _statistics.PRIOR)
-
-    def _set_statistics(self, name: str, values: Any) -> None:
-        try:
-            count = round(float(values.count) - _statistics.PRIOR)
-            given = {"count": count, "mean": values.mean, "var": values.var}
-        except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise af.OptionError(
-                f"{name}={values!r:.80} has no mean, var and count",
-                remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
-            ) from error
-        self._driver.load({name: given})
-
-
-class HasObsRms(HasStatistics):
-    """What wrappers with statistics of observations have."""
-
-    @property
-    def obs_rms(self) -> _statistics.Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("obs_rms")
-
-    @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
-        self._set_statistics("obs_rms", values)
-
-
-class HasReturnRms(HasStatistics):
-    """What wrappers with statistics of returns have."""
-
-    @property
-    def return_rms(self) -> _statistics.Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics("return_rms")
-
-    @return_rms.setter
-    def return_rms(self, values: Any) -> None:
-        self._set_statistics("return_rms", values)

@@ -11,8 +11,9 @@ from gymnasium.spaces import Discrete
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
-from ._driver import Driver, HasStatistics, plain, shown_space
-from ._kernel import Kernel, Spaces, StepResult
+from ._attributes import HasStatistics
+from ._driver import Driver, plain, shown_space, step_limit
+from ._kernels.kernel import Kernel, Spaces, StepResult
 
 
 class KernelWrapper(
@@ -38,7 +39,7 @@ class KernelWrapper(
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)
-        inside = Spaces(plain(env.observation_space), plain(env.action_space), _limit(env))
+        inside = Spaces(plain(env.observation_space), plain(env.action_space), step_limit(env))
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
@@ -140,16 +141,3 @@ def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
         many = isinstance(value, dict)
         info[key] = {name: x[0] for name, x in value.items()} if many else value[0]
     return info
-
-
-def _limit(env: gym.Env[Any, Any]) -> int | None:
-    """Return after how many steps the episodes of an environment are truncated."""
-    spec = env.spec
-    if spec is not None and spec.max_episode_steps is not None:
-        return spec.max_episode_steps
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return int(env._max_episode_steps)
-        env = env.env
-    limit = getattr(env, "_limit", None)  # of a FunctionalEnv that is served
-    return limit if isinstance(limit, int) else None

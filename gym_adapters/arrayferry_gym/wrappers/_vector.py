@@ -15,8 +15,9 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
-from ._driver import Driver, HasStatistics, plain, shown_space
-from ._kernel import Kernel, Spaces, StepResult
+from ._attributes import HasStatistics
+from ._driver import Driver, plain, shown_space, step_limit
+from ._kernels.kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
@@ -49,7 +50,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         VectorWrapper.__init__(self, env)
         observation, action = plain(env.single_observation_space), plain(env.single_action_space)
-        inside = Spaces(observation, action, _limit(env))
+        inside = Spaces(observation, action, step_limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
         self._mode = declared_mode(env)
@@ -181,11 +182,3 @@ def _row(x: Any, index: int) -> Any:
     if isinstance(x, np.ndarray):
         return np.array(x[index])
     return x[index, ...] if hasattr(x, "shape") else x[index]
-
-
-def _limit(env: VectorEnv[Any, Any, Any]) -> int | None:
-    """Return after how many steps the episodes of an environment are truncated."""
-    limit = getattr(env.spec, "max_episode_steps", None)
-    if limit is None:
-        limit = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
-    return limit if isinstance(limit, int) else None

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import arrayferry as af
-import arrayferry_gym.wrappers._statistics as _statistics
+import arrayferry_gym.wrappers as wrappers
 from arrayferry_gym._keys.identity import code_identity
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 from arrayferry_gym.functional._served.base import FunctionalEnv
-from arrayferry_gym.wrappers._kernel import Chain, Kernel, Spaces, State
+from arrayferry_gym.wrappers._kernels import moments as moments_of
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces, State, arguments_of
 from arrayferry_gym.wrappers._single import KernelWrapper
 from arrayferry_gym.wrappers._vector import KernelVectorWrapper
 
@@ -90,17 +91,20 @@ class WrappedEnv(FunctionalEnv):
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
-        """Serve the environment, and put each kernel around it. The options are those of `FunctionalVectorEnv`."""
-        env: Any = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
-        for kernel in self.kernels:
-            env = KernelVectorWrapper(env, kernel)
-        return env
+        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalVectorEnv`."""
+        env = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
+        return self._wrapped(env, wrappers.vector._OF_KERNEL, KernelVectorWrapper)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
-        """Serve the environment, and put each kernel around it. The options are those of `FunctionalSingleEnv`."""
-        env: Any = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
+        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalSingleEnv`."""
+        env = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
+        return self._wrapped(env, wrappers._OF_KERNEL, KernelWrapper)
+
+    def _wrapped(self, env: Any, own: dict[type[Kernel], Any], other: Any) -> Any:
+        """Put the wrapper of each kernel around an environment, or another one if a kernel has none."""
         for kernel in self.kernels:
-            env = KernelWrapper(env, kernel)
+            wrapper = own.get(type(kernel))
+            env = wrapper(env, **arguments_of(kernel)) if wrapper else other(env, kernel)
         return env
 
     def state_dict(self, running: Any) -> dict[str, Any]:
@@ -114,7 +118,7 @@ class WrappedEnv(FunctionalEnv):
             environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
         """
         return {
-            name: _statistics.read(running.wrappers[index].lasting[own])
+            name: moments_of.read(running.wrappers[index].lasting[own])
             for name, index, own in self._statistics()
         }
 
@@ -122,7 +126,7 @@ class WrappedEnv(FunctionalEnv):
         """Return the statistics: their names in all, the number of their kernel, and their names in it."""
         found: list[tuple[str, int, str]] = []
         for index, kernel in enumerate(self.kernels):
-            own = getattr(kernel, "statistics", None)
+            own = kernel.statistics
             if own is not None:
                 count = 1 + sum(name == own for _, _, name in found)
                 found.append((own if count == 1 else f"{own}_{count}", index, own))
@@ -163,7 +167,7 @@ class WrappedEnv(FunctionalEnv):
                 )
             for name, index, own in known:
                 lasting = states[index].lasting
-                moments = _statistics.given(xp, lasting[own], values[name], None)
+                moments = moments_of.given(xp, lasting[own], values[name], None)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
             return tuple(states)
         if not _is_state(values) or len(values) != len(states):
@@ -277,7 +281,7 @@ def freeze(wrapper_state: Any) -> Any:
             return lasting
         return {
             name: part._replace(updating=part.updating & False)
-            if isinstance(part, _statistics.Moments)
+            if isinstance(part, moments_of.Moments)
             else part
             for name, part in lasting.items()
         }

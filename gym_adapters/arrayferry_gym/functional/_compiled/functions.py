@@ -22,9 +22,9 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynam
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._simulators.engine import Outcome, Running, advance, restart
 from arrayferry_gym.functional._simulators.random_keys import checked_key
-from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, strong
+from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_gym.functional._simulators.shardings import batch_sharding, spread
-from arrayferry_gym.wrappers._kernel import StepResult
+from arrayferry_gym.wrappers._kernels.kernel import StepResult
 
 
 class Packed:
@@ -61,10 +61,10 @@ def as_pytree(state: Any) -> Any:
     leaves, layout = af.flatten(state)
     known = jax.tree.leaves(state)
     if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
-        tree = jax.tree.map(strong, state)
+        tree = jax.tree.map(without_weak_type, state)
         if af.flatten(tree)[1] == layout:  # JAX sorts dicts
             return tree
-    return Packed([strong(leaf) for leaf in leaves], layout)
+    return Packed([without_weak_type(leaf) for leaf in leaves], layout)
 
 
 def as_shown(state: Any) -> Any:
@@ -164,7 +164,7 @@ class Functions:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
-        states, observation = jax.tree.map(strong, (states, observation))
+        states, observation = jax.tree.map(without_weak_type, (states, observation))
         return self._spread((running._replace(wrappers=states), observation), num_envs)  # type: ignore[no-any-return]
 
     def _spread(self, tree: Any, n: int) -> Any:
@@ -232,7 +232,7 @@ class Functions:
                     lambda new, old: select(jnp, turn.begins, new, old), first, result.observation
                 )
         added = {key: value for key, value in result.info.items() if key not in (info or {})}
-        states, observation, result = jax.tree.map(strong, (states, observation, result))
+        states, observation, result = jax.tree.map(without_weak_type, (states, observation, result))
         outcome = outcome._replace(
             observation=observation,
             reward=result.reward,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
-from arrayferry_gym.functional._simulators.renewal import strong
+from arrayferry_gym.functional._simulators.renewal import without_weak_type
 
 Policy = Callable[..., tuple[Any, ...]]
 """`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
@@ -32,7 +32,7 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
                 f"policy_state{jax.tree_util.keystr(path)} has the shape {jnp.shape(x)}, which does not begin with {num_envs} environments",
                 remedy=f"Pass arrays of shape ({num_envs}, ...), one row for each environment.",
             )
-        return strong(jnp.asarray(x))
+        return without_weak_type(jnp.asarray(x))
 
     return jax.tree_util.tree_map_with_path(row, state)
 
@@ -100,4 +100,4 @@ def _same(before: PolicyState, after: PolicyState) -> PolicyState:
             f"the policy got the policy_state {jax.tree.structure(before)}, but returned {jax.tree.structure(after)}",
             remedy="Return states of the same structure as policy_state.",
         )
-    return jax.tree.map(strong, jax.tree.map(jnp.asarray, after))
+    return jax.tree.map(without_weak_type, jax.tree.map(jnp.asarray, after))

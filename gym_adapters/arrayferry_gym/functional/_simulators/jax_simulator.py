@@ -15,7 +15,7 @@ from arrayferry_gym.functional._contract.errors import traced_env
 from arrayferry_gym.functional._contract.params import Frame, Params
 
 from .engine import Running, advance, as_step_result, restart, with_masks
-from .renewal import Renewal, random_of, strong
+from .renewal import Renewal, random_of, without_weak_type
 from .shardings import spread
 from .simulator import Finish, Simulator
 from .tracing import has_tracers, stages, trace_here
@@ -71,7 +71,7 @@ class JaxSimulator(Simulator):
         self, params: Params, mask: Any = None, given: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         values, (start, again, _) = self._prepared(params)
-        starts = None if given is None else tuple(map(strong, self.env.leaves(given)))
+        starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
         if mask is None or not self._leaves:
             self._leaves, observation, info = start(self.rng.key(), values, starts)
         else:
@@ -147,7 +147,7 @@ _first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
 
 
 def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
-    return (*map(strong, env.leaves(running.state)), running.elapsed, running.ended)
+    return (*map(without_weak_type, env.leaves(running.state)), running.elapsed, running.ended)
 
 
 def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:

@@ -19,7 +19,7 @@ def random_of(key: Any) -> Any:
     return af.registry.backend("jax").random(key)
 
 
-def strong(x: Any) -> Any:
+def without_weak_type(x: Any) -> Any:
     """Return an array without a weak type, so that nothing is compiled for both types."""
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
@@ -48,7 +48,7 @@ class Renewal:
 
     def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
         env = self._env
-        before = tuple(map(strong, env.leaves(state)))
+        before = tuple(map(without_weak_type, env.leaves(state)))
 
         def keep(key: Any) -> Any:
             return before, observation, key
@@ -75,7 +75,7 @@ class Renewal:
         rng = random_of(key)
         fresh = env.leaves(env.reset(rng, count, self._params))
         leaves = tuple(
-            strong(select(jnp, mask, new if rows is None else new[rows], old))
+            without_weak_type(select(jnp, mask, new if rows is None else new[rows], old))
             for new, old in zip(fresh, before, strict=True)
         )
         return leaves, env.observe(env.join(leaves), self._params), rng.key()

@@ -9,22 +9,28 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
-from arrayferry_gym._arrays import plain_name, select
+from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
-from ._kernel import Kernel, Spaces, State, StepResult
-from ._of_gymnasium import Observations, OfGymnasium, factors, held
+from .kernel import Kernel, Spaces, State, StepResult
+from .of_gymnasium import Observations, OfGymnasium, rescaling
 
 
-class TransformObservation(Kernel):
+class TransformObservation(Observations):
     """Applies a function to observations.
 
     Args:
         func: takes and returns observations of a batch, (n, ...).
         observation_space: the space of one resulting observation, None if it is the same.
-    """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import TransformObservation
+        >>> envs = wrap(CartPole(), TransformObservation(lambda observation: abs(observation))).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> bool((observations >= 0).all())
+        True
+    """
 
     def __init__(
         self, func: Callable[[Any], Any], observation_space: Space[Any] | None = None
@@ -35,19 +41,27 @@ class TransformObservation(Kernel):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return self.observation_space or observation, action
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
-        return state, self.func(observation)
-
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        return state, result._replace(observation=self.func(result.observation))
+    def of(self, xp: Any, state: State, observation: Any) -> Any:
+        return self.func(observation)
 
 
 class RescaleObservation(Observations):
     """Maps observations from the bounds of their Box to a given range.
 
     Args:
-        min_obs: the lower bound of the result.
+        min_obs: the lower bound of the result, a number or an array.
         max_obs: the upper bound.
+
+    Raises:
+        TypeError: the observation space is not a Box.
+        ValueError: the bounds do not fit.
+
+    Examples:
+        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_gym.wrappers.kernels import RescaleObservation
+        >>> envs = wrap(Pendulum(), RescaleObservation(0, 1)).make_vec(2)
+        >>> envs.single_observation_space
+        Box(0.0, 1.0, (3,), float32)
     """
 
     def __init__(self, min_obs: Any, max_obs: Any) -> None:
@@ -55,8 +69,7 @@ class RescaleObservation(Observations):
         self.max_obs = max_obs
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        both = factors(spaces.observation, self.min_obs, self.max_obs)
-        return State(fixed=tuple(xp.asarray(x[None], device=device) for x in both))
+        return rescaling(xp, spaces.observation, self.min_obs, self.max_obs, device)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         _, _, (gradient, intercept) = state
@@ -68,6 +81,18 @@ class ReshapeObservation(Observations):
 
     Args:
         shape: the new shape of one observation.
+
+    Raises:
+        TypeError: the observation space is not a Box, or the shape is not a tuple of integers.
+        ValueError: the shape does not fit.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import ReshapeObservation
+        >>> envs = wrap(CartPole(), ReshapeObservation((2, 2))).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (2, 2)
     """
 
     def __init__(self, shape: int | tuple[int, ...]) -> None:
@@ -82,6 +107,17 @@ class DtypeObservation(Observations):
 
     Args:
         dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
+
+    Raises:
+        TypeError: observations are not arrays of one dtype.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import DtypeObservation
+        >>> envs = wrap(CartPole(), DtypeObservation("float64")).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.dtype
+        dtype('float64')
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -92,7 +128,7 @@ class DtypeObservation(Observations):
         self.dtype = dtype
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return xp.astype(observation, held(xp, self.outside.observation.dtype))
+        return xp.astype(observation, dtype_in(xp, self.outside.observation.dtype))
 
 
 class GrayscaleObservation(Observations):
@@ -100,28 +136,60 @@ class GrayscaleObservation(Observations):
 
     Args:
         keep_dim: whether to keep the colour axis, with length 1.
+
+    Raises:
+        TypeError: the observation space is not a Box.
+        ValueError: it is not a space of images.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> from arrayferry_gym.functional import FunctionalEnv, wrap
+        >>> from arrayferry_gym.wrappers.kernels import GrayscaleObservation
+        >>> class White(FunctionalEnv):
+        ...     observation_space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        ...     action_space = spaces.Discrete(2)
+        ...     def reset(self, xp, rng, n, params):
+        ...         return xp.full((n, 4, 5, 3), 255, dtype=xp.uint8)
+        ...     def step(self, xp, rng, state, action, params):
+        ...         return state, xp.zeros(action.shape), xp.zeros(action.shape, dtype=xp.bool)
+        ...     def observe(self, xp, state, params):
+        ...         return state
+        >>> envs = wrap(White(), GrayscaleObservation()).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (4, 5)
     """
 
     def __init__(self, keep_dim: bool = False) -> None:
         self.keep_dim = keep_dim
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        image = xp.astype(observation, held(xp, np.dtype(np.float64)))
+        image = xp.astype(observation, dtype_in(xp, np.dtype(np.float64)))
         grey = 0.2125 * image[..., 0] + 0.7154 * image[..., 1] + 0.0721 * image[..., 2]
         grey = xp.astype(grey, xp.uint8)
         return grey[..., None] if self.keep_dim else grey
 
 
 class FlattenObservation(Observations):
-    """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot."""
+    """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
-    places: list[tuple[Any, tuple[Any, ...]]]
+    Examples:
+        >>> from arrayferry_gym.functional import FrozenLake, wrap
+        >>> from arrayferry_gym.wrappers.kernels import FlattenObservation
+        >>> envs = wrap(FrozenLake(), FlattenObservation()).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (16,)
+    """
+
+    _places: list[tuple[Any, tuple[Any, ...]]]
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return _flat(xp, self.places, self.outside.observation, observation)
+        return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        vars(self)["places"] = _places(observation)
+        vars(self)["_places"] = _places(observation)
         return super().spaces(observation, action)
 
 
@@ -130,6 +198,17 @@ class FilterObservation(Observations):
 
     Args:
         filter_keys: the keys to keep, or the indices in a Tuple.
+
+    Raises:
+        ValueError: there is no such key, or observations are no Dict or Tuple.
+
+    Examples:
+        >>> from arrayferry_gym.functional import FrozenLake, wrap
+        >>> from arrayferry_gym.wrappers.kernels import FilterObservation
+        >>> envs = wrap(FrozenLake(masks=True), FilterObservation(["observation"])).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> [*observations]
+        ['observation']
     """
 
     def __init__(self, filter_keys: Sequence[str | int]) -> None:
@@ -143,7 +222,9 @@ class FilterObservation(Observations):
 class _Frames(OfGymnasium):
     """A kernel that keeps the latest observations, the newest last."""
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    parts = ("observation",)
+    _shown: ClassVar[Any]
+    """The index of what the agent sees of a queue."""
 
     def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
@@ -152,8 +233,15 @@ class _Frames(OfGymnasium):
             xp.asarray(np.asarray(x, space.dtype), device=device)
             for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
         ]
-        queues = tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays)
-        return State(queues)
+        return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        new = self._pushed(xp, state.episode, result.observation)
+        state, seen = self._next(xp, state, result.rows, new)
+        return state, result._replace(observation=seen)
 
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
@@ -162,15 +250,12 @@ class _Frames(OfGymnasium):
             for queue, x in zip(queues, parts, strict=True)
         )
 
-    def _chosen(self, xp: Any, rows: Any, new: Any, old: Any) -> tuple[Any, ...]:
-        if rows is None:
-            return new  # type: ignore[no-any-return]
-        return tuple(select(xp, rows, x, y) for x, y in zip(new, old, strict=True))
-
-    def _built(self, xp: Any, queues: Any, index: Any = slice(None)) -> Any:
-        """Return an observation of parts of the queues, in memory of its own."""
-        space = self.inside.observation
-        return build(space, (xp.asarray(queue[:, index, ...], copy=True) for queue in queues))
+    def _next(self, xp: Any, state: State, rows: Any, new: Any) -> tuple[State, Any]:
+        """Put new queues into some rows, and return what the agent sees, in memory of its own."""
+        if rows is not None:
+            new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
+        seen = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
+        return state._replace(episode=new), build(self.inside.observation, seen)
 
 
 class FrameStackObservation(_Frames):
@@ -179,7 +264,17 @@ class FrameStackObservation(_Frames):
     Args:
         stack_size: the number of observations.
         padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import FrameStackObservation
+        >>> envs = wrap(CartPole(), FrameStackObservation(3)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (3, 4)
     """
+
+    _shown = slice(None)
 
     def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
         self.stack_size = stack_size
@@ -195,14 +290,7 @@ class FrameStackObservation(_Frames):
         new = self._pushed(xp, state.episode, observation)
         if isinstance(self.padding_type, str) and self.padding_type == "reset":
             new = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in new)
-        queues = self._chosen(xp, rows, new, state.episode)
-        return state._replace(episode=queues), self._built(xp, queues)
-
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        new = self._pushed(xp, state.episode, result.observation)
-        queues = self._chosen(xp, result.rows, new, state.episode)
-        shown = result._replace(observation=self._built(xp, queues))
-        return state._replace(episode=queues), shown
+        return self._next(xp, state, rows, new)
 
 
 class DelayObservation(_Frames):
@@ -210,7 +298,17 @@ class DelayObservation(_Frames):
 
     Args:
         delay: the number of steps.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import DelayObservation
+        >>> envs = wrap(CartPole(), DelayObservation(1)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0]
+        array([0., 0., 0., 0.], dtype=float32)
     """
+
+    _shown = 0
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
@@ -218,17 +316,6 @@ class DelayObservation(_Frames):
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         zeros = create_zero_array(spaces.observation)
         return self._queues(xp, n, zeros, self.delay + 1, device)
-
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
-        new = self._pushed(xp, state.episode, observation)
-        queues = self._chosen(xp, rows, new, state.episode)
-        return state._replace(episode=queues), self._built(xp, queues, 0)
-
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        new = self._pushed(xp, state.episode, result.observation)
-        queues = self._chosen(xp, result.rows, new, state.episode)
-        shown = result._replace(observation=self._built(xp, queues, 0))
-        return state._replace(episode=queues), shown
 
 
 class TimeAwareObservation(Kernel):
@@ -238,10 +325,21 @@ class TimeAwareObservation(Kernel):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
+
+    Raises:
+        ValueError: there is no limit of steps, or the key is already in use.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import TimeAwareObservation
+        >>> envs = wrap(CartPole(), TimeAwareObservation()).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (5,)
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
-    places: list[tuple[Any, tuple[Any, ...]]]
+    parts = ("observation",)
+    _places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
         self, flatten: bool = True, normalize_time: bool = False, *, dict_time_key: str = "time"
@@ -257,7 +355,7 @@ class TimeAwareObservation(Kernel):
                 "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
             )
         timed = self._with_time(observation, limit)
-        vars(self)["places"] = _places(timed)
+        vars(self)["_places"] = _places(timed)
         return (spaces.flatten_space(timed) if self.flatten else timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
@@ -292,7 +390,7 @@ class TimeAwareObservation(Kernel):
         time = time[:, None]
         if self.normalize_time:
             limit = self.inside.max_episode_steps
-            time = xp.astype(xp.astype(time, held(xp, np.dtype(float))) / limit, xp.float32)
+            time = xp.astype(xp.astype(time, dtype_in(xp, np.dtype(float))) / limit, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):
             observation = {self.dict_time_key: time, **observation}
@@ -302,7 +400,7 @@ class TimeAwareObservation(Kernel):
             observation = {"obs": observation, "time": time}
         if not self.flatten:
             return observation
-        return _flat(xp, self.places, self.outside.observation, observation)
+        return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
 
 def _shape(around: Spaces) -> tuple[int, ...]:
@@ -317,7 +415,7 @@ def _places(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any
     return [place for key, part in inner for place in _places(part, (*path, key))]
 
 
-def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
+def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
     """Return a batch with one axis for each environment, in the dtype of the flattened space."""
     parts = []
     for leaf, path in places:
@@ -337,7 +435,7 @@ def _flat(xp: Any, places: Any, flat: Any, batch: Any) -> Any:
             ]
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
-    dtype = held(xp, flat.dtype)
+    dtype = dtype_in(xp, dtype)
     parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 

@@ -73,6 +73,7 @@ class Kernel:
     Attributes:
         parts: the fields that `step` reads or changes besides `info`: some of "observation", "reward", and "ended",
             which is both `terminated` and `truncated`. Around ordinary environments, the other fields are None.
+        statistics: the name of its statistics, None if it has none.
         inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
 
@@ -90,6 +91,7 @@ class Kernel:
     """
 
     parts: ClassVar[tuple[str, ...]] = ("observation", "reward", "ended")
+    statistics: ClassVar[str | None] = None
     inside: Spaces
     outside: Spaces
 
@@ -173,12 +175,14 @@ class Kernel:
         )
 
     def __repr__(self) -> str:
-        own = ", ".join(
-            f"{name}={value!r}"
-            for name, value in vars(self).items()
-            if name not in ("inside", "outside")
-        )
+        own = ", ".join(f"{name}={value!r}" for name, value in arguments_of(self).items())
         return f"{type(self).__name__}({own})"
+
+
+def arguments_of(kernel: Kernel) -> dict[str, Any]:
+    """Return what a kernel was made of: its attributes, without those that follow from the spaces around it."""
+    of_spaces = ("inside", "outside", "_places")
+    return {name: value for name, value in vars(kernel).items() if name not in of_spaces}
 
 
 def begun(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space
 
-from ._kernel import Kernel, State, StepResult
-
-_OF_SPACES = {"inside", "outside", "places"}
-"""The attributes of kernels around an environment."""
+from .kernel import Kernel, State, StepResult, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
@@ -33,9 +30,8 @@ class OfGymnasium(Kernel):
             cls._original = getattr(gym.wrappers, cls.__name__)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        arguments = {name: x for name, x in vars(self).items() if name not in _OF_SPACES}
         try:
-            made = self._original(_Shell(observation, action), **arguments)
+            made = self._original(_Shell(observation, action), **arguments_of(self))
         except AssertionError as error:
             if str(error):
                 raise
@@ -49,7 +45,7 @@ class OfGymnasium(Kernel):
 class Observations(OfGymnasium):
     """A kernel that changes observations, each by itself."""
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    parts = ("observation",)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         """Return what the agent sees of observations (n, ...)."""
@@ -62,15 +58,8 @@ class Observations(OfGymnasium):
         return state, StepResult(self.of(xp, state, result.observation), *result[1:])
 
 
-def held(xp: Any, dtype: Any) -> Any:
-    """Return the dtype that a library has for one of NumPy."""
-    if xp.__name__ == "array_api_compat.numpy":
-        return dtype
-    return xp.asarray(np.zeros((), dtype)).dtype
-
-
-def factors(box: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the gradient and the intercept of the map from a Box to other bounds, in the dtype of the Box."""
+def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
+    """Return the gradient and the intercept of the map from a Box to other bounds, (1, ...), in the dtype of the Box."""
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
     gradient, intercept = np.ones(box.shape), np.zeros(box.shape)
@@ -79,4 +68,5 @@ def factors(box: Any, low: Any, high: Any) -> tuple[Any, Any]:
     above, below = np.isfinite(high), np.isfinite(low)
     intercept[above] = high[above] - own_high[above]
     intercept[below] = low[below] - gradient[below] * own_low[below]
-    return gradient.astype(box.dtype), intercept.astype(box.dtype)
+    fixed = (xp.asarray(x[None].astype(box.dtype), device=device) for x in (gradient, intercept))
+    return State(fixed=tuple(fixed))

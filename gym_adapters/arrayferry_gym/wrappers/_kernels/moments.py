@@ -205,7 +205,7 @@ def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
     """
     count, mean, var = checked(values)
     shape = tuple(moments.mean.shape)
-    if mean.shape != shape or var.shape != shape:
+    if mean.shape != shape:
         raise af.OptionError(
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",
@@ -226,17 +226,24 @@ def merge(parts: Iterable[Any], base: Any = None) -> dict[str, Any]:
     Args:
         parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
         base: the statistics with which all runs began. Its values are counted once.
+
+    Raises:
+        arrayferry.OptionError: they are not statistics of the same observations or returns.
     """
     total = 0
     first: Any = 0.0
     second: Any = 0.0
-    parts = list(parts)
-    signs = [(part, 1) for part in parts]
+    runs = [checked(part) for part in parts]
+    signs = [(run, 1) for run in runs]
     if base is not None:
-        signs.append((base, 1 - len(parts)))
-    center: Any = np.asarray(parts[0]["mean"], np.float64)
-    for part, sign in signs:
-        count, mean, var = part["count"], np.asarray(part["mean"]), np.asarray(part["var"])
+        signs.append((checked(base), 1 - len(runs)))
+    center = runs[0][1]
+    for (count, mean, var), sign in signs:
+        if mean.shape != center.shape:
+            raise af.OptionError(
+                f"statistics of the shapes {center.shape} and {mean.shape} cannot be merged",
+                remedy="Pass those of environments with the same observations.",
+            )
         apart, prior = mean - center, 0.0 - center
         total += sign * count
         first = first + sign * ((count + PRIOR) * apart - PRIOR * prior)

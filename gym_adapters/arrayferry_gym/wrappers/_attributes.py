@@ -1,0 +1,121 @@
+"""Attributes that wrappers read from the states of their kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+
+from ._driver import Driver
+from ._kernels.moments import PRIOR, Statistics
+
+
+class HasStatistics:
+    """What wrappers with statistics have."""
+
+    _driver: Driver
+
+    @property
+    def update_running_mean(self) -> bool:
+        """Whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on."""
+        return self._driver.updating
+
+    @update_running_mean.setter
+    def update_running_mean(self, setting: bool) -> None:
+        self._driver.set_updating(setting)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics as plain numbers and lists, without loss of precision.
+
+        Before the first reset, these are the statistics that were loaded, or those to begin with.
+        """
+        return self._driver.read()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the statistics to a result of `state_dict`, which may have those of other wrappers too.
+
+        Raises:
+            arrayferry.OptionError: they do not belong to such an environment.
+        """
+        self._driver.load(state)
+
+    def _statistics(self, name: str) -> Statistics:
+        values = self._driver.read()[name]
+        mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
+        return Statistics(mean, var, values["count"] + PRIOR)
+
+    def _set_statistics(self, name: str, values: Any) -> None:
+        try:
+            count = round(float(values.count) - PRIOR)
+            given = {"count": count, "mean": values.mean, "var": values.var}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise af.OptionError(
+                f"{name}={values!r:.80} has no mean, var and count",
+                remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
+            ) from error
+        self._driver.load({name: given})
+
+
+class HasObsRms(HasStatistics):
+    """What wrappers with statistics of observations have."""
+
+    @property
+    def obs_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("obs_rms")
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics("obs_rms", values)
+
+
+class HasReturnRms(HasStatistics):
+    """What wrappers with statistics of returns have."""
+
+    @property
+    def return_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics("return_rms")
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics("return_rms", values)
+
+
+class HasDiscountedReward(HasReturnRms):
+    """What `NormalizeReward` has around one environment."""
+
+    @property
+    def discounted_reward(self) -> Any:
+        """The discounted return of the current episode so far, (1,)."""
+        state = self._driver.state
+        return np.zeros(1) if state is None else state.episode["return"]
+
+
+class HasAccumulatedReward(HasReturnRms):
+    """What `NormalizeReward` has around vector environments."""
+
+    @property
+    def accumulated_reward(self) -> Any:
+        """The discounted returns of the current episodes so far, (num_envs,)."""
+        state = self._driver.state
+        return np.zeros(self._driver.n) if state is None else state.episode["return"]
+
+
+class HasTimesteps:
+    """What `TimeAwareObservation` has around one environment."""
+
+    _driver: Driver
+
+    @property
+    def max_timesteps(self) -> int | None:
+        """The step limit."""
+        return self._driver.kernel.inside.max_episode_steps
+
+    @property
+    def timesteps(self) -> int:
+        """The number of steps in the episode so far."""
+        state = self._driver.state
+        return 0 if state is None else int(state.episode[0])

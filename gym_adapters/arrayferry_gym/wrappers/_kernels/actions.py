@@ -1,0 +1,161 @@
+"""Kernels that change actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium import Space
+
+import arrayferry as af
+from arrayferry_gym._arrays import dtype_in, select
+from arrayferry_gym._spaces.trees import build, leaves, split
+
+from .kernel import Kernel, Spaces, State
+from .of_gymnasium import OfGymnasium, rescaling
+
+
+class ClipAction(OfGymnasium):
+    """Clips actions to the bounds of their Box.
+
+    Raises:
+        TypeError: the action space is not a Box.
+
+    Examples:
+        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_gym.wrappers.kernels import ClipAction
+        >>> envs = wrap(Pendulum(), ClipAction()).make_vec(2)
+        >>> envs.single_action_space
+        Box(-inf, inf, (1,), float32)
+    """
+
+    parts = ()
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
+        return State(fixed=(xp.asarray(low, device=device), xp.asarray(high, device=device)))
+
+    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+        low, high = state.fixed
+        return state, xp.where(action < low, low, xp.where(action > high, high, action))
+
+
+class RescaleAction(OfGymnasium):
+    """Maps actions from a given range to the bounds of the environment.
+
+    Args:
+        min_action: the lower bound of the agent's actions, a number or an array.
+        max_action: the upper bound.
+
+    Raises:
+        TypeError: the action space is not a Box.
+        ValueError: the bounds do not fit.
+
+    Examples:
+        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_gym.wrappers.kernels import RescaleAction
+        >>> envs = wrap(Pendulum(), RescaleAction(-1, 1)).make_vec(2)
+        >>> envs.single_action_space
+        Box(-1.0, 1.0, (1,), float32)
+    """
+
+    parts = ()
+
+    def __init__(self, min_action: Any, max_action: Any) -> None:
+        self.min_action = min_action
+        self.max_action = max_action
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        return rescaling(xp, spaces.action, self.min_action, self.max_action, device)
+
+    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+        gradient, intercept = state.fixed
+        return state, (action - intercept) / gradient
+
+
+class StickyAction(OfGymnasium):
+    """Randomly repeats the last action in place of the agent's, independently in each environment.
+
+    Args:
+        repeat_action_probability: the probability at each step.
+        repeat_action_duration: the number of repetitions, or the lowest and the highest number.
+
+    Raises:
+        gymnasium.error.InvalidProbability: it is not between 0 and 1.
+        ValueError: the number of repetitions is not positive, or no number.
+
+    Examples:
+        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_gym.wrappers.kernels import StickyAction
+        >>> envs = wrap(Pendulum(), StickyAction(0.25)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> observations[0].shape
+        (3,)
+    """
+
+    parts = ()
+
+    def __init__(
+        self,
+        repeat_action_probability: float,
+        repeat_action_duration: int | tuple[int, int] = 1,
+    ) -> None:
+        self.repeat_action_probability = repeat_action_probability
+        self.repeat_action_duration = repeat_action_duration
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        last = tuple(
+            xp.zeros((n, *(space.shape or ())), dtype=dtype_in(xp, space.dtype), device=device)
+            for space, _ in leaves(spaces.action)
+        )
+        known = xp.zeros((n,), dtype=xp.bool, device=device)
+        return State({
+            "last": last, "known": known, "left": xp.zeros((n,), dtype=xp.int32, device=device)
+        })  # fmt: skip
+
+    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+        last, known, left = (state.episode[name] for name in ("last", "known", "left"))
+        n, duration = known.shape[0], self.repeat_action_duration
+        low, high = (duration, duration) if isinstance(duration, int) else duration
+        chance = rng.uniform((n,), 0.0, 1.0) < self.repeat_action_probability
+        begins = known & chance & (left == 0)
+        count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
+        left = xp.where(begins, count, left)
+        repeats = left > 0
+        taken = tuple(
+            select(xp, repeats, old, xp.astype(new, old.dtype))
+            for old, new in zip(last, split(self.inside.action, action), strict=True)
+        )
+        episode = {
+            "last": taken, "known": xp.ones_like(known), "left": left - xp.astype(repeats, left.dtype)
+        }  # fmt: skip
+        return state._replace(episode=episode), build(self.inside.action, taken)
+
+
+class TransformAction(Kernel):
+    """Applies a function to actions.
+
+    Args:
+        func: takes actions of the agent, (n, ...), and returns those for the environment.
+        action_space: the space of one of the agent's actions, None if it is the same.
+
+    Examples:
+        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_gym.wrappers.kernels import TransformAction
+        >>> envs = wrap(Pendulum(), TransformAction(lambda action: -action)).make_vec(2)
+        >>> envs.single_action_space
+        Box(-2.0, 2.0, (1,), float32)
+    """
+
+    parts = ()
+
+    def __init__(self, func: Callable[[Any], Any], action_space: Space[Any] | None = None) -> None:
+        self.func = func
+        self.action_space = action_space
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        return observation, self.action_space or action
+
+    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+        return state, self.func(action)

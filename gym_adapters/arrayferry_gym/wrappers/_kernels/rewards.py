@@ -1,0 +1,79 @@
+"""Kernels that change rewards, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .kernel import Kernel, Spaces, State, StepResult
+from .of_gymnasium import OfGymnasium
+
+
+class ClipReward(OfGymnasium):
+    """Clips rewards.
+
+    Args:
+        min_reward: the lower bound, None for none.
+        max_reward: the upper bound, None for none.
+
+    Raises:
+        gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import ClipReward
+        >>> envs = wrap(CartPole(), ClipReward(-0.5, 0.5)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> float(rewards[0])
+        0.5
+    """
+
+    parts = ("reward",)
+
+    def __init__(self, min_reward: Any = None, max_reward: Any = None) -> None:
+        self.min_reward = min_reward
+        self.max_reward = max_reward
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        bounds = (self.min_reward, self.max_reward)
+        return State(fixed=tuple(_bound(xp, x, device) for x in bounds))
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        reward, (low, high) = result.reward, state.fixed
+        if low is not None:
+            reward = xp.where(reward < low, low, reward)
+        if high is not None:
+            reward = xp.where(reward > high, high, reward)
+        return state, result._replace(reward=reward)
+
+
+class TransformReward(Kernel):
+    """Applies a function to rewards.
+
+    Args:
+        func: takes and returns rewards of a batch, (n,).
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import TransformReward
+        >>> envs = wrap(CartPole(), TransformReward(lambda reward: 2 * reward)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> envs.step(envs.action_space.sample())[1]
+        array([2., 2.], dtype=float32)
+    """
+
+    parts = ("reward",)
+
+    def __init__(self, func: Callable[[Any], Any]) -> None:
+        self.func = func
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        return state, result._replace(reward=self.func(result.reward))
+
+
+def _bound(xp: Any, x: Any, device: Any) -> Any:
+    """Return a bound as a number of Python, which takes the dtype of what it bounds, or an array of the library."""
+    return x if x is None else float(x) if np.ndim(x) == 0 else xp.asarray(x, device=device)

@@ -1,0 +1,158 @@
+"""Kernels with statistics: of observations, of returns, and of episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import arrayferry_gym.wrappers._kernels.moments as moments_of
+from arrayferry_gym._arrays import dtype_in
+
+from .kernel import Kernel, Spaces, State, StepResult
+from .of_gymnasium import OfGymnasium
+
+
+class NormalizeObservation(OfGymnasium):
+    """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
+
+    Each observation of an episode counts once: the first, those after steps, and the final one.
+
+    Args:
+        epsilon: the number added to the variance under the square root.
+
+    Raises:
+        gymnasium.error.InvalidBound: `epsilon` is not positive.
+        ValueError: observations have no shape.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import NormalizeObservation
+        >>> envs = wrap(CartPole(), NormalizeObservation()).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> envs.obs_rms.mean.shape
+        (4,)
+    """
+
+    parts = ("observation",)
+    statistics = "obs_rms"
+
+    def __init__(self, epsilon: float = 1e-8) -> None:
+        self.epsilon = epsilon
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        shape = tuple(spaces.observation.shape or ())
+        return State(lasting={"obs_rms": moments_of.fresh(xp, shape, device)})
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return self._counted(xp, state, observation, rows)
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        state, observation = self._counted(xp, state, result.observation, result.rows)
+        return state, StepResult(observation, *result[1:])
+
+    def _counted(self, xp: Any, state: State, x: Any, rows: Any) -> tuple[State, Any]:
+        moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
+        mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
+        if x.dtype == xp.float32:  # which needs no casts of the batch
+            mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
+        else:  # integers and floats are not mixed in the standard
+            x = xp.astype(x, mean.dtype, copy=False)
+        x = (x - mean) / deviation
+        return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
+
+
+class NormalizeReward(OfGymnasium):
+    """Divides rewards by the square root of the running variance of the discounted returns so far.
+
+    Unlike in Gymnasium's wrapper, the return of an episode never carries over into the next one, even if it was
+    truncated.
+
+    Args:
+        gamma: the discount factor.
+        epsilon: the number added to the variance under the square root.
+
+    Raises:
+        gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import NormalizeReward
+        >>> envs = wrap(CartPole(), NormalizeReward(gamma=0.9)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> [*envs.state_dict()["return_rms"]]
+        ['count', 'mean', 'var']
+    """
+
+    parts = ("reward", "ended")
+    statistics = "return_rms"
+
+    def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
+        self.gamma = gamma
+        self.epsilon = epsilon
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        moments = moments_of.fresh(xp, (), device)
+        returns = xp.zeros((n,), dtype=moments.mean.dtype, device=device)
+        return State({"return": returns}, {"return_rms": moments})
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        before, moments = state.episode["return"], state.lasting["return_rms"]
+        reward = xp.astype(result.reward, before.dtype)
+        going_on = xp.astype(~result.terminated, before.dtype)
+        returns = before * self.gamma * going_on + reward
+        if result.rows is not None:
+            returns = xp.where(result.rows, returns, before)
+        moments = moments_of.updated(xp, moments, returns, result.rows)
+        reward = reward / xp.sqrt(moments.var + self.epsilon)
+        if xp.isdtype(result.reward.dtype, "real floating"):
+            reward = xp.astype(reward, result.reward.dtype)
+        state = state._replace(episode={"return": returns}, lasting={"return_rms": moments})
+        return state, result._replace(reward=reward)
+
+
+class RecordEpisodeStatistics(Kernel):
+    """Adds the returns and lengths of finished episodes to infos: "r" and "l".
+
+    Args:
+        buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
+        stats_key: the key in infos.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, Functions, wrap
+        >>> from arrayferry_gym.wrappers.kernels import RecordEpisodeStatistics
+        >>> functions = Functions(wrap(CartPole(), RecordEpisodeStatistics()))
+        >>> running, observations = functions.reset(jax.random.key(0), 2)
+        >>> running, outcome = functions.step(jax.random.key(1), running, [0, 1])
+        >>> sorted(outcome.info["episode"])
+        ['l', 'r']
+    """
+
+    parts = ("reward", "ended")
+
+    def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
+        self.buffer_length = buffer_length
+        self.stats_key = stats_key
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        dtype = moments_of.wide(xp, device)
+        returns = xp.zeros((n,), dtype=dtype, device=device)
+        whole = dtype_in(xp, np.dtype(np.int64))
+        return State({"r": returns, "l": xp.zeros((n,), dtype=whole, device=device)})
+
+    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+        returns, lengths = state.episode["r"], state.episode["l"]
+        reward = xp.astype(result.reward, returns.dtype)
+        ended = result.terminated | result.truncated
+        if result.rows is None:
+            returns, lengths = returns + reward, lengths + 1
+        else:
+            returns = xp.where(result.rows, returns + reward, returns)
+            lengths = lengths + xp.astype(result.rows, lengths.dtype)
+            ended = ended & result.rows
+        key = self.stats_key
+        values = {"r": xp.where(ended, returns, 0.0), "l": xp.where(ended, lengths, 0)}
+        result = result._replace(info={**result.info, key: values, f"_{key}": ended})
+        return state._replace(episode={"r": returns, "l": lengths}), result

@@ -1,0 +1,174 @@
+"""Wrappers for vector environments that are more than a kernel, or have no kernel."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym._options.env_options import reset_mask_of
+
+from ._kernels import observations, statistics
+from ._vector import KernelVectorWrapper
+
+Vector: TypeAlias = VectorEnv[Any, Any, Any]
+
+
+class RecordEpisodeStatistics(KernelVectorWrapper):
+    """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
+
+    Args:
+        env: the vector environment.
+        buffer_length: the number of episodes that the queues hold.
+        stats_key: the key in infos.
+
+    Attributes:
+        episode_count: the number of finished episodes.
+        return_queue: the returns of the latest episodes.
+        length_queue: their lengths.
+        time_queue: their durations in seconds.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
+        >>> envs = RecordEpisodeStatistics(CartPole().make_vec(2))
+        >>> observations, infos = envs.reset(seed=1)
+        >>> for _ in range(100):
+        ...     *results, infos = envs.step(envs.action_space.sample())
+        >>> envs.episode_count == len(envs.return_queue) > 0
+        True
+    """
+
+    def __init__(self, env: Vector, buffer_length: int = 100, stats_key: str = "episode") -> None:
+        super().__init__(env, statistics.RecordEpisodeStatistics(buffer_length, stats_key))
+        self._stats_key = stats_key
+        self.episode_count: int = 0
+        self.return_queue: deque[float] = deque(maxlen=buffer_length)
+        self.length_queue: deque[int] = deque(maxlen=buffer_length)
+        self.time_queue: deque[float] = deque(maxlen=buffer_length)
+        self.episode_start_times: Any = np.zeros(self.num_envs)
+
+    @property
+    def episode_returns(self) -> Any:
+        """The returns of the current episodes so far."""
+        state = self._driver.state
+        return np.zeros(self.num_envs) if state is None else state.episode["r"]
+
+    @property
+    def episode_lengths(self) -> Any:
+        """The lengths of the current episodes so far."""
+        state = self._driver.state
+        return np.zeros(self.num_envs, int) if state is None else state.episode["l"]
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the option `reset_mask`."""
+        mask = options.get("reset_mask") if isinstance(options, dict) else None
+        results = super().reset(seed=seed, options=options)
+        rows = reset_mask_of(mask, self.num_envs)
+        self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
+        return results
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        *results, infos = super().step(actions)
+        turn, now = self._turn, time.perf_counter()
+        done = turn.done
+        if done.any():
+            seconds = np.round(now - self.episode_start_times, 6)
+            values = infos[self._stats_key]
+            values["t"] = np.where(done, seconds, 0.0)
+            returns, lengths = self._to_numpy((values["r"], values["l"]))
+            self.episode_count += int(done.sum())
+            self.time_queue.extend(seconds[done])
+            self.return_queue.extend(returns[done])
+            self.length_queue.extend(lengths[done])
+        if turn.begins is not None:
+            self.episode_start_times[turn.begins] = now
+        return (*results, infos)
+
+
+class TransformObservation(KernelVectorWrapper):
+    """Applies a function to observations, including final ones.
+
+    Args:
+        env: the vector environment.
+        func: takes and returns observations of all environments.
+        observation_space: their space, None if it follows from the next argument or does not change.
+        single_observation_space: the space of one observation, None if it does not change.
+
+    Attributes:
+        func: as given.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.wrappers.vector import TransformObservation
+        >>> envs = TransformObservation(CartPole().make_vec(2), lambda observations: abs(observations))
+        >>> observations, infos = envs.reset(seed=1)
+        >>> bool((observations >= 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        env: Vector,
+        func: Callable[[Any], Any],
+        observation_space: Space[Any] | None = None,
+        single_observation_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env, observations.TransformObservation(func, single_observation_space))
+        if observation_space is not None:
+            self.observation_space = observation_space
+        if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
+            gym.logger.warn(
+                f"For {env}, the observation space and the batched single observation space don't match as expected: "
+                f"{self.observation_space} and {self.single_observation_space}"
+            )
+        self.func = func
+
+
+if TYPE_CHECKING:
+    _DictInfoToList = gym.wrappers.vector.DictInfoToList[Any, Any, Any]
+else:
+    _DictInfoToList = gym.wrappers.vector.DictInfoToList
+
+
+class DictInfoToList(_DictInfoToList):
+    """Turns infos into a list of dicts, one for each environment, with NumPy values.
+
+    Args:
+        env: the vector environment.
+
+    Examples:
+        >>> from arrayferry_gym.functional import FrozenLake
+        >>> from arrayferry_gym.wrappers.vector import DictInfoToList
+        >>> envs = DictInfoToList(FrozenLake().make_vec(2))
+        >>> observations, infos = envs.reset(seed=1)
+        >>> type(infos), len(infos)
+        (<class 'list'>, 2)
+    """
+
+    def __init__(self, env: Vector) -> None:
+        super().__init__(env)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Take a step in all environments."""
+        *results, infos = self.env.step(actions)
+        return (*results, self._listed(infos))
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Reset all environments, or those in the option `reset_mask`."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return observations, self._listed(infos)
+
+    def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._convert_info_to_list(af.convert(infos, "numpy", unsupported="keep"))
