@@ -10,12 +10,11 @@ from typing import Any
 
 from arrayferry_gym.distributed._workers.host import Hosted
 from arrayferry_gym.distributed._workers.messages import Request
-from arrayferry_gym.distributed._workers.records import HostRecord, Record
+from arrayferry_gym.distributed._workers.records import HostRecord
 
-from .engine import Engine
 from .errors import NoWorkerError
 from .failures import named
-from .pool import HostPool, await_workers
+from .pool import HostPool
 
 _LOOK = 1.0
 """Seconds between two looks for workers that have come back."""
@@ -27,31 +26,15 @@ class Placement:
     """Distributes environments over hosts.
 
     Args:
-        engine: makes and calls the hosts.
-        envs: the environments, or groups of these.
-        count: the number of hosts, None for one for each worker.
-        timeout: seconds that a call may take.
-        min_workers: how many workers there must be before environments are made for the first time.
-        silence: as for `HostPool`.
-        longest: as for `HostPool`.
+        pool: makes and calls the hosts.
 
     Attributes:
-        pool: the hosts.
+        pool: as given.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        envs: Sequence[Record],
-        count: int | None,
-        timeout: float,
-        min_workers: int,
-        silence: float | None = None,
-        longest: float | None = None,
-    ) -> None:
-        self.pool = HostPool(engine, envs, count, timeout, silence, longest)
-        self._envs = envs
-        self._min_workers = min_workers
+    def __init__(self, pool: HostPool) -> None:
+        self.pool = pool
+        self._envs = pool.envs
         self._workers_at_first = 0
         self._next_look = 0.0
 
@@ -59,11 +42,6 @@ class Placement:
     def hosts(self) -> list[HostRecord]:
         """The hosts that are in use, and their environments."""
         return self.pool.hosts
-
-    @property
-    def unsettled(self) -> list[Any]:
-        """The environments with something left to do or to report, usually none."""
-        return self.pool.unsettled
 
     def _select(self, matches: Callable[[Any], bool]) -> list[Any]:
         return sorted(filter(matches, self.pool.unsettled), key=lambda env: env.index)
@@ -98,9 +76,6 @@ class Placement:
         Args:
             make: returns the request that makes an environment.
         """
-        if self._min_workers > 1:
-            indices = [index for env in self._envs for index in env.indices]
-            await_workers(self.pool.engine, self._min_workers, self.pool.timeout, indices)
         self.pool.await_host(self._envs, first=True)
         hosts, total = self.pool.hosts, len(self._envs)
         self._workers_at_first = len({host.worker for host in hosts})

@@ -70,6 +70,9 @@ class HostPool:
         longest: seconds that a call with many steps may take in all, None for `timeout`.
 
     Attributes:
+        engine: as given.
+        envs: as given.
+        timeout: as given.
         hosts: the hosts that are in use, and their environments.
         unsettled: the environments that no host has, and those that have lost a host, until nothing is
             left to do for them or to report.
@@ -89,10 +92,10 @@ class HostPool:
         self.timeout = timeout
         self._silence = silence or timeout
         self._longest = longest or timeout
+        self.envs = envs
         self.hosts: list[HostRecord] = []
         self.unsettled: list[Any] = list(envs)
         self.configuration: Request | None = None
-        self._count = len(envs)
         self._wanted = count
         self._avoided: dict[str, float] = {}
 
@@ -266,17 +269,17 @@ class HostPool:
         self._avoided = {worker: until for worker, until in self._avoided.items() if until > now}
         known = self.engine.workers()
         answering = [worker for worker in known if worker not in self._avoided]
-        workers = (answering or ([] if self.hosts else known))[: self._count]
+        workers = (answering or ([] if self.hosts else known))[: len(self.envs)]
         if not workers:
             return
-        wanted = min(self._wanted or len(workers), self._count)
+        wanted = min(self._wanted or len(workers), len(self.envs))
         places = [workers[position % len(workers)] for position in range(wanted)]
-        missing = Counter(places)
-        missing.subtract(host.worker for host in self.hosts)
+        present = Counter(host.worker for host in self.hosts)
         new = []
         for worker in places:
-            if missing[worker] > 0:
-                missing[worker] -= 1
+            if present[worker]:
+                present[worker] -= 1
+            else:
                 new.append(worker)
         if not new:
             return

@@ -111,7 +111,7 @@ class Runner:
         for host, result in replies.items():
             pieces.append((requests[host].keywords["indices"], result.observations))
             infos += result.infos
-        for env in placement.unsettled:
+        for env in placement.pool.unsettled:
             if env not in chosen:
                 if env.unseen:
                     last = self._observations.last(env)
@@ -154,7 +154,7 @@ class Runner:
         """
         placement = self._placement
         self._interruptible("a step was not finished")
-        skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+        skipped = frozenset(env.index for env in placement.pool.unsettled if env.lost)
         return placement.pool.send(
             {
                 host: partial(
@@ -184,7 +184,7 @@ class Runner:
         indices = {each.host: each.request.keywords["indices"] for each in sent}
         replies = placement.pool.receive(sent, timeout)
         stepped = [(indices[host], result) for host, result in replies.items()]
-        lost = self._make_lost() if placement.unsettled else []
+        lost = self._make_lost() if placement.pool.unsettled else []
         return self._merged(stepped, lost)
 
     def _make_lost(self) -> list[EnvRecord]:
@@ -230,7 +230,7 @@ class Runner:
                 observation = last
             pieces.append(self._observations.piece(env, observation))
             infos.append((env.index, {"worker_lost": True}))
-        for env in self._placement.unsettled:
+        for env in self._placement.pool.unsettled:
             env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
         self._placement.forget_settled()
         self._ended = terminations | truncations
