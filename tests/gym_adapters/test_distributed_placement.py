@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import functools
 import gc
+import os
+import signal
 import sys
 import threading
 
@@ -499,4 +501,28 @@ def test_a_worker_that_is_late_does_not_stop_the_others(client, monkeypatch):
     with pytest.raises(EnvTimeoutError, match=f"the worker {late} did not import") as info:
         engine.place([late], timeout=0.1)
     assert info.value.worker == late
+    engine.close()
+
+
+def test_ctrl_c_while_hosts_are_made_leaves_nothing(client, monkeypatch):
+    engine = DaskEngine(client)
+    here, late = engine.workers()
+    run = client.run
+
+    async def interrupted(*args, workers, **options):
+        if workers == [late]:
+            while not engine._hosts:
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(1000)
+        return await run(*args, workers=workers, **options)
+
+    monkeypatch.setattr(client, "run", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # others may have set theirs
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine.place([here, late], timeout=1000)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    eventually(lambda: held(client) == (0, 0))
     engine.close()

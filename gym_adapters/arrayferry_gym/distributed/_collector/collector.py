@@ -208,7 +208,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         self._placement = Placement(
             HostPool(engine, records, None, timeout, timeout * silence, longest)
         )
-        self._opened(self._placement, own_engine)
+        self._opened(self._placement.pool, own_engine)
         self._runner = GroupRunner(records, self._placement, self._keep, weights)
         try:
             spaces = common_spaces(self._runner.make_all(), "same")

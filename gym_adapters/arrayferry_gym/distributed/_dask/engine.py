@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed.client import Client
 
@@ -28,6 +28,8 @@ from .actor import HostActor, occupy_worker
 from .client import PATIENCE, open_client
 from .internals import ask, ask_aside, connect, disconnect, workers_of
 from .lazy import assembled
+
+T = TypeVar("T")
 
 _STOP_PATIENCE = 1.0
 """Seconds that an actor has to answer that it stops."""
@@ -120,9 +122,10 @@ class DaskEngine(Engine):
         """The client of the cluster."""
         return self._client
 
-    def _sync(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def _sync(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         self._require_client()
-        return self._client.sync(function, *args)
+        result: T = self._client.sync(function, *args)
+        return result
 
     def _require_client(self) -> None:
         if self._client.status in ("closed", "closing"):
@@ -132,8 +135,7 @@ class DaskEngine(Engine):
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that the scheduler knows."""
-        names: list[str] = self._sync(self._living)
-        return names
+        return self._sync(self._living)
 
     async def _living(self) -> list[str]:
         """Return the workers that may run hosts, in the thread that notes which have died."""
@@ -162,10 +164,9 @@ class DaskEngine(Engine):
         has = worker.get("resources") or {}
         return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
 
-    def place(self, workers: Sequence[str], timeout: float) -> list[Any]:
+    def place(self, workers: Sequence[str], timeout: float) -> list[_ActorHandle | None]:
         """Make one host on each of the given workers."""
-        placed: list[Any] = self._sync(self._place, workers, timeout)
-        return placed
+        return self._sync(self._place, workers, timeout)
 
     async def _place(self, workers: Sequence[str], timeout: float) -> list[_ActorHandle | None]:
         end = time.monotonic() + timeout
@@ -281,8 +282,7 @@ class DaskEngine(Engine):
 
     def wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
         """Return which calls are answered, or never will be."""
-        answered: list[bool] = self._sync(self._wait, calls, timeout, least)
-        return answered
+        return self._sync(self._wait, calls, timeout, least)
 
     async def _wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
         """Wait until some calls are answered, or for a time. Those to machines that have vanished are given up."""
@@ -303,8 +303,7 @@ class DaskEngine(Engine):
 
     def gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
         """Send the calls to all hosts in parallel, and wait for the answers."""
-        answers: list[bytes | None] = self._sync(self._gather, calls, timeout)
-        return answers
+        return self._sync(self._gather, calls, timeout)
 
     async def _gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
         tasks = self._tasks(calls)
@@ -324,8 +323,7 @@ class DaskEngine(Engine):
             async with host.lock:
                 if host.lost:
                     return None
-                key, claims = host.future.key, _claims(host)
-                answer = await ask(self._client, host.comm, host.address, key, request, *claims)
+                answer = await ask(self._client, host, request, *_claims(host))
         except Exception:  # whatever the error, the host is of no more use
             answer = None
         if answer is None:
@@ -355,9 +353,8 @@ class DaskEngine(Engine):
 
     def _progress(self, host: _ActorHandle) -> Any:
         async def ask_briefly() -> Any:
-            asked = ask_aside(self._client, host.address, host.future.key, "progress")
             try:
-                return await asyncio.wait_for(asked, 1.0)
+                return await asyncio.wait_for(ask_aside(self._client, host, "progress"), 1.0)
             except Exception:  # the caller can do without
                 return None, None, None
 
@@ -378,8 +375,7 @@ class DaskEngine(Engine):
     async def _stop(self, host: _ActorHandle, asked: bool) -> None:
         try:
             if asked:
-                key, claims = host.future.key, _claims(host)
-                stop = ask_aside(self._client, host.address, key, "stop", *claims)
+                stop = ask_aside(self._client, host, "stop", *_claims(host))
                 await asyncio.wait_for(stop, _STOP_PATIENCE)
         except Exception:  # it is gone
             pass

@@ -10,7 +10,7 @@ import weakref
 from typing import Any, NoReturn
 
 from .errors import NotReadyError
-from .placement import Placement
+from .pool import HostPool
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_others: list[Closing] = []
@@ -33,9 +33,9 @@ class ClosedOnce:
     closed: bool = True
     _closing: Closing
 
-    def _opened(self, placement: Placement, own_engine: bool) -> None:
+    def _opened(self, pool: HostPool, own_engine: bool) -> None:
         """Note what has to be closed. The arguments are as for `Closing`."""
-        self._closing = Closing(placement, own_engine)
+        self._closing = Closing(pool, own_engine)
         self.closed = False
         _open.add(self)
 
@@ -65,12 +65,12 @@ class Closing:
     """What is closed: it does not refer to its owner, which may be gone.
 
     Args:
-        placement: the hosts.
+        pool: the hosts.
         own_engine: whether the engine was made for the owner, and is closed with it.
     """
 
-    def __init__(self, placement: Placement, own_engine: bool) -> None:
-        self._placement = placement
+    def __init__(self, pool: HostPool, own_engine: bool) -> None:
+        self._pool = pool
         self._own_engine = own_engine
         self._process = os.getpid()
 
@@ -90,10 +90,10 @@ class Closing:
             with contextlib.suppress(RuntimeError):  # the interpreter ends
                 threading.Thread(target=self.close).start()
         else:
-            engine = self._placement.pool.engine
+            engine = self._pool.engine
             try:
                 engine.discard()
-                self._placement.close()
+                self._pool.close()
             except Exception:  # the cluster is gone
                 pass
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,6 @@ class Sent:
     Attributes:
         since: since when its host has taken no step, as far as is known.
         late: whether that is too long.
-        begun: whether its engine was told to begin.
     """
 
     def __init__(self, host: HostRecord, request: Request, call: Any) -> None:
@@ -45,7 +45,6 @@ class Sent:
         self.call = call
         self.since = self._looked = time.monotonic()
         self.late = False
-        self.begun = False
         self._steps: int | None = None
 
     def look(self, engine: Engine, interval: float) -> None:
@@ -129,11 +128,7 @@ class HostPool:
 
     def start(self, sent: Sequence[Sent]) -> None:
         """Begin with those requests that have not begun, without waiting for the answers."""
-        new = [each for each in sent if not each.begun]
-        if new:
-            self.engine.start([each.call for each in new])
-        for each in new:
-            each.begun = True
+        self.engine.start([each.call for each in sent])
 
     def wait(self, sent: Sequence[Sent], least: int) -> list[bool]:
         """Wait for answers, as long as hosts take steps.
@@ -270,23 +265,19 @@ class HostPool:
         known = self.engine.workers()
         answering = [worker for worker in known if worker not in self._avoided]
         workers = (answering or ([] if self.hosts else known))[: len(self.envs)]
-        if not workers:
-            return
         wanted = min(self._wanted or len(workers), len(self.envs))
-        places = [workers[position % len(workers)] for position in range(wanted)]
         present = Counter(host.worker for host in self.hosts)
         new = []
-        for worker in places:
+        for worker in itertools.islice(itertools.cycle(workers), wanted):
             if present[worker]:
                 present[worker] -= 1
             else:
                 new.append(worker)
         if not new:
             return
+        patience = _START_OF_MORE if self.hosts else max(self.timeout, _START)
         try:
-            handles = self.engine.place(
-                new, _START_OF_MORE if self.hosts else max(self.timeout, _START)
-            )
+            handles = self.engine.place(new, patience)
         except (EnvTimeoutError, WorkerSetupError):
             if not self.hosts:
                 raise
@@ -304,13 +295,13 @@ class HostPool:
     def _avoid(self, worker: str) -> None:
         self._avoided[worker] = time.monotonic() + _AVOID
 
-    def close(self, timeout: float) -> None:
-        """Close the environments, and forget the hosts."""
+    def close(self) -> None:
+        """Close the environments, and forget the hosts. It does not wait long."""
         close = to_bytes(functools.partial(Hosted.close))
         calls = [self.engine.call(host.handle, close) for host in self.hosts]
         try:
             if calls:
-                self.engine.gather(calls, timeout)
+                self.engine.gather(calls, min(self.timeout, 5.0))
         finally:
             for host in list(self.hosts):
                 self.drop(host)

@@ -1,13 +1,12 @@
 """`DistributedVectorEnv`: environments on the workers of a cluster, as one vector environment."""
 
-# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -34,45 +33,13 @@ from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import HostPool, Sent, await_workers
 from arrayferry_gym.distributed._workers.actions import split_actions
 from arrayferry_gym.distributed._workers.host import Hosted
-from arrayferry_gym.distributed._workers.messages import Description, EnvSetup, Request
+from arrayferry_gym.distributed._workers.messages import EnvSetup, Request
 from arrayferry_gym.distributed._workers.records import EnvRecord
 
 from .runner import Infos, Runner
 
 if TYPE_CHECKING:
-    from typing import TypedDict, Unpack
-
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        Nothing,
-        NumpyArray,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        Wrong,
-    )  # fmt: skip
-    from arrayferry_gym._options.types import CheckActions, K, V, W, X
-
-    class Distributed(TypedDict, total=False):
-        """The options of a `DistributedVectorEnv`, but for the library."""
-
-        client: Any
-        groups: int | None
-        timeout: float
-        device: Any
-        autoreset_mode: AutoresetMode | str
-        observation_mode: str | tuple[Space[Any], Space[Any]]
-        engine: Engine | None
-        workers: Sequence[str] | None
-        min_workers: int
-        resources: Mapping[str, float] | None
-        check_actions: CheckActions
+    from arrayferry_gym._options.types import CheckActions
 
 
 class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
@@ -127,109 +94,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
     single_action_space: Space[Any]
     action_space: Space[Any]
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[Any, Any, Any],
-            env_fns: Sequence[Callable[[], Env[Unclear, W]]]
-            | Sequence[Callable[[], Env[Nothing, W]]],
-            *,
-            to: Target = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[NumpyArray, Any, NumpyArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToNumpy = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, NumpyArray], Any, NumpyArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToNumpy = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[TorchArray, Any, TorchArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToTorch,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, TorchArray], Any, TorchArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToTorch,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[JaxArray, Any, JaxArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToJax,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, JaxArray], Any, JaxArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToJax,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[CupyArray, Any, CupyArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToCupy,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, CupyArray], Any, CupyArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToCupy,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[DaskArray, Any, DaskArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToDask,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, DaskArray], Any, DaskArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToDask,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[Any, Any, Any], env_fns: Sequence[Callable[[], Env[V, W]]] | Wrong, *,
-            to: Target = "numpy", client: Any = None, groups: int | Wrong | None = None, timeout: float | Wrong = 60.0,
-            device: Any = None, autoreset_mode: AutoresetMode | str | Wrong = "NextStep",
-            observation_mode: str | tuple[Space[Any], Space[Any]] | Wrong = "same",
-            engine: Engine | Wrong | None = None, workers: Sequence[str] | Wrong | None = None,
-            min_workers: int | Wrong = 1, resources: Mapping[str, float] | Wrong | None = None,
-            check_actions: CheckActions | Wrong = "fit", **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+    def __init__(
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         *,
@@ -257,7 +122,6 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         self._convert: Any = None
         if backend.name != "numpy" or device is not None:
             self._convert = af.converter(to, device=device)
-        own_engine = engine is None
         self._engine = engine_for(
             engine, self.num_envs, client=client, groups=groups, min_workers=min_workers,
             workers=workers, resources=resources,
@@ -265,40 +129,33 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
         self._placement = Placement(HostPool(self._engine, self._envs, groups, timeout))
         self._sent: list[Sent] | None = None  # the step that is under way
-        self._opened(self._placement, own_engine)
+        self._opened(self._placement.pool, engine is None)
         try:
-            if min_workers > 1:
-                await_workers(self._engine, min_workers, timeout, range(self.num_envs))
-            made = self._placement.make_all(
-                lambda env: partial(Hosted.make, setup=EnvSetup(env.index, env.factory))
-            )
-            self._describe([reply.description for reply in made], observation_mode)
-            self._placement.pool.configure(
-                partial(
-                    Hosted.configure,
-                    mode=self.autoreset_mode,
-                    space=self.single_observation_space,
-                )
-            )
+            self._make_all(min_workers, observation_mode)
         except BaseException:
             self.close()
             raise
-        self._runner = Runner(
-            self._envs,
-            self._placement,
-            space=self.single_observation_space,
-            mode=self.autoreset_mode,
-        )
 
-    def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
-        first = descriptions[0]
-        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = first.render_mode
-        spaces = common_spaces(descriptions, mode)
-        self.single_observation_space = spaces.single_observation_space
-        self.observation_space = spaces.observation_space
-        self.single_action_space = spaces.single_action_space
-        self.action_space = spaces.action_space
+    def _make_all(self, min_workers: int, observation_mode: Any) -> None:
+        """Make the environments when there are workers, and describe them as the first one does."""
+        pool = self._placement.pool
+        if min_workers > 1:
+            await_workers(self._engine, min_workers, pool.timeout, range(self.num_envs))
+        made = self._placement.make_all(
+            lambda env: partial(Hosted.make, setup=EnvSetup(env.index, env.factory))
+        )
+        descriptions = [reply.description for reply in made]
+        self.metadata = {**descriptions[0].metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = descriptions[0].render_mode
+        (
+            self.single_observation_space,
+            self.observation_space,
+            self.single_action_space,
+            self.action_space,
+        ) = common_spaces(descriptions, observation_mode)
+        space, mode = self.single_observation_space, self.autoreset_mode
+        pool.configure(partial(Hosted.configure, mode=mode, space=space))
+        self._runner = Runner(self._envs, self._placement, space=space, mode=mode)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
