@@ -44,7 +44,7 @@ _NUMBERS = {
 class _Conversion:
     """What both conversions share: an adapter for each agent, and one for what belongs to all."""
 
-    libraries_in_name: bool = False
+    fixed_options: tuple[str, ...] = ()
 
     env: Any
 
