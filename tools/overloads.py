@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from arrayferry_gym._options.types import ActT, ArrT, CheckActions, K, ObsT, V, W, X
     from arrayferry_gym.distributed._placing.engine import Engine
 
-    from . import env
+    from .env import DistributedVectorEnv as Made
 '''
 
 
@@ -359,7 +359,7 @@ def distributed() -> str:
         *DISTRIBUTED_HEADER.splitlines(),
         *group("Options", options, None),
         "",
-        f"    class {name}(env.{name}[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):",
+        f"    class {name}(Made[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):",
         *overloads_of(SPREAD, name, f"{to}, {rest}", known, f"{to}, {named(options)}"),
         "        def __init__(self, env_fns: Any, **options: Any) -> None: ...",
     ]

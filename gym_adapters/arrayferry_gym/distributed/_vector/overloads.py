@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arrayferry_gym._options.types import ActT, ArrT, CheckActions, K, ObsT, V, W, X
     from arrayferry_gym.distributed._placing.engine import Engine
 
-    from . import env
+    from .env import DistributedVectorEnv as Made
 
     class Options(TypedDict, total=False):
         """All options."""
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         resources: Mapping[str, float] | None
         check_actions: CheckActions
 
-    class DistributedVectorEnv(env.DistributedVectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
+    class DistributedVectorEnv(Made[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
         @overload
         def __init__(self: DistributedVectorEnv[Any, Any, Any], env_fns: Sequence[Callable[[], Env[Unclear, W]]] | Sequence[Callable[[], Env[Nothing, W]]], *, to: Target = "numpy", **options: Unpack[Options]) -> None: ...
         @overload
