@@ -40,6 +40,7 @@ class Bridged:
     Attributes:
         envs: the environments in the library of the trainer.
         mode: when they reset.
+        singles: the single environments inside, None if they cannot be reached from here.
         firsts: for each environment, the infos of its last reset.
         current: the observations that the environments are in, after resets in the same step; None before the first reset.
 
@@ -81,6 +82,9 @@ class Bridged:
             envs, _own_library(envs), xp, None, device,
             convert_info=infos, stack_final=True, copy=True,
         )  # fmt: skip
+        self._inner: Any = envs.unwrapped
+        own = getattr(self._inner, "envs", None)
+        self.singles = own if isinstance(own, (list, tuple)) else None
         self._to_trainer = af.converter(xp, device=device)
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
         self._infos = infos
@@ -91,12 +95,12 @@ class Bridged:
         # Rows, None for none of them:
         self._ended: Any = None  # that have ended in the last step, and were not reset since
         self._ready: Any = None  # that the environments have reset, but the trainer has not
-        self._astray: Any = None  # that have moved without being asked, and were not reset since
+        self._needs_reset: Any = None  # that have stepped without being asked, and no reset since
 
     def seed(self, seed: Any) -> None:
         """Reset all environments with a seed. The next reset returns the observations."""
         self._begin(None, seed, None)
-        self._ready, self._ended, self._astray = self._all, None, None
+        self._ready, self._ended, self._needs_reset = self._all, None, None
 
     def reset(
         self, rows: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -116,9 +120,9 @@ class Bridged:
         needed = rows if ready is None else rows & ~ready
         if needed.any():
             self._begin(None if needed.all() else needed, seed, options)
-        self._ready, self._ended, self._astray = (
+        self._ready, self._ended, self._needs_reset = (
             None if before is None else before & ~rows
-            for before in (self._ready, self._ended, self._astray)
+            for before in (self._ready, self._ended, self._needs_reset)
         )
         return self.current
 
@@ -128,10 +132,10 @@ class Bridged:
             options = {**(options or {}), "reset_mask": rows}
         self.current, infos = self.envs.reset(seed=seed, options=options)
         if self._infos:
-            told = _by_environment(infos, self.envs.num_envs)
+            by_env = _by_environment(infos, self.envs.num_envs)
             self.firsts = [
                 new if rows is None or rows[index] else old
-                for index, (new, old) in enumerate(zip(told, self.firsts, strict=True))
+                for index, (new, old) in enumerate(zip(by_env, self.firsts, strict=True))
             ]
             self._reset_keys.update(*self.firsts)
 
@@ -146,8 +150,8 @@ class Bridged:
         Raises:
             arrayferry.OptionError: an environment is asked for that has moved without being asked.
         """
-        if self._astray is not None:
-            lost = self._astray if rows is None else self._astray & rows
+        if self._needs_reset is not None:
+            lost = self._needs_reset if rows is None else self._needs_reset & rows
             if lost.any():
                 raise af.OptionError(
                     f"a step was asked of {lost.tolist()}, but these environments have taken steps when others were "
@@ -160,7 +164,7 @@ class Bridged:
                 over = self._ended & others
                 if over.any():  # or they could not step
                     self._begin(over, None, None)
-            self._astray = others if self._astray is None else self._astray | others
+            self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         turn = turn_of(self.mode, None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.ended, turn.begins
@@ -168,9 +172,9 @@ class Bridged:
             final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
             xp = af.namespace_of(turn.begins)
             observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
-        return observations, rewards, terminated, truncated, self._told(infos)
+        return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
-    def _told(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
+    def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return the infos of a step for each environment, and keep those of the resets in it.
 
         Where an environment has reset in the same step, `final_info` has what it said before, and the rest is what its
@@ -180,24 +184,24 @@ class Bridged:
         if not self._infos:
             return []
         n = self.envs.num_envs
-        told = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
+        by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
         if self._ready is None or not self._ready.any():
-            return told
+            return by_env
         final: Any = infos.get("final_info")
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in map(int, np.flatnonzero(self._ready)):
             known = stated is not None and stated[index]
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
-            for key, x in told[index].items():
+            for key, x in by_env[index].items():
                 if known and self._added is not None:
                     parts[key in self._added][key] = x
                 else:
                     parts[key not in self._reset_keys][key] = x
-            self.firsts[index], told[index] = parts
+            self.firsts[index], by_env[index] = parts
             if known:
-                told[index].update(before[index])
-        return told
+                by_env[index].update(before[index])
+        return by_env
 
     def _owner(self, name: str) -> Any:
         """Return the first of the wrappers and the environments inside that has an attribute, else the environments."""
@@ -206,16 +210,16 @@ class Bridged:
             envs = envs.env
         return envs
 
-    def get(self, name: str) -> list[Any]:
-        """Return an attribute of each environment. Those that are a batch share theirs. Spaces are those of the trainer."""
-        inner: Any = self.envs.unwrapped
+    def get(self, name: str, chosen: list[int]) -> list[Any]:
+        """Return an attribute of some environments. Those that are a batch share theirs. Spaces are those of the trainer."""
         if name in ("action_space", "observation_space"):
             shared = getattr(self.envs, f"single_{name}")
-        elif hasattr(inner, "get_attr"):
-            return list(inner.get_attr(name))
+        elif hasattr(self._inner, "get_attr"):
+            values = self._inner.get_attr(name)
+            return [values[index] for index in chosen]
         else:
             shared = getattr(self._owner(name), name)
-        return [shared] * self.envs.num_envs
+        return [shared] * len(chosen)
 
     def set(self, name: str, value: Any, chosen: list[int]) -> None:
         """Set an attribute of some environments. That of a batch can be set for all only.
@@ -223,25 +227,21 @@ class Bridged:
         Raises:
             arrayferry.OptionError: that of a batch was to be set for some.
         """
-        inner: Any = self.envs.unwrapped
-        if not hasattr(inner, "set_attr"):
+        if not hasattr(self._inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
             setattr(self._owner(name), name, value)
             return
-        if len(chosen) == self.envs.num_envs:
-            values = [value] * len(chosen)
-        else:
-            values = list(inner.get_attr(name))
-            for index in chosen:
-                values[index] = value
-        inner.set_attr(name, values)
+        n = self.envs.num_envs
+        values = [value] * n if len(chosen) == n else list(self._inner.get_attr(name))
+        for index in chosen:
+            values[index] = value
+        self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
         """Tell whether environments have a method, None if that can only be seen by calling it."""
-        inner: Any = self.envs.unwrapped
-        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
-            return all(env.has_wrapper_attr(name) for env in own)
-        if hasattr(inner, "call"):
+        if self.singles is not None:
+            return all(env.has_wrapper_attr(name) for env in self.singles)
+        if hasattr(self._inner, "call"):
             return None
         return not hasattr(VectorEnv, name) and callable(getattr(self._owner(name), name, None))
 
@@ -252,17 +252,16 @@ class Bridged:
             AttributeError: there is no such method.
             arrayferry.OptionError: environments that can only be reached together were to be called in part.
         """
-        inner: Any = self.envs.unwrapped
-        if isinstance(own := getattr(inner, "envs", None), (list, tuple)):
-            methods = [own[index].get_wrapper_attr(name) for index in chosen]
+        if self.singles is not None:
+            methods = [self.singles[index].get_wrapper_attr(name) for index in chosen]
             return [method(*args, **kwargs) for method in methods]
         if self.has_method(name) is False:
             raise AttributeError(
-                f"{inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
+                f"{self._inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
             )
         self.check_whole(chosen, f"{name}()")
-        if hasattr(inner, "call"):
-            return list(inner.call(name, *args, **kwargs))
+        if hasattr(self._inner, "call"):
+            return list(self._inner.call(name, *args, **kwargs))
         result = getattr(self._owner(name), name)(*args, **kwargs)
         n = self.envs.num_envs
         return list(result) if _is_batch(result, n) else [result] * n
@@ -275,9 +274,14 @@ class Bridged:
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
-                f"{what} was asked of the environments {chosen}, but {self.envs.unwrapped!r} reaches all or none",
+                f"{what} was asked of the environments {chosen}, but {self._inner!r} reaches all or none",
                 remedy="Name all of them.",
             )
+
+    def images(self) -> list[Any]:
+        """Return an image of each environment, None for those that have none."""
+        images = self.envs.render()
+        return [None] * self.envs.num_envs if images is None else list(images)
 
 
 def _own_library(envs: VectorEnv[Any, Any, Any]) -> str | None:

@@ -42,7 +42,7 @@ _NUMBERS = {
 class _Conversion:
     """What both conversions share: an adapter for each agent, and one for what belongs to all."""
 
-    libraries_in_name: bool = False
+    fixed_options: tuple[str, ...] = ()
 
     env: Any
 
@@ -132,9 +132,14 @@ class _Conversion:
         """Return the state of the game, converted if one library was given for all agents."""
         return self._common.observed(self.env.state())
 
+    @property
+    def _sides(self) -> dict[str, str]:
+        """The two libraries of each agent, as text."""
+        return {str(agent): adapter.sides for agent, adapter in self._adapters.items()}
+
     @never_raises
     def __repr__(self) -> str:
-        sides = {agent: adapter.sides for agent, adapter in self._adapters.items()}
+        sides = self._sides
         text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
         if len(set(sides.values())) <= 1:
             text = next(iter(sides.values()), self._common.sides)
@@ -142,10 +147,7 @@ class _Conversion:
 
     @html_view
     def _repr_html_(self) -> str:
-        sides = {agent: adapter.sides for agent, adapter in self._adapters.items()}
-        return html_facts(
-            type(self).__name__, {"game": str(self.env), **{str(a): s for a, s in sides.items()}}
-        )
+        return html_facts(type(self).__name__, {"game": str(self.env), **self._sides})
 
 
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]

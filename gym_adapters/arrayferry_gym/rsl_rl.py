@@ -10,7 +10,6 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym._spaces.trees import branches
 
 from ._bridged import Bridged
 from .vector import ArrayConversion
@@ -74,8 +73,9 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         self.envs = self._bridged.envs
         self.num_envs = envs.num_envs
         observed, acted = envs.single_observation_space, envs.single_action_space
-        inner = branches(observed) if isinstance(observed, spaces.Dict) else [("policy", observed)]
-        for _, part in inner or ():
+        self._grouped = isinstance(observed, spaces.Dict)
+        groups = observed.spaces if isinstance(observed, spaces.Dict) else {"policy": observed}
+        for part in groups.values():
             if not isinstance(part, (spaces.Box, spaces.MultiBinary)):
                 raise TypeError(
                     f"rsl_rl learns from a Box, a MultiBinary or a Dict of these, not from {observed}. Flatten the "
@@ -83,8 +83,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
                 )
         if not isinstance(acted, spaces.Box):
             raise TypeError(f"the policies of rsl_rl are continuous, but the actions are {acted}")
-        self._shapes = {key: (self.num_envs, *(part.shape or (1,))) for key, part in inner or ()}
-        self._grouped = isinstance(observed, spaces.Dict)
+        self._shapes = {key: (self.num_envs, *(x.shape or (1,))) for key, x in groups.items()}
         self._action_shape = (self.num_envs, *acted.shape)
         self.num_actions = int(torch.Size(acted.shape).numel())
         limit = getattr(envs.spec, "max_episode_steps", None)
@@ -107,8 +106,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     def reset(self, *, seed: Any = None) -> Any:
         """Reset all environments, and return observations. rsl_rl does not call this; call it to seed them."""
-        observations = self._bridged.reset(seed=seed)
-        self._observations = self._tensordict(observations)
+        self._observations = self._tensordict(self._bridged.reset(seed=seed))
         self._lengths = torch.zeros_like(self._lengths)
         return self._observations
 

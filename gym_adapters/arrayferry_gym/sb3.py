@@ -66,9 +66,9 @@ class SB3VecEnv(VecEnv):
         self.envs = self._bridged.envs
         self._actions: Any = None
         self._infos: list[dict[str, Any]] = []  # of the states that the environments are in
-        super().__init__(
-            envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space
-        )
+        space = self.envs.single_observation_space
+        self._observes_masks = isinstance(space, spaces.Dict) and MASK in space.spaces
+        super().__init__(envs.num_envs, space, self.envs.single_action_space)
 
     def reset(self) -> Any:
         """Reset all environments with the seeds and options set before, and return observations."""
@@ -115,18 +115,12 @@ class SB3VecEnv(VecEnv):
 
     def get_images(self) -> Sequence[Any]:
         """Return an image of each environment."""
-        images = self.envs.render()
-        return [None] * self.num_envs if images is None else list(images)
+        return self._bridged.images()
 
     def _serves_masks(self, name: str) -> bool:
         """Tell whether masks are asked for, which environments have no method for, but observations or infos."""
-        told = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
-        return name == MASKS and bool(told) and not self._bridged.has_method(name)
-
-    @property
-    def _observes_masks(self) -> bool:
-        space = self.observation_space
-        return isinstance(space, spaces.Dict) and MASK in space.spaces
+        there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
+        return name == MASKS and bool(there) and not self._bridged.has_method(name)
 
     def _mask(self, index: int) -> Any:
         """Return the mask of actions of one environment, bool and flat."""
@@ -143,11 +137,10 @@ class SB3VecEnv(VecEnv):
 
         Masks of actions that observations or infos have are those of a method `action_masks`.
         """
+        chosen = list(self._get_indices(indices))
         if self._serves_masks(attr_name):
-            values: list[Any] = [partial(self._mask, index) for index in range(self.num_envs)]
-        else:
-            values = self._bridged.get(attr_name)
-        return [values[index] for index in self._get_indices(indices)]
+            return [partial(self._mask, index) for index in chosen]
+        return self._bridged.get(attr_name, chosen)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of environments. Within one batch, it can only be set for all."""
@@ -170,8 +163,8 @@ class SB3VecEnv(VecEnv):
         """Return which environments have a wrapper around them."""
         from stable_baselines3.common.env_util import is_wrapped
 
-        chosen = self._get_indices(indices)
-        own = getattr(self.envs.unwrapped, "envs", None)
-        if own is None:
-            return [False for _ in chosen]
-        return [is_wrapped(own[index], wrapper_class) for index in chosen]
+        singles = self._bridged.singles
+        return [
+            singles is not None and is_wrapped(singles[index], wrapper_class)
+            for index in self._get_indices(indices)
+        ]

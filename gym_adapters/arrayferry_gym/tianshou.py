@@ -115,11 +115,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         if seed is None:
             return [None] * self.env_num
         self._bridged.seed(seed)
-        return (
-            [[seed + index] for index in range(self.env_num)]
-            if isinstance(seed, int)
-            else [[one] for one in seed]
-        )
+        seeds = range(seed, seed + self.env_num) if isinstance(seed, int) else seed
+        return [[one] for one in seeds]
 
     def _ids(self, given: Any) -> list[int]:
         """Return indices as a list."""
@@ -140,8 +137,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
         """Return an attribute of environments. Environments of one batch share it."""
-        values = self._bridged.get(key)
-        return [values[index] for index in self._ids(id)]
+        return self._bridged.get(key, self._ids(id))
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002
         """Set an attribute of environments. Within one batch, it can only be set for all."""
@@ -150,8 +146,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def render(self, **kwargs: Any) -> list[Any]:
         """Return an image of each environment."""
         self._assert_is_not_closed()
-        images = self.envs.render()
-        return [None] * self.env_num if images is None else list(images)
+        return self._bridged.images()
 
     def close(self) -> None:
         """Close the environments."""

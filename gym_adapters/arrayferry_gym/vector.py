@@ -1,60 +1,42 @@
 """Adapters for `gymnasium.vector.VectorEnv`, with the same names as those for single environments."""
 
-# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Never, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
-from arrayferry_gym._adapters.adapter import Adapter, converted_space_property, gymnasium_class
+from arrayferry_gym._adapters.adapter import (
+    Adapter,
+    NamedPair,
+    NamedPairOnDevice,
+    converted_space_property,
+    gymnasium_class,
+)
+from arrayferry_gym._adapters.overloads import (
+    VectorArrayConversionInit,
+    VectorJaxToNumpyInit,
+    VectorJaxToTorchInit,
+    VectorNumpyToTorchInit,
+)
 from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import Target, dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,
     missing_adapter,
-    refuse_contradictions,
     refuse_unknown,
 )
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 from arrayferry_gym._spaces.batches import join
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never
 
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        Narrowing,
-        Nothing,
-        NumpyArray,
-        Scalars,
-        Sparse,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        Unknown,
-        Wrong,
-    )
-    from arrayferry_gym._options.types import (
-        X2,
-        CheckActions,
-        K,
-        R,
-        V,
-        VectorCommon,
-        VectorGiven,
-        W,
-        X,
-    )
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+    from arrayferry_gym._options.types import CheckActions
 
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
@@ -64,7 +46,7 @@ else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
 
 
-class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
+class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 
     Observations, rewards, terminations, truncations and infos are converted to the agent's library, actions to the
@@ -110,170 +92,58 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
         >>> envs.close()
     """
 
-    if TYPE_CHECKING:
+    if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
-        @overload
         def __init__(
-            self: ArrayConversion[Any, Any, Any],
-            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
+            self,
+            env: VectorEnv[Any, Any, Any],
             env_xp: Target | None = None,
             target_xp: Target | None = None,
             env_device: Any = None,
             target_device: Any = None,
             *,
             like: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[NumpyArray, Any, NumpyArray],
-            env: VectorEnv[X, W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToNumpy,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, NumpyArray], Any, NumpyArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToNumpy,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[TorchArray, Any, TorchArray],
-            env: VectorEnv[X, W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToTorch,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, TorchArray], Any, TorchArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToTorch,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[JaxArray, Any, JaxArray],
-            env: VectorEnv[X, W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToJax,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, JaxArray], Any, JaxArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToJax,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[CupyArray, Any, CupyArray],
-            env: VectorEnv[X, W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToCupy,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, CupyArray], Any, CupyArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToCupy,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[DaskArray, Any, DaskArray],
-            env: VectorEnv[X, W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToDask,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, DaskArray], Any, DaskArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToDask,
-            **options: Unpack[VectorGiven],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
-            env_xp: Target | None = None, target_xp: Target | None = None,
-            env_device: Any = None, target_device: Any = None, *, like: Any = None,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            stack_final: bool | Wrong = False, reward_dtype: Any = None,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        self,
-        env: VectorEnv[Any, Any, Any],
-        env_xp: Target | None = None,
-        target_xp: Target | None = None,
-        env_device: Any = None,
-        target_device: Any = None,
-        *,
-        like: Any = None,
-        info_xp: Target | None = None,
-        convert_info: bool = True,
-        stack_final: bool = False,
-        reward_dtype: Any = None,
-        copy: bool | None = None,
-        narrowing: Narrowing = "checked",
-        scalars: Scalars = "keep",
-        unknown: Unknown = "keep",
-        sparse: Sparse = "dense",
-        check_actions: CheckActions = "fit",
-        convert_render: bool = False,
-        **others: Never,
-    ) -> None:
-        refuse_unknown(others, ArrayConversion, type(self))
-        check_env(type(self), env)
-        VectorWrapper.__init__(self, env)
-        self._stack_final = stack_final
-        self._setup(
-            env,
-            env_xp,
-            target_xp,
-            env_device,
-            target_device,
-            like=like,
-            info_xp=info_xp,
-            convert_info=convert_info,
-            recorded={"stack_final": stack_final, "reward_dtype": reward_dtype},
-            copy=copy,
-            narrowing=narrowing,
-            scalars=scalars,
-            unknown=unknown,
-            sparse=sparse,
-            check_actions=check_actions,
-            convert_render=convert_render,
-        )
-        self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
+            info_xp: Target | None = None,
+            convert_info: bool = True,
+            stack_final: bool = False,
+            reward_dtype: Any = None,
+            copy: bool | None = None,
+            narrowing: Narrowing = "checked",
+            scalars: Scalars = "keep",
+            unknown: Unknown = "keep",
+            sparse: Sparse = "dense",
+            check_actions: CheckActions = "fit",
+            convert_render: bool = False,
+            **others: Never,
+        ) -> None:
+            refuse_unknown(others, ArrayConversion, type(self))
+            check_env(type(self), env)
+            VectorWrapper.__init__(self, env)
+            self._stack_final = stack_final
+            self._setup(
+                env,
+                env_xp,
+                target_xp,
+                env_device,
+                target_device,
+                like=like,
+                info_xp=info_xp,
+                convert_info=convert_info,
+                stack_final=stack_final,
+                reward_dtype=reward_dtype,
+                copy=copy,
+                narrowing=narrowing,
+                scalars=scalars,
+                unknown=unknown,
+                sparse=sparse,
+                check_actions=check_actions,
+                convert_render=convert_render,
+            )
+            self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
 
     env: VectorEnv[Any, Any, Any]
+    _stack_final: bool
+    _reward_dtype: str | None
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -364,7 +234,7 @@ def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
     return {**infos, "final_obs": join(space, rows, len(final), np.zeros)}
 
 
-class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):
+class JaxToNumpy(VectorJaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for JAX with an agent written for NumPy.
 
     Args:
@@ -372,47 +242,10 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: JaxToNumpy[Any, Any, Any],
-            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[NumpyArray, Any, NumpyArray],
-            env: VectorEnv[X, W, X2],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[dict[K, NumpyArray], Any, NumpyArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
-            *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            stack_final: bool | Wrong = False, reward_dtype: Any = None,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(JaxToNumpy, options)
-        super().__init__(env, "jax", "numpy", **options)
-        self._record(**options)
+    _pair = ("jax", "numpy")
 
 
-class JaxToTorch(ArrayConversion[ObsT, ActT, ArrT]):
+class JaxToTorch(VectorJaxToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for JAX with an agent written for PyTorch.
 
     Args:
@@ -421,50 +254,10 @@ class JaxToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: JaxToTorch[Any, Any, Any],
-            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[TorchArray, Any, TorchArray],
-            env: VectorEnv[X, W, X2],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[dict[K, TorchArray], Any, TorchArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
-            device: Any = None, *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            stack_final: bool | Wrong = False, reward_dtype: Any = None,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(JaxToTorch, options)
-        super().__init__(env, "jax", "torch", target_device=device, **options)
-        self._record(device=device, **options)
+    _pair = ("jax", "torch")
 
 
-class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
+class NumpyToTorch(VectorNumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, ActT, ArrT]):
     """Use a vector environment written for NumPy with an agent written for PyTorch.
 
     Args:
@@ -473,47 +266,7 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT, ArrT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: NumpyToTorch[Any, Any, Any],
-            env: VectorEnv[Unclear, W, R] | VectorEnv[Nothing, W, R] | VectorEnv[V, W, Nothing],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[TorchArray, Any, TorchArray],
-            env: VectorEnv[X, W, X2],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[dict[K, TorchArray], Any, TorchArray],
-            env: VectorEnv[dict[K, X], W, X2],
-            device: Any = None,
-            **options: Unpack[VectorCommon],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[Any, Any, Any], env: VectorEnv[V, W, R] | Wrong,
-            device: Any = None, *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            stack_final: bool | Wrong = False, reward_dtype: Any = None,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(NumpyToTorch, options)
-        super().__init__(env, "numpy", "torch", target_device=device, **options)
-        self._record(device=device, **options)
+    _pair = ("numpy", "torch")
 
 
 if not TYPE_CHECKING:  # or checkers would believe that there is every name

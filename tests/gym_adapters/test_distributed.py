@@ -271,6 +271,15 @@ def test_mistakes(client):
     disabled.close()
 
 
+def test_numbers_of_groups_and_workers_may_be_of_any_library():
+    engine = ThreadEngine(2)
+    envs = DistributedVectorEnv(
+        [CARTPOLE] * 3, engine=engine, groups=np.int64(1), min_workers=torch.tensor(2)
+    )
+    assert [host.indices for host in envs._placement.hosts] == [(0, 1, 2)]
+    envs.close()
+
+
 def test_clients_that_are_refused(client):
     async def use():
         address = client.scheduler.address

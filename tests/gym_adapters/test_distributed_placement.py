@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import gc
+import os
+import signal
 import sys
 import threading
 
@@ -251,6 +254,9 @@ def test_workers_are_chosen(client):
     ):
         with pytest.raises(af.OptionError, match=next(iter(wrong))):
             DistributedVectorEnv([Fails], client=client, **wrong)
+        if "min_workers" not in wrong:
+            with pytest.raises(af.OptionError, match=next(iter(wrong))):
+                DaskEngine(client, **wrong)
     with pytest.raises(af.OptionError, match="options of Dask's engine"):
         DistributedVectorEnv([Fails], engine=DaskEngine(client), workers=addresses)
     envs = DistributedVectorEnv([Fails] * 2, engine=DaskEngine(client, workers=addresses[:1]))
@@ -476,4 +482,47 @@ def test_a_worker_that_is_gone_before_it_gets_a_host(client):
     here = engine.workers()[0]
     hosts = engine.place([here, "tcp://127.0.0.1:9"], timeout=20)
     assert [host is None for host in hosts] == [False, True]
+    engine.close()
+
+
+def test_a_worker_that_is_late_does_not_stop_the_others(client, monkeypatch):
+    engine = DaskEngine(client)
+    here, late = engine.workers()
+    run = client.run
+
+    async def slow(*args, workers, **options):
+        if workers == [late]:
+            await asyncio.sleep(1000)
+        return await run(*args, workers=workers, **options)
+
+    monkeypatch.setattr(client, "run", slow)
+    hosts = engine.place([here, late], timeout=3)
+    assert [host is None for host in hosts] == [False, True]
+    with pytest.raises(EnvTimeoutError, match=f"the worker {late} did not import") as info:
+        engine.place([late], timeout=0.1)
+    assert info.value.worker == late
+    engine.close()
+
+
+def test_ctrl_c_while_hosts_are_made_leaves_nothing(client, monkeypatch):
+    engine = DaskEngine(client)
+    here, late = engine.workers()
+    run = client.run
+
+    async def interrupted(*args, workers, **options):
+        if workers == [late]:
+            while not engine._hosts:
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(1000)
+        return await run(*args, workers=workers, **options)
+
+    monkeypatch.setattr(client, "run", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # others may have set theirs
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine.place([here, late], timeout=1000)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    eventually(lambda: held(client) == (0, 0))
     engine.close()

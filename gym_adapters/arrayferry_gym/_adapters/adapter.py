@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from gymnasium import Space, wrappers
@@ -16,6 +17,7 @@ from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
 from arrayferry_gym._actions.warnings import Misfits
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, Target, device_text, dtype_name
+from arrayferry_gym._options.refusals import refuse_fixed
 
 from .quick import NOT_QUICK, Quick, find_quick, item
 from .spaces import converted_space
@@ -38,8 +40,8 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
 class Adapter(RecordConstructorArgs):
     """Holds the two libraries, converts actions, and converts spaces."""
 
-    libraries_in_name: bool = False
-    """Whether the class name fixes the libraries, so that they are not options."""
+    fixed_options: tuple[str, ...] = ()
+    """The options that the class sets itself."""
 
     env: Any
     metadata: dict[str, Any]
@@ -64,13 +66,14 @@ class Adapter(RecordConstructorArgs):
         *,
         check_actions: Any = "fit",
         convert_render: bool = False,
-        recorded: dict[str, Any] | None = None,
+        stack_final: bool = False,
+        reward_dtype: Any = None,
         **options: Any,
     ) -> None:
-        """Set up the libraries, and record the arguments, along with those that are `recorded`."""
+        """Set up the libraries, and record the arguments."""
         check_flag("convert_info", options.get("convert_info", True))
         check_flag("convert_render", convert_render)
-        check_flag("stack_final", (recorded or {}).get("stack_final", False))
+        check_flag("stack_final", stack_final)
         self._check = check_actions_of(check_actions)
         self._misfits = Misfits()
         self._convert_render = convert_render
@@ -88,14 +91,15 @@ class Adapter(RecordConstructorArgs):
             target_xp, target_device = target, self._libraries.target_device
         self._set_metadata(env)
         self._record(
-            env_xp=None if env_xp is None else af.registry.backend(env_xp).name,
-            target_xp=None if target_xp is None else af.registry.backend(target_xp).name,
+            env_xp=env_xp,
+            target_xp=target_xp,
             env_device=env_device,
             target_device=target_device,
             check_actions=self._check,
             convert_render=convert_render,
+            stack_final=stack_final,
+            reward_dtype=reward_dtype,
             **options,
-            **(recorded or {}),
         )
 
     def _set_metadata(self, env: Any) -> None:
@@ -105,30 +109,20 @@ class Adapter(RecordConstructorArgs):
         if target is not None and before != (target.name == "jax"):
             self.metadata = {**(env.metadata or {}), "jax": not before}
 
-    def _record(self, **kwargs: Any) -> None:
+    def _record(self, **arguments: Any) -> None:
         """Record the arguments of this wrapper for `spec`, as values that JSON can hold."""
-        defaults: dict[str, Any] = {
-            "narrowing": "checked",
-            "scalars": "keep",
-            "unknown": "keep",
-            "sparse": "dense",
-            "convert_info": True,
-            "check_actions": "fit",
-            "convert_render": False,
-            "stack_final": False,
-        }
-        for name in ("env_device", "target_device", "device"):
-            if name in kwargs:
-                kwargs[name] = device_text(kwargs[name])
-        if "reward_dtype" in kwargs:
-            kwargs["reward_dtype"] = dtype_name(kwargs["reward_dtype"], None)
-        if kwargs.get("info_xp") is not None:
-            kwargs["info_xp"] = af.registry.backend(kwargs["info_xp"]).name
         if hasattr(self, "_saved_kwargs") and not self._recorded:
             return  # a subclass has recorded its own
         self._recorded = True
-        kwargs.pop("like", None)
-        self._saved_kwargs = {n: x for n, x in kwargs.items() if defaults.get(n) is not x}
+        texts = {
+            name: as_text(arguments[name])
+            for name, as_text in _AS_TEXT.items()
+            if name in arguments
+        }
+        arguments = {**arguments, **texts, "like": None}
+        self._saved_kwargs = {
+            name: value for name, value in arguments.items() if value != _DEFAULTS.get(name)
+        }
 
     @never_raises
     def __repr__(self) -> str:
@@ -263,6 +257,56 @@ class Adapter(RecordConstructorArgs):
         if self._libraries.env_backend is not before:
             self._quick = NOT_QUICK
 
+
+class NamedPair(Adapter):
+    """An adapter whose two libraries are in its name, before an `ArrayConversion` in the bases."""
+
+    _pair: tuple[str, str]
+    """The library of the environment, and that of the agent."""
+    fixed_options: tuple[str, ...] = ("env_xp", "target_xp", "like")
+
+    def __init__(self, env: Any, **options: Any) -> None:
+        refuse_fixed(type(self), options)
+        super().__init__(env, *self._pair, **options)  # type: ignore[call-arg]
+        self._record(**options)
+
+
+class NamedPairOnDevice(NamedPair):
+    """Such an adapter for an agent whose library has several devices."""
+
+    fixed_options: tuple[str, ...] = (*NamedPair.fixed_options, "target_device")
+
+    def __init__(self, env: Any, device: Any = None, **options: Any) -> None:
+        refuse_fixed(type(self), options)
+        super(NamedPair, self).__init__(env, *self._pair, target_device=device, **options)  # type: ignore[call-arg]
+        self._record(device=device, **options)
+
+
+def _library_name(library: Target | None) -> str | None:
+    return None if library is None else af.registry.backend(library).name
+
+
+_AS_TEXT: dict[str, Callable[[Any], str | None]] = {
+    "env_xp": _library_name,
+    "target_xp": _library_name,
+    "info_xp": _library_name,
+    "env_device": device_text,
+    "target_device": device_text,
+    "device": device_text,
+    "reward_dtype": dtype_name,
+}
+"""The arguments that are recorded as text."""
+_DEFAULTS = {
+    "narrowing": "checked",
+    "scalars": "keep",
+    "unknown": "keep",
+    "sparse": "dense",
+    "convert_info": True,
+    "check_actions": "fit",
+    "convert_render": False,
+    "stack_final": False,
+}
+"""The defaults of arguments other than None, which are not recorded."""
 
 _TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
 """Wrappers of `gymnasium.make`, which do not look into arrays."""

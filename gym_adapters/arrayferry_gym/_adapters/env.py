@@ -1,10 +1,9 @@
 """Adapters for `gymnasium.Env`."""
 
-# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Never, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
 
@@ -15,36 +14,24 @@ from arrayferry_gym._options.refusals import (
     check_flags,
     check_observation,
     num_envs_inside,
-    refuse_contradictions,
     refuse_unknown,
 )
 from arrayferry_gym._options.types import ActT, ObsT
 
-from .adapter import Adapter, converted_space_property, gymnasium_class
+from .adapter import (
+    Adapter,
+    NamedPair,
+    NamedPairOnDevice,
+    converted_space_property,
+    gymnasium_class,
+)
+from .overloads import ArrayConversionInit, JaxToNumpyInit, JaxToTorchInit, NumpyToTorchInit
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never
 
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        Narrowing,
-        Nothing,
-        NumpyArray,
-        Scalars,
-        Sparse,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        Unknown,
-        Wrong,
-    )
-    from arrayferry_gym._options.types import CheckActions, Common, Given, K, V, W, X
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+    from arrayferry_gym._options.types import CheckActions
 
 if TYPE_CHECKING:
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
@@ -52,7 +39,7 @@ else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
 
 
-class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
+class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
     Observations and infos are converted to the agent's library, actions to the form that the environment's action
@@ -100,167 +87,54 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
         True
     """
 
-    if TYPE_CHECKING:
+    if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
-        @overload
         def __init__(
-            self: ArrayConversion[Any],
-            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
+            self,
+            env: gym.Env[Any, Any],
             env_xp: Target | None = None,
             target_xp: Target | None = None,
             env_device: Any = None,
             target_device: Any = None,
             *,
             like: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[NumpyArray],
-            env: gym.Env[X, W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToNumpy,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, NumpyArray]],
-            env: gym.Env[dict[K, X], W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToNumpy,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[TorchArray],
-            env: gym.Env[X, W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToTorch,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, TorchArray]],
-            env: gym.Env[dict[K, X], W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToTorch,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[JaxArray],
-            env: gym.Env[X, W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToJax,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, JaxArray]],
-            env: gym.Env[dict[K, X], W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToJax,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[CupyArray],
-            env: gym.Env[X, W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToCupy,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, CupyArray]],
-            env: gym.Env[dict[K, X], W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToCupy,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[DaskArray],
-            env: gym.Env[X, W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToDask,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[dict[K, DaskArray]],
-            env: gym.Env[dict[K, X], W],
-            env_xp: Target | None = None,
-            *,
-            target_xp: ToDask,
-            **options: Unpack[Given],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: ArrayConversion[Any], env: gym.Env[V, W] | Wrong,
-            env_xp: Target | None = None, target_xp: Target | None = None,
-            env_device: Any = None, target_device: Any = None, *, like: Any = None,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        self,
-        env: gym.Env[Any, Any],
-        env_xp: Target | None = None,
-        target_xp: Target | None = None,
-        env_device: Any = None,
-        target_device: Any = None,
-        *,
-        like: Any = None,
-        info_xp: Target | None = None,
-        convert_info: bool = True,
-        copy: bool | None = None,
-        narrowing: Narrowing = "checked",
-        scalars: Scalars = "keep",
-        unknown: Unknown = "keep",
-        sparse: Sparse = "dense",
-        check_actions: CheckActions = "fit",
-        convert_render: bool = False,
-        **others: Never,
-    ) -> None:
-        refuse_unknown(others, ArrayConversion, type(self))
-        check_env(type(self), env)
-        gym.Wrapper.__init__(self, env)
-        self._setup(
-            env,
-            env_xp,
-            target_xp,
-            env_device,
-            target_device,
-            like=like,
-            info_xp=info_xp,
-            convert_info=convert_info,
-            copy=copy,
-            narrowing=narrowing,
-            scalars=scalars,
-            unknown=unknown,
-            sparse=sparse,
-            check_actions=check_actions,
-            convert_render=convert_render,
-        )
-        self._has_several = (num_envs_inside(env) or 1) > 1
-        if self._has_several:
-            self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
+            info_xp: Target | None = None,
+            convert_info: bool = True,
+            copy: bool | None = None,
+            narrowing: Narrowing = "checked",
+            scalars: Scalars = "keep",
+            unknown: Unknown = "keep",
+            sparse: Sparse = "dense",
+            check_actions: CheckActions = "fit",
+            convert_render: bool = False,
+            **others: Never,
+        ) -> None:
+            refuse_unknown(others, ArrayConversion, type(self))
+            check_env(type(self), env)
+            gym.Wrapper.__init__(self, env)
+            self._setup(
+                env,
+                env_xp,
+                target_xp,
+                env_device,
+                target_device,
+                like=like,
+                info_xp=info_xp,
+                convert_info=convert_info,
+                copy=copy,
+                narrowing=narrowing,
+                scalars=scalars,
+                unknown=unknown,
+                sparse=sparse,
+                check_actions=check_actions,
+                convert_render=convert_render,
+            )
+            self._has_several = (num_envs_inside(env) or 1) > 1
+            if self._has_several:
+                self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
 
     env: gym.Env[Any, Any]
+    _has_several: bool
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -296,7 +170,7 @@ class ArrayConversion(Adapter, _Wrapper, Generic[ObsT, ActT]):
     observation_space: gym.Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
 
 
-class JaxToNumpy(ArrayConversion[ObsT, ActT]):
+class JaxToNumpy(JaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT]):
     """Use an environment written for JAX with an agent written for NumPy.
 
     Args:
@@ -304,44 +178,10 @@ class JaxToNumpy(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: JaxToNumpy[Any],
-            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[NumpyArray], env: gym.Env[X, W], **options: Unpack[Common]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[dict[K, NumpyArray]],
-            env: gym.Env[dict[K, X], W],
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToNumpy[Any], env: gym.Env[V, W] | Wrong,
-            *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: gym.Env[Any, Any], **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(JaxToNumpy, options)
-        super().__init__(env, "jax", "numpy", **options)
-        self._record(**options)
+    _pair = ("jax", "numpy")
 
 
-class JaxToTorch(ArrayConversion[ObsT, ActT]):
+class JaxToTorch(JaxToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, ActT]):
     """Use an environment written for JAX with an agent written for PyTorch.
 
     Args:
@@ -350,49 +190,10 @@ class JaxToTorch(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: JaxToTorch[Any],
-            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[TorchArray],
-            env: gym.Env[X, W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[dict[K, TorchArray]],
-            env: gym.Env[dict[K, X], W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: JaxToTorch[Any], env: gym.Env[V, W] | Wrong,
-            device: Any = None, *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(JaxToTorch, options)
-        super().__init__(env, "jax", "torch", target_device=device, **options)
-        self._record(device=device, **options)
+    _pair = ("jax", "torch")
 
 
-class NumpyToTorch(ArrayConversion[ObsT, ActT]):
+class NumpyToTorch(NumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, ActT]):
     """Use an environment written for NumPy with an agent written for PyTorch.
 
     Args:
@@ -401,46 +202,7 @@ class NumpyToTorch(ArrayConversion[ObsT, ActT]):
         **options: the keyword options of `ArrayConversion`.
     """
 
-    libraries_in_name: bool = True
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: NumpyToTorch[Any],
-            env: gym.Env[Unclear, W] | gym.Env[Nothing, W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[TorchArray],
-            env: gym.Env[X, W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[dict[K, TorchArray]],
-            env: gym.Env[dict[K, X], W],
-            device: Any = None,
-            **options: Unpack[Common],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: NumpyToTorch[Any], env: gym.Env[V, W] | Wrong,
-            device: Any = None, *,
-            info_xp: Target | Wrong | None = None, convert_info: bool | Wrong = True, copy: bool | Wrong | None = None,
-            narrowing: Narrowing | Wrong = "checked", scalars: Scalars | Wrong = "keep",
-            unknown: Unknown | Wrong = "keep", sparse: Sparse | Wrong = "dense",
-            check_actions: CheckActions | Wrong = "fit", convert_render: bool | Wrong = False,
-            **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(self, env: gym.Env[Any, Any], device: Any = None, **options: Any) -> None:  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
-        refuse_contradictions(NumpyToTorch, options)
-        super().__init__(env, "numpy", "torch", target_device=device, **options)
-        self._record(device=device, **options)
+    _pair = ("numpy", "torch")
 
 
 for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):

@@ -264,7 +264,7 @@ def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend,
     return backend, backend.device_of(array)
 
 
-def dtype_name(dtype: Any, backend: Backend | None) -> str | None:
+def dtype_name(dtype: Any, backend: Backend | None = None) -> str | None:
     """Return the name of a dtype, given as a name or as an object of any library.
 
     Args:

@@ -37,11 +37,11 @@ def missing_package(module: str, package: str, error: ImportError) -> af.Backend
     )
 
 
-def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
+def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in others:
         own = [*inspect.signature(cls).parameters]
-        fixed = _fixed(cls)
+        fixed = cls.fixed_options
         options = [
             option
             for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
@@ -49,7 +49,8 @@ def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
         ]
         near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
         meant = _MEANT.get(name) or (near[0] if near else None)
-        meant = {"target_device": "device"}.get(str(meant), meant) if "device" in own else meant
+        if meant == "target_device" and meant in fixed:
+            meant = "device"
         if meant in options:
             remedy = f"Write {meant}=..."
         elif meant in fixed:
@@ -57,14 +58,6 @@ def refuse_unknown(others: dict[str, Any], base: type, cls: type) -> None:
         else:
             remedy = f"The options are {', '.join(options)}."
         raise af.OptionError(f"{cls.__name__} has no option {name!r}", remedy=remedy)
-
-
-def _fixed(cls: Any) -> tuple[str, ...]:
-    """Return the options that an adapter with its libraries in its name sets itself."""
-    if not cls.libraries_in_name:
-        return ()
-    device = ("target_device",) if "device" in inspect.signature(cls).parameters else ()
-    return ("env_xp", "target_xp", "like", *device)
 
 
 def check_env(cls: type, env: Any) -> None:
@@ -217,9 +210,9 @@ def missing_adapter(module: str, name: str) -> AttributeError:
     return AttributeError(text, name=name)
 
 
-def refuse_contradictions(cls: type, options: dict[str, Any]) -> None:
+def refuse_fixed(cls: Any, options: dict[str, Any]) -> None:
     """Refuse options that an adapter with two libraries in its name sets itself."""
-    for name in _fixed(cls):
+    for name in cls.fixed_options:
         if name in options:
             raise af.OptionError(
                 f"{cls.__name__} takes no {name}, since its libraries are in its name",

@@ -10,40 +10,9 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
     from typing_extensions import TypeVar
 
-    from arrayferry.typing import Array, Narrowing, Scalars, Sparse, Unknown
-
-    from .libraries import Target
+    from arrayferry.typing import Array
 
     CheckActions = Literal["fit", "strict", "off"]
-
-    class Common(TypedDict, total=False):
-        """The options of all adapters."""
-
-        info_xp: Target | None
-        convert_info: bool
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unknown: Unknown
-        sparse: Sparse
-        check_actions: CheckActions
-        convert_render: bool
-
-    class Given(Common, total=False):
-        """The options of an adapter to which the libraries are given."""
-
-        env_device: Any
-        target_device: Any
-        like: None
-
-    class VectorCommon(Common, total=False):
-        """The options of all adapters for vector environments."""
-
-        stack_final: bool
-        reward_dtype: Any
-
-    class VectorGiven(Given, VectorCommon, total=False):
-        """The options of an adapter for vector environments to which the libraries are given."""
 
     class Served(TypedDict, total=False):
         """The options of a `FunctionalEnv` that is served."""

@@ -15,6 +15,8 @@ except ImportError as _error:
         backend="distributed",
     ) from _error
 
+from typing import TYPE_CHECKING
+
 from ._collector.collector import Collector
 from ._collector.stats import CollectorStats, WorkerStats
 from ._dask.engine import DaskEngine
@@ -30,9 +32,13 @@ from ._placing.errors import (
     SpaceMismatchError,
     WorkerSetupError,
 )
-from ._vector.env import DistributedVectorEnv
 from ._workers.host import Host
 from ._workers.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from ._vector.overloads import DistributedVectorEnv
+else:
+    from ._vector.env import DistributedVectorEnv
 
 __all__ = [
     "Collector",

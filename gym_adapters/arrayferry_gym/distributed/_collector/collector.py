@@ -6,9 +6,8 @@ import contextlib
 import copy
 import itertools
 import operator
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env, Space
@@ -19,19 +18,12 @@ from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import UNSET, check_actions_of, check_flag, count_of
 from arrayferry_gym._options.libraries import Target
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
-from arrayferry_gym.distributed._dask.engine import DaskEngine
-from arrayferry_gym.distributed._placing.checks import (
-    check_engine,
-    check_numbers,
-    check_workers,
-    common_spaces,
-    pickled,
-)
-from arrayferry_gym.distributed._placing.closing import Closing, close_at_exit
+from arrayferry_gym.distributed._dask.engine import engine_for
+from arrayferry_gym.distributed._placing.checks import check_seconds, common_spaces, pickled
+from arrayferry_gym.distributed._placing.closing import ClosedOnce
 from arrayferry_gym.distributed._placing.engine import Engine
-from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
-from arrayferry_gym.distributed._placing.pool import await_workers
+from arrayferry_gym.distributed._placing.pool import HostPool, await_workers
 from arrayferry_gym.distributed._workers.messages import GroupSetup, Plan, to_bytes
 from arrayferry_gym.distributed._workers.policies import is_module
 from arrayferry_gym.distributed._workers.records import GroupRecord
@@ -47,7 +39,7 @@ if TYPE_CHECKING:
     from arrayferry_gym._options.types import CheckActions
 
 
-class Collector(Iterator[Trajectories]):
+class Collector(ClosedOnce, Iterator[Trajectories]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
     The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
@@ -126,7 +118,6 @@ class Collector(Iterator[Trajectories]):
     seed: int
     single_observation_space: Space[Any]
     single_action_space: Space[Any]
-    closed: bool = True
 
     def __init__(
         self,
@@ -159,8 +150,9 @@ class Collector(Iterator[Trajectories]):
         env, factories = _environments(envs, num_envs, env_params, max_episode_steps)
         self.num_envs = len(factories) or count_of("num_envs", num_envs)
         self.num_steps = count_of("num_steps", num_steps)
-        check_numbers(groups, timeout, min_workers)
-        check_workers(workers, resources)
+        groups = None if groups is None else count_of("groups", groups)
+        min_workers = count_of("min_workers", min_workers)
+        check_seconds(timeout)
         check_flag("final_observation", final_observation)
         check_flag("progress", progress)
         if mode not in ("sync", "async"):
@@ -175,7 +167,6 @@ class Collector(Iterator[Trajectories]):
         self._convert: Any = None
         if not self._keep and (backend.name != "numpy" or device is not None):
             self._convert = af.converter(to, device=device)
-        check_engine(engine, client, workers, resources)
         if self._keep and engine is not None and not engine.keeps_arrays:
             raise af.OptionError(
                 f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
@@ -194,15 +185,10 @@ class Collector(Iterator[Trajectories]):
             data = to_bytes(plan)
         weights = Weights(0, _pickled_weights(policy_params))
         own_engine = engine is None
-        if engine is None:
-            count = max(min(groups or os.cpu_count() or 1, self.num_envs), min_workers)
-            engine = DaskEngine(
-                client,
-                n_workers=count,
-                set_as_default=self._keep,
-                workers=workers,
-                resources=resources,
-            )
+        engine = engine_for(
+            engine, self.num_envs, client=client, groups=groups, min_workers=min_workers,
+            workers=workers, resources=resources, set_as_default=self._keep,
+        )  # fmt: skip
         try:
             await_workers(engine, min_workers, timeout, range(self.num_envs))
             self.groups = min(groups or len(engine.workers()) or 1, self.num_envs)
@@ -219,10 +205,10 @@ class Collector(Iterator[Trajectories]):
         # a compiled segment shows no steps
         silence, steps = (self.num_steps, 1) if env is not None else (1, self.num_steps)
         longest = timeout * silence * steps * AHEAD * self.groups
-        self._placement = Placement(engine, records, None, timeout, 1, timeout * silence, longest)
-        self._closing = Closing(self._placement, engine, own_engine)
-        self.closed = False
-        close_at_exit(self)
+        self._placement = Placement(
+            HostPool(engine, records, None, timeout, timeout * silence, longest)
+        )
+        self._opened(self._placement.pool, own_engine)
         self._runner = GroupRunner(records, self._placement, self._keep, weights)
         try:
             spaces = common_spaces(self._runner.make_all(), "same")
@@ -323,15 +309,6 @@ class Collector(Iterator[Trajectories]):
                 )
         self._runner.load_state_dict(dict(state))
 
-    def _require_open(self) -> None:
-        if self.closed:
-            raise NotReadyError("the collector is closed", remedy="Make another one.")
-        if not self._closing.is_of_this_process():
-            raise NotReadyError(
-                "the collector belongs to the process that this one was forked from",
-                remedy="Make one in this process, with a client of its own.",
-            )
-
     def close(self) -> None:
         """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
         if not self.closed:
@@ -346,21 +323,10 @@ class Collector(Iterator[Trajectories]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._closing.close_in_thread()
-
     @never_raises
     def __repr__(self) -> str:
         ended = ", closed" if self.closed else ""
         return f"<Collector of {self.num_envs} environments in {self.groups} groups{ended}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "Collector cannot be pickled, since its environments live in other processes. "
-            "Make it where it is used, with the same arguments."
-        )
 
 
 def _environments(

@@ -99,17 +99,9 @@ class HostActor:
             keys, self._unclaimed = list(self._unclaimed), set()
             free(self._worker, keys)
 
-    async def busy_with(self) -> int | None:
-        """Return the environment that is being worked on."""
-        return self._host.current
-
-    async def steps(self) -> int:
-        """Return the number of steps that environments have taken."""
-        return self._host.steps
-
-    async def place(self) -> str | None:
-        """Return where the group of a collector is that is being worked on."""
-        return self._host.place
+    async def progress(self) -> tuple[int | None, int, str | None]:
+        """Return the environment that is being worked on, the steps taken, and the place of the group worked on."""
+        return self._host.current, self._host.steps, self._host.place
 
     async def stop(self, claimed: Sequence[str] = (), discards: bool = False) -> None:
         """Close the environments and end the thread, when it has done what it does now.

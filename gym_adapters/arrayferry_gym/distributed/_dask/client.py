@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.utils
 from distributed.client import Client
@@ -19,22 +19,10 @@ PATIENCE = 5.0
 """Seconds until a scheduler or worker that does not answer a short question counts as gone."""
 
 
-class OpenClient(NamedTuple):
-    """A client, and what must be closed with the engine, in this order.
-
-    Attributes:
-        client: a `distributed.Client`.
-        owned: the client and the cluster that were made here.
-        own_cluster: whether the cluster was made here, so that nobody else scales it.
-    """
-
-    client: Any
-    owned: list[Any]
-    own_cluster: bool
-
-
-def open_client(client: Any, n_workers: int | None, set_as_default: bool) -> OpenClient:
-    """Return a client that can be used.
+def open_client(
+    client: Any, n_workers: int | None, set_as_default: bool
+) -> tuple[Any, list[Any], bool]:
+    """Return a client that can be used, what must be closed with the engine, in this order, and whether that is a cluster.
 
     Args:
         client: a client, the address of a scheduler, or None for the current client or a cluster on this machine.
@@ -59,7 +47,7 @@ def open_client(client: Any, n_workers: int | None, set_as_default: bool) -> Ope
         client = _connect(client, set_as_default)
         owned = [client]
     _check(client)
-    return OpenClient(client, owned, own_cluster)
+    return client, owned, own_cluster
 
 
 def _connect(address: str, set_as_default: bool) -> Client:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed.client import Client
 
+import arrayferry as af
+from arrayferry_gym.distributed._placing.checks import check_workers
 from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.errors import (
     EnvTimeoutError,
@@ -26,6 +29,8 @@ from .client import PATIENCE, open_client
 from .internals import ask, ask_aside, connect, disconnect, workers_of
 from .lazy import assembled
 
+T = TypeVar("T")
+
 _STOP_PATIENCE = 1.0
 """Seconds that an actor has to answer that it stops."""
 
@@ -35,21 +40,21 @@ class _ActorHandle:
     """An actor, and the connection to its worker.
 
     Attributes:
-        future: the future of the actor.
-        occupying: the future of the task that keeps its worker from being closed, None if there is none.
         address: the address of its worker.
+        future: the future of the actor, None before it is submitted.
+        occupying: the future of the task that keeps its worker from being closed, None if there is none.
         comm: the connection, None if calls go through the scheduler.
-        lost: whether the actor is gone.
+        lost: whether there is no actor: not yet, or no more.
         claimed: the keys of arrays that it has kept, and that are held here. It does not know of these yet.
         discards: whether it shall free the other arrays that it has kept.
         lock: held while a call is under way.
     """
 
-    future: Any
-    occupying: Any
     address: str
-    comm: Any
-    lost: bool = False
+    future: Any = None
+    occupying: Any = None
+    comm: Any = None
+    lost: bool = True
     claimed: list[str] = field(default_factory=list)
     discards: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -85,7 +90,7 @@ class DaskEngine(Engine):
         resources: Dask resources that such a worker must have, such as `{"GPU": 1}`.
 
     Raises:
-        arrayferry.OptionError: the client is asynchronous or closed, or is not a client.
+        arrayferry.OptionError: the client is asynchronous or closed, or is not a client, or another option is invalid.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address.
     """
@@ -101,6 +106,7 @@ class DaskEngine(Engine):
         workers: Collection[str] | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> None:
+        check_workers(workers, resources)
         self._client, self._owned, self._own_cluster = open_client(
             client, n_workers, set_as_default
         )
@@ -116,9 +122,10 @@ class DaskEngine(Engine):
         """The client of the cluster."""
         return self._client
 
-    def _sync(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def _sync(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         self._require_client()
-        return self._client.sync(function, *args)
+        result: T = self._client.sync(function, *args)
+        return result
 
     def _require_client(self) -> None:
         if self._client.status in ("closed", "closing"):
@@ -128,8 +135,7 @@ class DaskEngine(Engine):
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that the scheduler knows."""
-        names: list[str] = self._sync(self._living)
-        return names
+        return self._sync(self._living)
 
     async def _living(self) -> list[str]:
         """Return the workers that may run hosts, in the thread that notes which have died."""
@@ -158,123 +164,103 @@ class DaskEngine(Engine):
         has = worker.get("resources") or {}
         return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
 
-    def place(self, workers: Sequence[str], timeout: float) -> list[Any]:
+    def place(self, workers: Sequence[str], timeout: float) -> list[_ActorHandle | None]:
         """Make one host on each of the given workers."""
-        end = time.monotonic() + timeout
-        self._sync(self._check, [name for name in workers if name not in self._checked], timeout)
-        futures = {}
-        for position, name in enumerate(workers):
-            if name in self._checked:
-                key = f"arrayferry-host-{uuid.uuid4().hex}"
-                futures[position] = self._client.submit(
-                    HostActor,
-                    key,
-                    key=key,
-                    workers=[name],
-                    actor=True,
-                    pure=False,
-                )
-        placed: list[Any] = [None] * len(workers)
-        try:
-            while futures:
-                patience = time.monotonic() + 0.2
-                while time.monotonic() < patience and any(
-                    future.status == "pending" for future in futures.values()
-                ):
-                    time.sleep(0.002)
-                known = self.workers()
-                for position, future in list(futures.items()):
-                    if future.status == "finished":
-                        placed[position] = self._sync(self._connect, future, workers[position])
-                    elif future.status == "error" and workers[position] in known:
-                        raise future.exception()
-                    elif future.status == "pending" and workers[position] in known:
-                        continue
-                    del futures[position]
-                if futures and time.monotonic() > end:
-                    if any(host is not None for host in placed):
-                        break
-                    late = str(workers[next(iter(futures))])
-                    raise EnvTimeoutError(
-                        f"the worker {late} did not start a host within {timeout:g} s",
-                        remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
-                        worker=late,
-                    )
-        except BaseException:
-            for host in placed:
-                if host is not None:
-                    self.release(host)
-            raise
-        self._hosts.update(host for host in placed if host is not None)
-        return placed
+        return self._sync(self._place, workers, timeout)
 
-    async def _check(self, workers: list[str], timeout: float) -> None:
-        """Let workers import what hosts need. If a worker cannot, an actor on it would stay pending forever."""
-        name = HostActor.__module__
-        asked = {
+    async def _place(self, workers: Sequence[str], timeout: float) -> list[_ActorHandle | None]:
+        end = time.monotonic() + timeout
+        hosts = [_ActorHandle(worker) for worker in workers]
+        tasks = {
             worker: asyncio.ensure_future(
-                self._client.run(importlib.import_module, name, workers=[worker], on_error="return")
+                self._start_hosts(worker, [host for host in hosts if host.address == worker])
             )
-            for worker in workers
+            for worker in dict.fromkeys(workers)
         }
+        placed: list[_ActorHandle] = []
         try:
-            await self._await_imports(asked, name, timeout)
+            pending = set(tasks.values())
+            while pending and (left := end - time.monotonic()) > 0:
+                _, pending = await asyncio.wait(
+                    pending, timeout=min(left, 0.5), return_when=asyncio.FIRST_EXCEPTION
+                )
+                known = await self._living()
+                for worker, task in tasks.items():
+                    if worker not in known:  # Dask keeps trying to reach it
+                        task.cancel()
+                    elif task.done() and not task.cancelled():
+                        task.result()
+            placed = [host for host in hosts if not host.lost]
+            if pending and not placed:
+                late = next(worker for worker, task in tasks.items() if task in pending)
+                what = "start a host" if late in self._checked else f"import {HostActor.__module__}"
+                raise EnvTimeoutError(
+                    f"the worker {late} did not {what} within {timeout:g} s",
+                    remedy="It may be busy with other tasks. Wait for them, or pass a longer timeout.",
+                    worker=late,
+                )
+            return [None if host.lost else host for host in hosts]
         finally:
-            for task in asked.values():
+            for task in tasks.values():
                 task.cancel()
-        for worker, task in asked.items():
-            result = task.result()[worker]
-            if isinstance(result, ImportError):
-                module = result.name or getattr(result, "backend", "") or name
-                raise WorkerSetupError(
-                    f"the worker {worker} cannot import {module}: {result}",
-                    remedy="Install the same packages there: pip install 'arrayferry[distributed,gym]'",
-                    worker=worker,
-                    module=module,
-                ) from result
-            if not isinstance(result, BaseException):
-                self._checked.add(worker)
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            for host in hosts:
+                if host not in placed:
+                    self.release(host)
 
-    async def _await_imports(
-        self, asked: dict[str, asyncio.Future[Any]], name: str, timeout: float
-    ) -> None:
-        """Wait for all workers, but for those that are gone, which are dropped: Dask keeps trying to reach them."""
-        end = time.monotonic() + timeout
-        while late := [worker for worker, task in asked.items() if not task.done()]:
-            await asyncio.wait([asked[worker] for worker in late], timeout=0.5)
-            late = [worker for worker in late if not asked[worker].done()]
-            if not late:
-                return
-            known = await self._ask_scheduler()
-            for worker in late:
-                if worker not in known:
-                    asked.pop(worker).cancel()
-                elif time.monotonic() > end:
-                    raise EnvTimeoutError(
-                        f"the worker {worker} did not import {name} within {timeout:g} s",
-                        remedy="Pass a longer timeout.",
-                        worker=worker,
-                    )
+    async def _start_hosts(self, worker: str, hosts: Sequence[_ActorHandle]) -> None:
+        """Start actors on a worker, and connect to them. Those that do not start stay `lost`."""
+        if worker not in self._checked and not await self._check(worker):
+            return
+        for host in hosts:
+            key = f"arrayferry-host-{uuid.uuid4().hex}"
+            host.future = self._client.submit(
+                HostActor, key, key=key, workers=[worker], actor=True, pure=False
+            )
+        while any(host.future.status == "pending" for host in hosts):
+            await asyncio.sleep(0.002)
+        for host in hosts:
+            if host.future.status == "error":
+                raise await host.future.exception()
+            if host.future.status == "finished":
+                await self._connect(host)
 
-    async def _connect(self, future: Any, address: str) -> _ActorHandle | None:
+    async def _check(self, worker: str) -> bool:
+        """Let a worker import what hosts need, or an actor on it would stay pending forever. False if it is gone."""
+        name = HostActor.__module__
+        results = await self._client.run(
+            importlib.import_module, name, workers=[worker], on_error="return"
+        )
+        result = results[worker]
+        if isinstance(result, ImportError):
+            module = result.name or getattr(result, "backend", "") or name
+            raise WorkerSetupError(
+                f"the worker {worker} cannot import {module}: {result}",
+                remedy="Install the same packages there: pip install 'arrayferry[distributed,gym]'",
+                worker=worker,
+                module=module,
+            ) from result
+        if isinstance(result, BaseException):
+            return False
+        self._checked.add(worker)
+        return True
+
+    async def _connect(self, host: _ActorHandle) -> None:
         try:
-            comm = await connect(self._client, address, PATIENCE)
+            host.comm = await connect(self._client, host.address, PATIENCE)
         except OSError:
-            known = await self._ask_scheduler()
-            if address not in known:
-                future.release()
-                return None
-            comm = None  # calls go through the scheduler
-        occupying = None
+            if host.address not in await self._ask_scheduler():
+                return
         if not self._own_cluster:
-            occupying = self._client.submit(
+            host.occupying = self._client.submit(
                 occupy_worker,
-                future.key,
+                host.future.key,
                 key=f"stay-{uuid.uuid4().hex}",
-                workers=[address],
+                workers=[host.address],
                 pure=False,
             )
-        return _ActorHandle(future, occupying, address, comm)
+        host.lost = False
+        self._hosts.add(host)
 
     def call(self, host: _ActorHandle, request: bytes) -> _Call:
         """Prepare a call. `start` or `gather` sends it."""
@@ -296,8 +282,7 @@ class DaskEngine(Engine):
 
     def wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
         """Return which calls are answered, or never will be."""
-        answered: list[bool] = self._sync(self._wait, calls, timeout, least)
-        return answered
+        return self._sync(self._wait, calls, timeout, least)
 
     async def _wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
         """Wait until some calls are answered, or for a time. Those to machines that have vanished are given up."""
@@ -318,8 +303,7 @@ class DaskEngine(Engine):
 
     def gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
         """Send the calls to all hosts in parallel, and wait for the answers."""
-        answers: list[bytes | None] = self._sync(self._gather, calls, timeout)
-        return answers
+        return self._sync(self._gather, calls, timeout)
 
     async def _gather(self, calls: Sequence[_Call], timeout: float) -> list[bytes | None]:
         tasks = self._tasks(calls)
@@ -339,8 +323,7 @@ class DaskEngine(Engine):
             async with host.lock:
                 if host.lost:
                     return None
-                key, claims = host.future.key, _claims(host)
-                answer = await ask(self._client, host.comm, host.address, key, request, *claims)
+                answer = await ask(self._client, host, request, *_claims(host))
         except Exception:  # whatever the error, the host is of no more use
             answer = None
         if answer is None:
@@ -358,23 +341,22 @@ class DaskEngine(Engine):
 
     def busy_with(self, host: _ActorHandle) -> int | None:
         """Ask the worker, whose event loop is not busy with the environments."""
-        return self._asked(host, "busy_with")  # type: ignore[no-any-return]
+        return self._progress(host)[0]  # type: ignore[no-any-return]
 
     def steps_of(self, host: _ActorHandle) -> int | None:
         """Ask the worker, as `busy_with` does."""
-        return self._asked(host, "steps")  # type: ignore[no-any-return]
+        return self._progress(host)[1]  # type: ignore[no-any-return]
 
     def place_of(self, host: _ActorHandle) -> str | None:
         """Ask the worker, as `busy_with` does."""
-        return self._asked(host, "place")  # type: ignore[no-any-return]
+        return self._progress(host)[2]  # type: ignore[no-any-return]
 
-    def _asked(self, host: _ActorHandle, method: str) -> Any:
+    def _progress(self, host: _ActorHandle) -> Any:
         async def ask_briefly() -> Any:
-            asked = ask_aside(self._client, host.address, host.future.key, method)
             try:
-                return await asyncio.wait_for(asked, 1.0)
+                return await asyncio.wait_for(ask_aside(self._client, host, "progress"), 1.0)
             except Exception:  # the caller can do without
-                return None
+                return None, None, None
 
         return self._sync(ask_briefly)
 
@@ -393,15 +375,14 @@ class DaskEngine(Engine):
     async def _stop(self, host: _ActorHandle, asked: bool) -> None:
         try:
             if asked:
-                key, claims = host.future.key, _claims(host)
-                stop = ask_aside(self._client, host.address, key, "stop", *claims)
+                stop = ask_aside(self._client, host, "stop", *_claims(host))
                 await asyncio.wait_for(stop, _STOP_PATIENCE)
         except Exception:  # it is gone
             pass
         finally:
-            if host.occupying is not None:
-                host.occupying.release()
-            host.future.release()
+            for future in (host.occupying, host.future):
+                if future is not None:
+                    future.release()
             if host.comm is not None:
                 disconnect(host.comm)
 
@@ -458,3 +439,50 @@ def _claims(host: _ActorHandle) -> list[Any]:
     claims = [host.claimed, host.discards]
     host.claimed, host.discards = [], False
     return claims
+
+
+def engine_for(
+    engine: Engine | None,
+    num_envs: int,
+    *,
+    client: Any,
+    groups: int | None,
+    min_workers: int,
+    workers: Collection[str] | None,
+    resources: Mapping[str, float] | None,
+    set_as_default: bool = False,
+) -> Engine:
+    """Return the engine that a user has passed, or else Dask's.
+
+    Args:
+        engine: as given.
+        num_envs: the number of environments.
+        client: as for `DaskEngine`.
+        groups: the number of hosts, None for one on each worker.
+        min_workers: how many workers there must be.
+        workers: as for `DaskEngine`.
+        resources: the same.
+        set_as_default: the same.
+
+    Raises:
+        arrayferry.OptionError: an engine is given, and options that are for Dask's.
+    """
+    if engine is None:
+        n_workers = max(min(groups or os.cpu_count() or 1, num_envs), min_workers)
+        return DaskEngine(
+            client,
+            n_workers=n_workers,
+            set_as_default=set_as_default,
+            workers=workers,
+            resources=resources,
+        )
+    if client is not None:
+        raise af.OptionError(
+            "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
+        )
+    if workers is not None or resources is not None:
+        raise af.OptionError(
+            "workers= and resources= are options of Dask's engine, but another one is given",
+            remedy="Pass them to the engine: DaskEngine(client, workers=..., resources=...).",
+        )
+    return engine

@@ -36,28 +36,35 @@ def disconnect(comm: Any) -> None:
     comm.abort()
 
 
-async def ask(
-    client: Any, comm: Any, address: str, actor: str, request: bytes, *args: Any
-) -> bytes | None:
-    """Call `answer` of an actor, over a connection, or through the scheduler if `comm` is None."""
+async def ask(client: Any, host: Any, request: bytes, *args: Any) -> bytes | None:
+    """Call `answer` of an actor.
+
+    Args:
+        client: the client.
+        host: has the `future` of the actor, the `address` of its worker, and `comm`: the connection to it, or None to call
+            through the scheduler.
+        request: the first argument.
+        *args: the others.
+    """
     message: dict[str, Any] = {
         "op": "actor_execute",
-        "actor": actor,
+        "actor": host.future.key,
         "function": "answer",
         "args": [to_serialize(request), *args],
         "kwargs": {},
     }
-    if comm is None:
-        reply = await client.scheduler.proxy(worker=address, msg=message)
+    if host.comm is None:
+        reply = await client.scheduler.proxy(worker=host.address, msg=message)
     else:
-        reply = await send_recv(comm, **message)
+        reply = await send_recv(host.comm, **message)
     answer: bytes | None = reply["result"]
     return answer
 
 
-async def ask_aside(client: Any, address: str, actor: str, method: str, *args: Any) -> Any:
-    """Call a method of an actor that answers while the actor is busy with another call."""
-    reply = await client.rpc(address).actor_execute(actor=actor, function=method, args=args)
+async def ask_aside(client: Any, host: Any, method: str, *args: Any) -> Any:
+    """Call a method of an actor that answers while the actor is busy with another call. `host` is as for `ask`."""
+    execute = client.rpc(host.address).actor_execute
+    reply = await execute(actor=host.future.key, function=method, args=args)
     return reply["result"]
 
 

@@ -16,7 +16,6 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import options_of, reset_mask_of, seed_of
 from arrayferry_gym.distributed._workers.messages import Description
 
-from .engine import Engine
 from .errors import SpaceMismatchError
 
 
@@ -45,14 +44,8 @@ def pickled(env_fns: Any) -> list[bytes]:
     return [pickled[id(function)] for function in env_fns]
 
 
-def check_numbers(groups: Any, timeout: Any, min_workers: Any) -> None:
-    """Check the numbers of groups and of workers, and the timeout."""
-    if type(min_workers) is not int or min_workers < 1:
-        raise af.OptionError(
-            f"min_workers={min_workers!r:.80} is not valid", remedy="Pass 1 or more."
-        )
-    if groups is not None and (type(groups) is not int or groups < 1):
-        raise af.OptionError(f"groups={groups!r:.80} is not valid", remedy="Pass 1 or more.")
+def check_seconds(timeout: Any) -> None:
+    """Check a timeout."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
 
@@ -79,28 +72,6 @@ def check_workers(workers: Any, resources: Any) -> None:
         raise af.OptionError(
             f"resources={resources!r:.80} is not valid",
             remedy="Pass a dict of numbers, like those that workers are started with, such as {'GPU': 1}.",
-        )
-
-
-def check_engine(engine: Engine | None, client: Any, workers: Any, resources: Any) -> None:
-    """Check that no other option contradicts an engine.
-
-    Args:
-        engine: the engine, None for Dask's.
-        client: as given.
-        workers: as given.
-        resources: as given.
-    """
-    if engine is None:
-        return
-    if client is not None:
-        raise af.OptionError(
-            "both client and engine are given", remedy="Pass DaskEngine(client) as the engine."
-        )
-    if workers is not None or resources is not None:
-        raise af.OptionError(
-            "workers= and resources= are options of Dask's engine, but another one is given",
-            remedy="Pass them to the engine: DaskEngine(client, workers=..., resources=...).",
         )
 
 

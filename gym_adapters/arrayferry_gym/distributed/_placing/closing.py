@@ -1,15 +1,16 @@
-"""`Closing`: environments on workers are closed once, in the process that made them."""
+"""`ClosedOnce`: what has environments on workers is closed once, in the process that made it."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
-from .engine import Engine
-from .placement import Placement
+from .errors import NotReadyError
+from .pool import HostPool
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_others: list[Closing] = []
@@ -22,23 +23,54 @@ def _close_all() -> None:
         envs.close()
 
 
-def close_at_exit(envs: Any) -> None:
-    """Close a vector environment at the end of the process, if it still exists then."""
-    _open.add(envs)
+class ClosedOnce:
+    """What has environments on workers: it is closed, by its owner or at the end of the process.
+
+    Attributes:
+        closed: whether it is closed, or was not opened yet.
+    """
+
+    closed: bool = True
+    _closing: Closing
+
+    def _opened(self, pool: HostPool, own_engine: bool) -> None:
+        """Note what has to be closed. The arguments are as for `Closing`."""
+        self._closing = Closing(pool, own_engine)
+        self.closed = False
+        _open.add(self)
+
+    def _require_open(self) -> None:
+        name = type(self).__name__
+        if self.closed:
+            raise NotReadyError(f"this {name} is closed", remedy="Make another one.")
+        if not self._closing.is_of_this_process():
+            raise NotReadyError(
+                f"this {name} belongs to the process that this one was forked from",
+                remedy="Make another one in this process, with a client of its own.",
+            )
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._closing.close(in_thread=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled, since its environments live in other processes. "
+            "Make it where it is used, with the same arguments."
+        )
 
 
 class Closing:
-    """Knows what is to be closed with a vector environment.
+    """What is closed: it does not refer to its owner, which may be gone.
 
     Args:
-        placement: the hosts.
-        engine: the engine.
-        own_engine: whether the engine was made for this vector environment, and is closed with it.
+        pool: the hosts.
+        own_engine: whether the engine was made for the owner, and is closed with it.
     """
 
-    def __init__(self, placement: Placement, engine: Engine, own_engine: bool) -> None:
-        self._placement = placement
-        self._engine = engine
+    def __init__(self, pool: HostPool, own_engine: bool) -> None:
+        self._pool = pool
         self._own_engine = own_engine
         self._process = os.getpid()
 
@@ -46,26 +78,24 @@ class Closing:
         """Tell whether the hosts belong to this process, and not to one that this one was forked from."""
         return self._process == os.getpid()
 
-    def close(self) -> None:
-        """Close the hosts, and the engine if it is their own. It does not wait for those that hang."""
-        if not self.is_of_this_process():
-            _of_others.append(self)
-            return
-        try:
-            self._engine.discard()
-            self._placement.close()
-        except Exception:  # the cluster is gone
-            pass
-        finally:
-            if self._own_engine:
-                self._engine.close()
+    def close(self, *, in_thread: bool = False) -> None:
+        """Close the hosts, and the engine if it is their own. It does not wait for those that hang.
 
-    def close_in_thread(self) -> None:
-        """Close in another thread, since garbage may be collected in that of the engine."""
+        Args:
+            in_thread: whether another thread does it, since garbage may be collected in that of the engine.
+        """
         if not self.is_of_this_process():
             _of_others.append(self)
-            return
-        try:
-            threading.Thread(target=self.close).start()
-        except RuntimeError:  # the interpreter ends
-            pass
+        elif in_thread:
+            with contextlib.suppress(RuntimeError):  # the interpreter ends
+                threading.Thread(target=self.close).start()
+        else:
+            engine = self._pool.engine
+            try:
+                engine.discard()
+                self._pool.close()
+            except Exception:  # the cluster is gone
+                pass
+            finally:
+                if self._own_engine:
+                    engine.close()

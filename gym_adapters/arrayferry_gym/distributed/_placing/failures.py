@@ -28,22 +28,22 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
         request: what the host was asked for.
         host: the host and its environments.
     """
-    indices: Sequence[int] = host.indices if failure.index is None else (failure.index,)
-    where = what = request.func.__name__
-    if failure.place is not None:
-        where = (
-            str(failure.place)
-            if failure.place.segment is not None
-            else f"{where} of {failure.place}"
-        )
-        indices = failure.place.indices if failure.index is None else indices
+    what, place = request.func.__name__, failure.place
+    indices: Sequence[int] = host.indices if place is None else place.indices
+    if failure.index is not None:
+        indices = (failure.index,)
+    where = what
+    if place is not None:
+        where = f"{what} of {place}" if place.segment is None else str(place)
+    raised = f"raised {failure.type}: {failure.text}, in {where} on the worker {host.worker}"
+    again = (
+        "Call reset to go on." if place is None else "The next segment of the group begins anew."
+    )
     error: DistributedEnvError
     if failure.setup:
-        missing = (
-            f"cannot import {failure.module}" if failure.module else "cannot load its function"
-        )
+        missing = f"import {failure.module}" if failure.module else "load its function"
         error = WorkerSetupError(
-            f"the worker {host.worker} {missing}, to make {named(indices)}: "
+            f"the worker {host.worker} cannot {missing}, to make {named(indices)}: "
             f"{failure.type}: {failure.text}",
             remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
             "cloudpickle.register_pickle_by_value(module).",
@@ -51,27 +51,19 @@ def error_of(failure: Failure, request: Request, host: HostRecord) -> Distribute
             worker=host.worker,
             module=failure.module,
         )
-    elif failure.place is not None and failure.place.policy:
+    elif place is not None and place.policy:
         error = PolicyFailedError(
-            f"the policy raised {failure.type}: {failure.text}, in {where} on the worker "
-            f"{host.worker}",
+            f"the policy {raised}",
             remedy="Correct it, and make another collector."
             if what == "make"
-            else "Correct it or its parameters. The next segment of the group begins anew.",
+            else f"Correct it or its parameters. {again}",
             worker=host.worker,
             original=failure.type,
         )
     else:
-        making = what == "make"
-        again = (
-            "The next segment of the group begins anew."
-            if failure.place
-            else "Call reset to go on."
-        )
         error = EnvFailedError(
-            f"{named(indices)} raised {failure.type}: {failure.text}, in {where} on the worker "
-            f"{host.worker}",
-            remedy="Correct the environment." if making else again,
+            f"{named(indices)} {raised}",
+            remedy="Correct the environment." if what == "make" else again,
             indices=tuple(indices),
             worker=host.worker,
             original=failure.type,

@@ -10,12 +10,11 @@ from typing import Any
 
 from arrayferry_gym.distributed._workers.host import Hosted
 from arrayferry_gym.distributed._workers.messages import Request
-from arrayferry_gym.distributed._workers.records import HostRecord, Record
+from arrayferry_gym.distributed._workers.records import HostRecord
 
-from .engine import Engine
 from .errors import NoWorkerError
 from .failures import named
-from .pool import HostPool, await_workers
+from .pool import HostPool
 
 _LOOK = 1.0
 """Seconds between two looks for workers that have come back."""
@@ -27,31 +26,15 @@ class Placement:
     """Distributes environments over hosts.
 
     Args:
-        engine: makes and calls the hosts.
-        envs: the environments, or groups of these.
-        count: the number of hosts, None for one for each worker.
-        timeout: seconds that a call may take.
-        min_workers: how many workers there must be before environments are made for the first time.
-        silence: as for `HostPool`.
-        longest: as for `HostPool`.
+        pool: makes and calls the hosts.
 
     Attributes:
-        pool: the hosts.
+        pool: as given.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        envs: Sequence[Record],
-        count: int | None,
-        timeout: float,
-        min_workers: int,
-        silence: float | None = None,
-        longest: float | None = None,
-    ) -> None:
-        self.pool = HostPool(engine, envs, count, timeout, silence, longest)
-        self._envs = envs
-        self._min_workers = min_workers
+    def __init__(self, pool: HostPool) -> None:
+        self.pool = pool
+        self._envs = pool.envs
         self._workers_at_first = 0
         self._next_look = 0.0
 
@@ -59,11 +42,6 @@ class Placement:
     def hosts(self) -> list[HostRecord]:
         """The hosts that are in use, and their environments."""
         return self.pool.hosts
-
-    @property
-    def unsettled(self) -> list[Any]:
-        """The environments with something left to do or to report, usually none."""
-        return self.pool.unsettled
 
     def _select(self, matches: Callable[[Any], bool]) -> list[Any]:
         return sorted(filter(matches, self.pool.unsettled), key=lambda env: env.index)
@@ -88,26 +66,17 @@ class Placement:
         if self.pool.unsettled:
             self.pool.unsettled = [env for env in self.pool.unsettled if not env.settled]
 
-    def close(self) -> None:
-        """Close the environments, and forget the hosts. It does not wait long."""
-        self.pool.close(min(self.pool.timeout, 5.0))
-
     def make_all(self, make: Callable[[Any], Request]) -> list[Any]:
         """Make all environments for the first time, and return the answers.
 
         Args:
             make: returns the request that makes an environment.
         """
-        if self._min_workers > 1:
-            indices = [index for env in self._envs for index in env.indices]
-            await_workers(self.pool.engine, self._min_workers, self.pool.timeout, indices)
         self.pool.await_host(self._envs, first=True)
         hosts, total = self.pool.hosts, len(self._envs)
         self._workers_at_first = len({host.worker for host in hosts})
-        planned: dict[HostRecord, list[Any]] = {host: [] for host in hosts}
-        for env in self._envs:
-            planned[hosts[env.index * len(hosts) // total]].append(env)
-        made = self.make_unplaced(make, planned=planned)
+        homes = {env: hosts[env.index * len(hosts) // total] for env in self._envs}
+        made = self.make_unplaced(make, homes=homes)
         for env in self._envs:
             env.lost = env.may_move = False
         self.forget_settled()
@@ -118,14 +87,14 @@ class Placement:
         make: Callable[[Any], Request],
         *,
         envs: Sequence[Any] | None = None,
-        planned: Mapping[HostRecord, list[Any]] | None = None,
+        homes: Mapping[Any, HostRecord] | None = None,
     ) -> dict[Any, Any]:
         """Make environments that no host has, one at a time on each host, so that each has the whole timeout.
 
         Args:
             make: returns the request that makes an environment.
             envs: which of them, None for all, also those that are lost meanwhile.
-            planned: which of them each host makes at first, if they were never made. The others go where fewest are.
+            homes: where each goes if it was never made. If that host is gone, and otherwise, it goes where fewest are.
 
         Returns:
             The environments that were made, and the answers.
@@ -135,14 +104,12 @@ class Placement:
         """
         made: dict[Any, Any] = {}
         deaths: Counter[Any] = Counter()
-        plan, first = dict(planned or {}), planned is not None
+        first = homes is not None
         while unplaced := [env for env in self.unplaced if envs is None or env in envs]:
             self.pool.await_host(unplaced, first=first)
             suspects = [env for env in unplaced if deaths[env]]
-            if suspects:  # alone, so that no other one dies with it
-                plan = {self._emptiest(self._load()): suspects[:1]}
-            plan = self._still_possible(plan) or self._spread_evenly(unplaced)
-            now = {host: envs[0] for host, envs in plan.items()}
+            # alone, so that no other one dies with it
+            now = self._next(suspects[:1] or unplaced, homes or {})
             replies = self.pool.ask({host: make(env) for host, env in now.items()})
             for host, reply in replies.items():
                 env = now[host]
@@ -162,23 +129,19 @@ class Placement:
                         )
         return made
 
-    def _still_possible(
-        self, plan: Mapping[HostRecord, Sequence[Any]]
-    ) -> dict[HostRecord, list[Any]]:
-        left = {host: [env for env in envs if env.host is None] for host, envs in plan.items()}
-        return {host: envs for host, envs in left.items() if envs and host in self.pool.hosts}
-
-    def _spread_evenly(self, envs: Iterable[Any]) -> dict[HostRecord, list[Any]]:
-        plan: dict[HostRecord, list[Any]] = {}
-        load = self._load()
-        for env in envs:
-            host = self._emptiest(load)
-            plan.setdefault(host, []).append(env)
+    def _next(self, envs: Iterable[Any], homes: Mapping[Any, HostRecord]) -> dict[HostRecord, Any]:
+        """Return what each host makes next, if all of some environments are to be made."""
+        hosts, load = self.pool.hosts, self._load()
+        now: dict[HostRecord, Any] = {}
+        for env in sorted(envs, key=lambda env: homes.get(env) not in hosts):
+            home = homes.get(env)
+            if home in hosts:
+                host = home
+            else:
+                host = min(hosts, key=lambda host: (load[host.worker], load[host]))
+            now.setdefault(host, env)
             load.update([host.worker, host])
-        return plan
-
-    def _emptiest(self, load: Counter[Any]) -> HostRecord:
-        return min(self.pool.hosts, key=lambda host: (load[host.worker], load[host]))
+        return now
 
     def _load(self) -> Counter[Any]:
         """Return how many environments each host and each worker has."""

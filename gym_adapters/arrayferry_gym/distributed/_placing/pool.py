@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,6 @@ class Sent:
     Attributes:
         since: since when its host has taken no step, as far as is known.
         late: whether that is too long.
-        begun: whether its engine was told to begin.
     """
 
     def __init__(self, host: HostRecord, request: Request, call: Any) -> None:
@@ -45,7 +45,6 @@ class Sent:
         self.call = call
         self.since = self._looked = time.monotonic()
         self.late = False
-        self.begun = False
         self._steps: int | None = None
 
     def look(self, engine: Engine, interval: float) -> None:
@@ -70,6 +69,9 @@ class HostPool:
         longest: seconds that a call with many steps may take in all, None for `timeout`.
 
     Attributes:
+        engine: as given.
+        envs: as given.
+        timeout: as given.
         hosts: the hosts that are in use, and their environments.
         unsettled: the environments that no host has, and those that have lost a host, until nothing is
             left to do for them or to report.
@@ -89,10 +91,10 @@ class HostPool:
         self.timeout = timeout
         self._silence = silence or timeout
         self._longest = longest or timeout
+        self.envs = envs
         self.hosts: list[HostRecord] = []
         self.unsettled: list[Any] = list(envs)
         self.configuration: Request | None = None
-        self._count = len(envs)
         self._wanted = count
         self._avoided: dict[str, float] = {}
 
@@ -126,11 +128,7 @@ class HostPool:
 
     def start(self, sent: Sequence[Sent]) -> None:
         """Begin with those requests that have not begun, without waiting for the answers."""
-        new = [each for each in sent if not each.begun]
-        if new:
-            self.engine.start([each.call for each in new])
-        for each in new:
-            each.begun = True
+        self.engine.start([each.call for each in sent])
 
     def wait(self, sent: Sequence[Sent], least: int) -> list[bool]:
         """Wait for answers, as long as hosts take steps.
@@ -266,24 +264,20 @@ class HostPool:
         self._avoided = {worker: until for worker, until in self._avoided.items() if until > now}
         known = self.engine.workers()
         answering = [worker for worker in known if worker not in self._avoided]
-        workers = (answering or ([] if self.hosts else known))[: self._count]
-        if not workers:
-            return
-        wanted = min(self._wanted or len(workers), self._count)
-        places = [workers[position % len(workers)] for position in range(wanted)]
-        missing = Counter(places)
-        missing.subtract(host.worker for host in self.hosts)
+        workers = (answering or ([] if self.hosts else known))[: len(self.envs)]
+        wanted = min(self._wanted or len(workers), len(self.envs))
+        present = Counter(host.worker for host in self.hosts)
         new = []
-        for worker in places:
-            if missing[worker] > 0:
-                missing[worker] -= 1
+        for worker in itertools.islice(itertools.cycle(workers), wanted):
+            if present[worker]:
+                present[worker] -= 1
+            else:
                 new.append(worker)
         if not new:
             return
+        patience = _START_OF_MORE if self.hosts else max(self.timeout, _START)
         try:
-            handles = self.engine.place(
-                new, _START_OF_MORE if self.hosts else max(self.timeout, _START)
-            )
+            handles = self.engine.place(new, patience)
         except (EnvTimeoutError, WorkerSetupError):
             if not self.hosts:
                 raise
@@ -301,13 +295,13 @@ class HostPool:
     def _avoid(self, worker: str) -> None:
         self._avoided[worker] = time.monotonic() + _AVOID
 
-    def close(self, timeout: float) -> None:
-        """Close the environments, and forget the hosts."""
+    def close(self) -> None:
+        """Close the environments, and forget the hosts. It does not wait long."""
         close = to_bytes(functools.partial(Hosted.close))
         calls = [self.engine.call(host.handle, close) for host in self.hosts]
         try:
             if calls:
-                self.engine.gather(calls, timeout)
+                self.engine.gather(calls, min(self.timeout, 5.0))
         finally:
             for host in list(self.hosts):
                 self.drop(host)

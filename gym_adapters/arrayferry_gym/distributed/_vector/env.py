@@ -1,14 +1,12 @@
 """`DistributedVectorEnv`: environments on the workers of a cluster, as one vector environment."""
 
-# pyright: reportInvalidTypeVarUse=false, reportOverlappingOverload=false
 from __future__ import annotations
 
 import operator
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -17,68 +15,34 @@ import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
 from arrayferry_gym._actions.warnings import Misfits
 from arrayferry_gym._adapters.views import env_facts
-from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of
+from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of, count_of
 from arrayferry_gym._options.libraries import Target
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
-from arrayferry_gym.distributed._dask.engine import DaskEngine
+from arrayferry_gym.distributed._dask.engine import engine_for
 from arrayferry_gym.distributed._placing.checks import (
-    check_engine,
-    check_numbers,
-    check_workers,
+    check_seconds,
     checked_mask,
     checked_seeds,
     common_spaces,
     pickled,
 )
-from arrayferry_gym.distributed._placing.closing import Closing, close_at_exit
+from arrayferry_gym.distributed._placing.closing import ClosedOnce
 from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
-from arrayferry_gym.distributed._placing.pool import Sent
+from arrayferry_gym.distributed._placing.pool import HostPool, Sent, await_workers
 from arrayferry_gym.distributed._workers.actions import split_actions
 from arrayferry_gym.distributed._workers.host import Hosted
-from arrayferry_gym.distributed._workers.messages import Description, EnvSetup, Request
+from arrayferry_gym.distributed._workers.messages import EnvSetup, Request
 from arrayferry_gym.distributed._workers.records import EnvRecord
 
 from .runner import Infos, Runner
 
 if TYPE_CHECKING:
-    from typing import TypedDict, Unpack
-
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        Nothing,
-        NumpyArray,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        Wrong,
-    )  # fmt: skip
-    from arrayferry_gym._options.types import CheckActions, K, V, W, X
-
-    class Distributed(TypedDict, total=False):
-        """The options of a `DistributedVectorEnv`, but for the library."""
-
-        client: Any
-        groups: int | None
-        timeout: float
-        device: Any
-        autoreset_mode: AutoresetMode | str
-        observation_mode: str | tuple[Space[Any], Space[Any]]
-        engine: Engine | None
-        workers: Sequence[str] | None
-        min_workers: int
-        resources: Mapping[str, float] | None
-        check_actions: CheckActions
+    from arrayferry_gym._options.types import CheckActions
 
 
-class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
+class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """Environments on the workers of a Dask cluster, several on each, as one vector environment.
 
     They are stepped in parallel, with one call to each worker. Observations, rewards and infos are those of
@@ -121,7 +85,6 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
                 envs.close()
     """
 
-    closed: bool = True
     num_envs: int
     metadata: dict[str, Any]
     render_mode: str | None
@@ -131,109 +94,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
     single_action_space: Space[Any]
     action_space: Space[Any]
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[Any, Any, Any],
-            env_fns: Sequence[Callable[[], Env[Unclear, W]]]
-            | Sequence[Callable[[], Env[Nothing, W]]],
-            *,
-            to: Target = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[NumpyArray, Any, NumpyArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToNumpy = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, NumpyArray], Any, NumpyArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToNumpy = "numpy",
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[TorchArray, Any, TorchArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToTorch,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, TorchArray], Any, TorchArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToTorch,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[JaxArray, Any, JaxArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToJax,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, JaxArray], Any, JaxArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToJax,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[CupyArray, Any, CupyArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToCupy,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, CupyArray], Any, CupyArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToCupy,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[DaskArray, Any, DaskArray],
-            env_fns: Sequence[Callable[[], Env[X, W]]],
-            *,
-            to: ToDask,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[dict[K, DaskArray], Any, DaskArray],
-            env_fns: Sequence[Callable[[], Env[dict[K, X], W]]],
-            *,
-            to: ToDask,
-            **options: Unpack[Distributed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: DistributedVectorEnv[Any, Any, Any], env_fns: Sequence[Callable[[], Env[V, W]]] | Wrong, *,
-            to: Target = "numpy", client: Any = None, groups: int | Wrong | None = None, timeout: float | Wrong = 60.0,
-            device: Any = None, autoreset_mode: AutoresetMode | str | Wrong = "NextStep",
-            observation_mode: str | tuple[Space[Any], Space[Any]] | Wrong = "same",
-            engine: Engine | Wrong | None = None, workers: Sequence[str] | Wrong | None = None,
-            min_workers: int | Wrong = 1, resources: Mapping[str, float] | Wrong | None = None,
-            check_actions: CheckActions | Wrong = "fit", **others: Wrong,
-        ) -> None: ...  # fmt: skip
-
-    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+    def __init__(
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         *,
@@ -253,57 +114,48 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         factories = pickled(env_fns)
         self.num_envs = len(factories)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
-        check_numbers(groups, timeout, min_workers)
-        check_workers(workers, resources)
+        groups = None if groups is None else count_of("groups", groups)
+        min_workers = count_of("min_workers", min_workers)
+        check_seconds(timeout)
         self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
         backend = af.registry.backend(to)
-        check_engine(engine, client, workers, resources)
         self._convert: Any = None
         if backend.name != "numpy" or device is not None:
             self._convert = af.converter(to, device=device)
-        own_engine = engine is None
-        if engine is None:
-            n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
-            n_workers = max(n_workers, min_workers)
-            engine = DaskEngine(client, n_workers=n_workers, workers=workers, resources=resources)
-        self._engine = engine
+        self._engine = engine_for(
+            engine, self.num_envs, client=client, groups=groups, min_workers=min_workers,
+            workers=workers, resources=resources,
+        )  # fmt: skip
         self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
-        self._placement = Placement(engine, self._envs, groups, timeout, min_workers)
+        self._placement = Placement(HostPool(self._engine, self._envs, groups, timeout))
         self._sent: list[Sent] | None = None  # the step that is under way
-        self._closing = Closing(self._placement, engine, own_engine)
-        self.closed = False
-        close_at_exit(self)
+        self._opened(self._placement.pool, engine is None)
         try:
-            made = self._placement.make_all(
-                lambda env: partial(Hosted.make, setup=EnvSetup(env.index, env.factory))
-            )
-            self._describe([reply.description for reply in made], observation_mode)
-            self._placement.pool.configure(
-                partial(
-                    Hosted.configure,
-                    mode=self.autoreset_mode,
-                    space=self.single_observation_space,
-                )
-            )
+            self._make_all(min_workers, observation_mode)
         except BaseException:
             self.close()
             raise
-        self._runner = Runner(
-            self._envs,
-            self._placement,
-            space=self.single_observation_space,
-            mode=self.autoreset_mode,
-        )
 
-    def _describe(self, descriptions: Sequence[Description], mode: Any) -> None:
-        first = descriptions[0]
-        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = first.render_mode
-        spaces = common_spaces(descriptions, mode)
-        self.single_observation_space = spaces.single_observation_space
-        self.observation_space = spaces.observation_space
-        self.single_action_space = spaces.single_action_space
-        self.action_space = spaces.action_space
+    def _make_all(self, min_workers: int, observation_mode: Any) -> None:
+        """Make the environments when there are workers, and describe them as the first one does."""
+        pool = self._placement.pool
+        if min_workers > 1:
+            await_workers(self._engine, min_workers, pool.timeout, range(self.num_envs))
+        made = self._placement.make_all(
+            lambda env: partial(Hosted.make, setup=EnvSetup(env.index, env.factory))
+        )
+        descriptions = [reply.description for reply in made]
+        self.metadata = {**descriptions[0].metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = descriptions[0].render_mode
+        (
+            self.single_observation_space,
+            self.observation_space,
+            self.single_action_space,
+            self.action_space,
+        ) = common_spaces(descriptions, observation_mode)
+        space, mode = self.single_observation_space, self.autoreset_mode
+        pool.configure(partial(Hosted.configure, mode=mode, space=space))
+        self._runner = Runner(self._envs, self._placement, space=space, mode=mode)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -365,7 +217,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         if self._sent is None:
             raise NotReadyError("no step is under way", remedy="Call step_async first.")
         if timeout is not None:
-            check_numbers(None, timeout, 1)
+            check_seconds(timeout)
         sent, self._sent = self._sent, None
         return self._step_results(sent, timeout)
 
@@ -397,13 +249,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         return joined
 
     def _require_open(self) -> None:
-        if self.closed:
-            raise NotReadyError("the environments are closed", remedy="Make them again.")
-        if not self._closing.is_of_this_process():
-            raise NotReadyError(
-                "the environments belong to the process that this one was forked from",
-                remedy="Make them in this process, with a client of its own.",
-            )
+        super()._require_open()
         if self._sent is not None:
             raise NotReadyError("a step is under way", remedy="Call step_wait first.")
 
@@ -466,11 +312,6 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
         self._closing.close()
 
-    def __del__(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._closing.close_in_thread()
-
     @never_raises
     def __repr__(self) -> str:
         ended = ", closed" if self.closed else ""
@@ -482,9 +323,3 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         facts = env_facts(self) | {"closed": "yes" if self.closed else "no"}
         facts["workers"] = "\n".join(f"{name}: {count}" for name, count in workers.items())
         return html_facts(type(self).__name__, facts)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "DistributedVectorEnv cannot be pickled, since its environments live in other processes. "
-            "Make it where it is used, with the same env_fns."
-        )

@@ -46,7 +46,7 @@ class Runner:
         self._placement = placement
         self._mode = mode
         self._observations = Observations(space, len(envs))
-        self._needs_reset = "they have not been reset yet"  # why, "" if they do not
+        self._needs_reset = "they have not been reset yet"  # why: this is so until what was begun is `finished`; "" if they do not
         self._changed = False  # whether a method may have changed something
         self._begun = False  # whether there was a full reset
         self._ended = np.zeros(len(envs), dtype=np.bool_)  # the episodes that are over
@@ -88,7 +88,7 @@ class Runner:
             start = Start(env.new_seed() if seed is None else seed, options)
             return replace(self._setup(env), start=start, reset_pending=False)
 
-        self._interruptible("a reset was not finished")
+        self._needs_reset = "a reset was not finished"
         moved: list[EnvRecord] = []
         if everything:
             moved = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
@@ -97,13 +97,16 @@ class Runner:
         for env in moved:
             env.may_move = False  # they begin as they would anywhere
         still_to_reset = chosen - remade
-        requests: dict[HostRecord, Request] = {}
-        for host in placement.hosts:
-            if host.envs:
-                here = {e.index: seeds[e.index] for e in host.envs if e in still_to_reset}
-                requests[host] = partial(
-                    Hosted.reset, indices=host.indices, seeds=here, options=options
-                )
+        requests: dict[HostRecord, Request] = {
+            host: partial(
+                Hosted.reset,
+                indices=host.indices,
+                seeds={env.index: seeds[env.index] for env in host.envs if env in still_to_reset},
+                options=options,
+            )
+            for host in placement.hosts
+            if host.envs
+        }
         replies = placement.pool.ask(requests)
         remade.update(self._make_unplaced(setup))
         pieces: list[Piece] = []
@@ -111,7 +114,7 @@ class Runner:
         for host, result in replies.items():
             pieces.append((requests[host].keywords["indices"], result.observations))
             infos += result.infos
-        for env in placement.unsettled:
+        for env in placement.pool.unsettled:
             if env not in chosen:
                 if env.unseen:
                     last = self._observations.last(env)
@@ -153,8 +156,8 @@ class Runner:
             actions_of: returns the actions of some environments.
         """
         placement = self._placement
-        self._interruptible("a step was not finished")
-        skipped = frozenset(env.index for env in placement.unsettled if env.lost)
+        self._needs_reset = "a step was not finished"
+        skipped = frozenset(env.index for env in placement.pool.unsettled if env.lost)
         return placement.pool.send(
             {
                 host: partial(
@@ -184,16 +187,13 @@ class Runner:
         indices = {each.host: each.request.keywords["indices"] for each in sent}
         replies = placement.pool.receive(sent, timeout)
         stepped = [(indices[host], result) for host, result in replies.items()]
-        lost = self._make_lost() if placement.unsettled else []
+        lost: list[EnvRecord] = []
+        if placement.pool.unsettled:
+            lost = placement.lost
+            self._make_unplaced(self._setup)
+            for env in lost:
+                env.lost = False
         return self._merged(stepped, lost)
-
-    def _make_lost(self) -> list[EnvRecord]:
-        """Make the environments again that were lost in a step, and return them."""
-        lost = self._placement.lost
-        self._make_unplaced(self._setup)
-        for env in lost:
-            env.lost = False
-        return lost
 
     def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
         """Tell whether a reset gives the same results where an environment is made again."""
@@ -230,7 +230,7 @@ class Runner:
                 observation = last
             pieces.append(self._observations.piece(env, observation))
             infos.append((env.index, {"worker_lost": True}))
-        for env in self._placement.unsettled:
+        for env in self._placement.pool.unsettled:
             env.unseen = env.unseen and (env.lost or (env in lost and not same_step))
         self._placement.forget_settled()
         self._ended = terminations | truncations
@@ -248,12 +248,8 @@ class Runner:
             env.first = reply.observation, reply.info
         return list(made)
 
-    def _interruptible(self, problem: str) -> None:
-        """Note that the environments need a reset if what follows is not `finished`, also by Ctrl-C."""
-        self._needs_reset = problem
-
     def finished(self) -> None:
-        """Note that the results of a reset or step are about to be returned."""
+        """Note that the results of a reset or step are about to be returned. Before that, Ctrl-C or an error may come."""
         self._needs_reset = ""
 
     def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
