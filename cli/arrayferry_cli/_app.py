@@ -17,10 +17,11 @@ import arrayferry
 
 from . import _complete
 from ._errors import NoAnswerError, RefusedError, WrongNameError
-from ._reports import Unanswerable
+from ._reports import CheckReport, DoctorReport, EnvReport, Unanswerable
 from ._screen import OutputError, Screen, writing
 
 Result = TypeVar("Result")
+Judged = TypeVar("Judged", DoctorReport, CheckReport, EnvReport)
 
 app = typer.Typer(
     name="arrayferry",
@@ -32,12 +33,17 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Timeout = Annotated[
-    float,
-    typer.Option(
-        min=0.1, max=86_400, metavar="SECONDS", help="How long the import of a library may take."
-    ),
-]
+
+
+def _seconds(what: str) -> typer.models.OptionInfo:
+    """Declare the option --timeout."""
+    option: typer.models.OptionInfo = typer.Option(
+        min=0.1, max=86_400, metavar="SECONDS", help=f"How long {what} may take."
+    )
+    return option
+
+
+Timeout = Annotated[float, _seconds("the import of a library")]
 
 
 def _version(wanted: bool) -> None:
@@ -66,11 +72,7 @@ def doctor(json: Json = False, timeout: Timeout = 60) -> None:
     screen = Screen()
     with screen.working("") as tell:
         report = _attempt(screen, lambda: _doctor.examine(timeout, tell))
-    if json:
-        screen.data(report)
-    else:
-        _doctor.show(report, screen)
-    raise typer.Exit(0 if report.ok else 1)
+    _show(screen, report, json, _doctor.show)
 
 
 @app.command()
@@ -112,10 +114,7 @@ def check(
         ),
     ],
     json: Json = False,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="How long one test may take."),
-    ] = 120,
+    timeout: Annotated[float, _seconds("one test")] = 120,
 ) -> None:
     """Run the contract kit on an installed plugin.
 
@@ -126,11 +125,7 @@ def check(
     screen = Screen()
     with screen.working("") as tell:
         report = _attempt(screen, lambda: _check.check(package, timeout, tell))
-    if json:
-        screen.data(report)
-    else:
-        _check.show(report, screen)
-    raise typer.Exit(0 if report.ok else 1)
+    _show(screen, report, json, _check.show)
 
 
 @app.command()
@@ -139,10 +134,7 @@ def check_env(
         str, typer.Argument(metavar="MODULE:CLASS", help="A FunctionalEnv, or FILE.py:CLASS.")
     ],
     json: Json = False,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="How long all of it may take."),
-    ] = 600,
+    timeout: Annotated[float, _seconds("all of it")] = 600,
 ) -> None:
     """Try an environment of your own in several libraries.
 
@@ -153,11 +145,7 @@ def check_env(
     screen = Screen()
     with screen.working(f"trying {env}"):
         report = _attempt(screen, lambda: _check_env.check(env, timeout), advice="")
-    if json:
-        screen.data(report)
-    else:
-        _check_env.show(report, screen)
-    raise typer.Exit(0 if report.ok else 1)
+    _show(screen, report, json, _check_env.show)
 
 
 @app.command()
@@ -170,7 +158,7 @@ def new_plugin(
     directory: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the folder of the plugin is made.")
     ] = Path(),
-    timeout: Timeout = 60,
+    timeout: Annotated[float, _seconds("loading the plugins")] = 60,
 ) -> None:
     """Write a new plugin, to be completed.
 
@@ -179,7 +167,7 @@ def new_plugin(
     from . import _new_plugin
 
     screen = Screen()
-    with screen.working(f"looking at {package or name}"):
+    with screen.working("looking for plugins"):
         written = _attempt(screen, lambda: _new_plugin.write(name, package, directory, timeout))
     _new_plugin.show(written, screen)
 
@@ -194,6 +182,17 @@ def _attempt(screen: Screen, work: Callable[[], Result], advice: str = _DOCTOR) 
         _fail(screen, str(error), 2)
     except NoAnswerError as error:
         _fail(screen, f"{error}.{advice}", 1)
+
+
+def _show(
+    screen: Screen, report: Judged, json: bool, show: Callable[[Judged, Screen], None]
+) -> None:
+    """Print a report, and end with the status that it gives."""
+    if json:
+        screen.data(report)
+    else:
+        show(report, screen)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 def _fail(screen: Screen, text: str, status: int) -> NoReturn:

@@ -18,7 +18,8 @@ from typing import IO, Any, TypeVar
 from arrayferry.adapting import printable
 
 from ._errors import NoAnswerError
-from ._messages import END, Failed, from_message
+from ._messages import from_message
+from ._reports import END, Failed
 
 _BOOT = (
     "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['path']; "

@@ -3,58 +3,16 @@
 from __future__ import annotations
 
 import types
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from ._reports import (
-    Begun,
-    Conflict,
-    Doing,
-    EnvReport,
-    Essential,
-    Facts,
-    MadeBy,
-    Outline,
-    RouteReport,
-    Survey,
-    TestReport,
-    Tests,
-    Unanswerable,
-    Unusable,
-)
+from . import _reports
 
 Report = TypeVar("Report")
-
-END = "end"
-"""The last message of a task that has done its work."""
-
-
-@dataclass
-class Failed:
-    """A task raised an error."""
-
-    reason: str
-
-
-_MESSAGES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        Begun,
-        Conflict,
-        Doing,
-        EnvReport,
-        Essential,
-        Failed,
-        Facts,
-        MadeBy,
-        Outline,
-        RouteReport,
-        Survey,
-        TestReport,
-        Tests,
-        Unanswerable,
-        Unusable,
-    )
+_KINDS: dict[str, type[Any]] = {
+    name: kind
+    for name, kind in vars(_reports).items()
+    if isinstance(kind, type) and is_dataclass(kind)
 }
 
 
@@ -70,7 +28,7 @@ def from_message(message: Any) -> Any:
         ValueError: it is something else.
     """
     try:
-        return load(_MESSAGES[message["type"]], message["value"])
+        return load(_KINDS[message["type"]], message["value"])
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{message!r:.80} is no message") from error
 

@@ -7,17 +7,16 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import packages_distributions
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from textwrap import indent
 
 import arrayferry
 
-from ._errors import RefusedError
-from ._recovery import Question, attempt
-from ._reports import Conflict, Outline
+from ._errors import NoAnswerError, RefusedError
+from ._recovery import Question, attempt, survey
 from ._screen import Screen
 
 PREFIX = "arrayferry-"
@@ -32,17 +31,11 @@ class Written:
         folder: its folder.
         files: its files, in that folder.
         backend: the name of its backend.
-        package: the module of its library.
-        missing: what could not be found out about the library, None if all methods are filled in.
-        guessed: what the types of its arrays may be, if no array was seen.
     """
 
     folder: str
     files: list[str]
     backend: str
-    package: str
-    missing: str | None
-    guessed: list[str]
 
 
 def write(name: str, package: str | None, directory: Path, timeout: float) -> Written:
@@ -52,21 +45,21 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> Wr
         name: the name of the backend, or of the distribution.
         package: the module of the library; None if it has the name of the backend.
         directory: the folder in which the folder of the distribution is made.
-        timeout: seconds that importing the library may take.
+        timeout: seconds that loading the plugins that are installed may take.
 
     Raises:
         RefusedError: a name is wrong or taken, or there is something in that place. Nothing was written.
+        NoAnswerError: the plugins that are installed cannot be loaded. Nothing was written.
     """
     backend = _checked_name(name)
     package = package or backend
     _checked_package(package, backend)
-    outline = _look(backend, package, timeout)
+    _check_free(backend, package, timeout)
     distribution = PREFIX + backend.replace("_", "-")
     folder = directory / distribution
-    texts = _texts(backend, package, distribution, outline)
+    texts = _texts(backend, package, distribution)
     _write(directory, folder, texts)
-    guessed = [] if outline.make else outline.classes
-    return Written(str(folder), list(texts), backend, package, outline.missing, guessed)
+    return Written(str(folder), list(texts), backend)
 
 
 def _write(directory: Path, folder: Path, texts: dict[str, str]) -> None:
@@ -135,66 +128,40 @@ def _checked_package(package: str, backend: str) -> None:
         )
 
 
-def _look(backend: str, package: str, timeout: float) -> Outline:
-    """Return what is known of the library."""
-    question = Question("outline", {"name": backend, "package": package})
+def _check_free(backend: str, package: str, timeout: float) -> None:
+    question = Question("names", {"name": backend, "package": package})
     answers = attempt(question, timeout)
-    outline = Outline()
-    for message in answers.messages:
-        if isinstance(message, Conflict):
-            raise RefusedError(
-                f"{backend!r} cannot be used: {message.reason}. Use another name, or that plugin."
-            )
-        outline = message
+    if answers.failure is not None:  # a plugin that is installed crashes or hangs
+        answers = attempt(replace(question, environment=survey(timeout).environment), timeout)
     if answers.failure is not None:
-        outline.missing = f"importing {package} failed: {answers.failure}"
-    return outline
+        raise NoAnswerError(f"Looking for plugins with that name failed: {answers.failure}")
+    for conflict in answers.messages:
+        raise RefusedError(
+            f"{backend!r} cannot be used: {conflict.error}. Use another name, or that plugin."
+        )
 
 
-def _texts(backend: str, package: str, distribution: str, outline: Outline) -> dict[str, str]:
+def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
+    """Return the files of the distribution, by their paths in its folder."""
     module = distribution.replace("-", "_")
-    class_name = "".join(part.capitalize() for part in backend.split("_")) + "Backend"
+    top = package.partition(".")[0]
+    known = next(iter(packages_distributions().get(top, ())), None)
+    requirement = known or top.replace("_", "-")
+    dependency = f'    "{requirement}",\n'
+    if top in sys.stdlib_module_names:
+        dependency = ""
+    elif known is None:
+        dependency = f'    # "{requirement}",  # remove the first # if this is its name on PyPI\n'
     values = {
         "name": backend,
         "package": package,
         "distribution": distribution,
         "module": module,
-        "class_name": class_name,
+        "class_name": "".join(part.capitalize() for part in backend.split("_")) + "Backend",
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "requirement": outline.distribution or package.partition(".")[0].replace("_", "-"),
-        "dependencies": "",
+        "requirement": requirement,
+        "dependencies": dependency,
     }
-    if package.partition(".")[0] not in sys.stdlib_module_names:
-        known = f'    "{values["requirement"]}",\n'
-        guess = (
-            f'    # "{values["requirement"]}",  # remove the first # if this is its name on PyPI\n'
-        )
-        values["dependencies"] = known if outline.distribution else guess
-    reading, held, make = outline.to_numpy, outline.dtypes, outline.make
-    classes = outline.classes or [f"{package}.Array"]
-    values["array_types"] = "".join(f'"{path}", ' for path in classes).rstrip()
-    values["todo_types"] = "" if make else " To be checked: this is a guess."
-    values["memory"] = outline.memory or "writable"
-    values["to_numpy"] = _body(
-        f"import numpy as np\n\nreturn np.array({reading})" if reading else "",
-        f"Write {class_name}.to_numpy(x) in {module}.py: return the values of x, an array of {package}, as a "
-        "numpy.ndarray of the same shape and dtype, in memory of its own",
-    )
-    values["from_numpy"] = _body(
-        f"import {package}\n\nreturn {package}.{make}(x.copy())" if reading else "",
-        f"Write {class_name}.from_numpy(x) in {module}.py: return an array of {package} with the values, the shape and "
-        "the dtype of x, a numpy.ndarray, in memory of its own",
-    )
-    values["make"] = _body(
-        f"return {package}.{make}(values.copy())" if reading else "",
-        f"Write Test{class_name}.make(values) in tests/test_{backend}.py: return an array of {package} with the values, "
-        "the shape and the dtype of a numpy.ndarray, made without the plugin",
-    )
-    lacking = sorted(arrayferry.STANDARD_DTYPES - set(held)) if held else []
-    names = ", ".join(f'"{name}"' for name in lacking)
-    values["dtypes"] = f"af.STANDARD_DTYPES - {{{names}}}" if lacking else "af.STANDARD_DTYPES"
-    writes = "    # Define write(self, array, value), too, if arrays are not written to by array[...] = value.\n\n"
-    values["write"] = writes if values["memory"] == "writable" else ""
     paths = {
         "pyproject.toml.txt": "pyproject.toml",
         "README.md.txt": "README.md",
@@ -208,23 +175,6 @@ def _texts(backend: str, package: str, distribution: str, outline: Outline) -> d
     }
 
 
-def _body(code: str, task: str) -> str:
-    """Return the body of a method, or one that says what to write."""
-    return indent(code or f"raise NotImplementedError(\n{_quoted(task)}\n)", " " * 8)
-
-
-def _quoted(text: str, width: int = 90) -> str:
-    """Return string literals of a limited width that make up a text."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if len(line) + len(word) > width:
-            lines.append(line)
-            line = ""
-        line += f"{word} "
-    lines.append(line.rstrip())
-    return "\n".join(f'    "{each}"' for each in lines)
-
-
 def show(written: Written, screen: Screen) -> None:
     """Print what was written, and what to do next."""
     screen.say(f"{written.folder} was written:")
@@ -232,20 +182,9 @@ def show(written: Written, screen: Screen) -> None:
         screen.say(path, indent=2)
     module, tests = written.files[2:]
     backend, folder = written.backend, shlex.quote(written.folder)
-    if written.missing:
-        screen.say(f"The methods are still to be written, since {written.missing}.")
-        if written.guessed:
-            screen.say(
-                f"Its arrays may be {' or '.join(written.guessed)}: check array_types in {module}."
-            )
-    else:
-        screen.say(
-            f"The methods were filled in from what was seen of {written.package}. Check them, as the tests do."
-        )
     screen.say("Next:")
-    if written.missing:
-        screen.say(f"write to_numpy() and from_numpy() in {folder}/{module}", indent=2)
-        screen.say(f"write make() in {folder}/{tests}", indent=2)
+    screen.say(f"write to_numpy() and from_numpy() in {folder}/{module}", indent=2)
+    screen.say(f"write make() in {folder}/{tests}", indent=2)
     screen.say(f"pip install -e {shlex.quote(written.folder + '[test]')}", indent=2)
     screen.say(f"arrayferry check {backend}", indent=2)
     screen.say(f"pytest {folder}", indent=2)

@@ -12,6 +12,16 @@ Outcome = Literal["passed", "skipped", "failed", "crashed", "not run"]
 
 # Messages of all tasks.
 
+END = "end"
+"""The last message of a task that has done its work."""
+
+
+@dataclass
+class Failed:
+    """A task raised an error."""
+
+    reason: str
+
 
 @dataclass
 class Unanswerable:
@@ -264,39 +274,6 @@ class CheckReport:
     ok: bool
     package: str
     checks: list[CheckedBackend]
-
-
-# New plugins.
-
-
-@dataclass
-class Conflict:
-    """Why a name cannot be used."""
-
-    reason: str
-
-
-@dataclass
-class Outline:
-    """What can be seen of a library that is to get a plugin.
-
-    Attributes:
-        distribution: the one that installs it.
-        make: the function that makes arrays from NumPy arrays, None if there is none.
-        to_numpy: the expression of `x` that returns its values, None if there is none.
-        dtypes: those that are kept in both directions.
-        classes: the types of its arrays.
-        memory: the memory of its arrays, as backends state it.
-        missing: what could not be found out.
-    """
-
-    distribution: str | None = None
-    make: str | None = None
-    to_numpy: str | None = None
-    dtypes: list[str] = field(default_factory=list)
-    classes: list[str] = field(default_factory=list)
-    memory: str | None = None
-    missing: str | None = None
 
 
 # check-env

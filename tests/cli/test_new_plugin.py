@@ -34,24 +34,6 @@ def from_cells(cells, shape, kind):
         raise ValueError("shape")
     return NDArray(cells, shape, kind)
 '''
-ARRAY_API = """
-import numpy
-
-class Array:
-    def __init__(self, values):
-        self._values = values
-
-    def __setitem__(self, index, value):
-        self._values[index] = value
-
-    def __array__(self, dtype=None, copy=None):
-        return self._values
-
-def asarray(x):
-    if x.dtype.kind == "c":
-        raise TypeError("no complex numbers")
-    return Array(x)
-"""
 TO_NUMPY = "import numpy as np\n\nreturn np.array(x.cells(), x.kind).reshape(x.shape)"
 FROM_NUMPY = (
     "import littlelib\n\nreturn littlelib.from_cells(x.ravel().tolist(), x.shape, x.dtype.name)\n"
@@ -111,8 +93,6 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     folder = tmp_path / "arrayferry-little-lib"
     assert status == 0
     only("numpy", "little_lib")
-    assert "no array came out of asarray(), array()" in out
-    assert "Its arrays may be littlelib.Array" not in out
     assert "\n  write make() in " in out
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert files == {
@@ -180,24 +160,6 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     assert done.stdout == "NDArray [1. 1.] tensor([1., 1.])\n", done.stderr
 
 
-@pytest.mark.long
-def test_what_can_be_seen_is_filled_in(run, only, tmp_path, installed):
-    (installed / "apilib.py").write_text(ARRAY_API)
-    status, out, _ = run("new-plugin", "api", "--package", "apilib", "--directory", str(tmp_path))
-    assert status == 0
-    assert "filled in from what was seen of apilib" in out
-    only("numpy", "api")
-    folder = tmp_path / "arrayferry-api"
-    code = (folder / "arrayferry_api.py").read_text()
-    assert 'array_types = ("apilib.Array",)' in code
-    assert 'memory = "writable"' in code
-    assert 'af.STANDARD_DTYPES - {"complex128", "complex64"}' in code
-    site = tmp_path / "site"
-    pip_install(folder, site)
-    status, out = run_tests(folder, site, installed)
-    assert status == 0, out
-
-
 @pytest.mark.parametrize(
     ("name", "package", "words"),
     [
@@ -230,21 +192,9 @@ def test_wrong_names_are_refused(run, tmp_path, installed, name, package, words)
     assert not place.exists()
 
 
-@pytest.mark.long
-def test_arrays_of_a_known_library_are_refused(run, tmp_path, installed):
-    (installed / "mytorch.py").write_text("from torch import asarray")
-    status, _, err = run(
-        "new-plugin", "mine", "--package", "mytorch", "--directory", str(tmp_path / "p")
-    )
-    assert status == 2
-    assert "is an array of the backend 'torch'" in err
-
-
 def test_nothing_is_overwritten(run, tmp_path):
     arguments = ("new-plugin", "mine", "--package", "not_there", "--directory", str(tmp_path))
-    status, out, _ = run(*arguments)
-    assert status == 0
-    assert "not_there is not installed here" in out
+    assert run(*arguments)[0] == 0
     assert (
         '    # "not-there",  # remove' in (tmp_path / "arrayferry-mine/pyproject.toml").read_text()
     )
@@ -265,11 +215,24 @@ def test_nothing_is_overwritten(run, tmp_path):
 
 
 @pytest.mark.long
-def test_a_library_that_crashes(run, tmp_path, installed):
+def test_the_library_is_not_imported(run, tmp_path, installed):
     (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    status, out, _ = run("new-plugin", "mine", "--package", "crash", "--directory", str(tmp_path))
+    status, out, _ = run("new-plugin", "crash", "--directory", str(tmp_path))
     assert status == 0
-    assert "importing crash failed: it crashed with SIGSEGV" in out
+    assert "write to_numpy() and from_numpy()" in out
+
+
+@pytest.mark.long
+def test_a_plugin_that_crashes_is_left_out(run, tmp_path, installed):
+    write_distribution(installed, "taken", plugin("taken"))
+    write_distribution(
+        installed, "crash", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
+    )
+    place = ("--directory", str(tmp_path))
+    assert run("new-plugin", "mine", *place)[0] == 0
+    status, _, err = run("new-plugin", "taken", *place)
+    assert status == 2
+    assert "is taken by the backend 'taken' of the plugin 'taken'" in err
 
 
 @pytest.mark.long
@@ -283,11 +246,3 @@ def test_a_disk_that_is_full(tmp_path):
     assert done.returncode == 2, done.stderr
     assert "cannot be written: File too large. Nothing was written." in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-def test_the_module_is_called_as_the_backend(run, tmp_path, installed):
-    (installed / "apilib.py").write_text(ARRAY_API)
-    status, out, _ = run("new-plugin", "apilib", "--directory", str(tmp_path))
-    assert status == 0
-    assert "filled in from what was seen of apilib" in out

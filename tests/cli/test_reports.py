@@ -9,7 +9,6 @@ import pytest
 from arrayferry_cli._messages import as_message, from_message
 from arrayferry_cli._reports import (
     Facts,
-    Outline,
     PluginOrigin,
     RouteReport,
     RouteStep,
@@ -30,7 +29,6 @@ STEPS = [
     [
         Facts(),
         Facts(["cpu"], True, "1.0", "a problem", "a remedy"),
-        Outline(dtypes=["float32"], classes=["lib.Array"]),
         RouteReport("a", "c", "cpu", "cpu", True, 0, False, STEPS, "a -> c"),
         Survey(
             [PluginReport("a", None, None, "1.0", backends=["a"])],

@@ -1,7 +1,8 @@
 """What runs in a process of its own, because it imports libraries and plugins: they may hang, crash or print.
 
-Each module is a task: its `answer` yields reports, which are sent to `_ask` as lines of JSON. Whatever else the
-process writes to its standard output or error goes to a file.
+Each module is a task: its `answer` yields reports, which are sent to `_ask` as lines of JSON. An error of arrayferry
+that it raises is sent as `Unanswerable`. Whatever else the process writes to its standard output or error goes to a
+file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from arrayferry_cli._messages import END, Failed, as_message
+from arrayferry import ArrayFerryError
+from arrayferry_cli._messages import as_message
+from arrayferry_cli._reports import END, Failed, Unanswerable
 
 __all__ = ["main"]
 
@@ -37,8 +40,11 @@ def main(task: str, arguments: dict[str, Any]) -> NoReturn:
             data = data[os.write(answers, data) :]
 
     try:
-        for report in importlib.import_module(f"{__name__}.{task}").answer(**arguments):
-            send(as_message(report))
+        try:
+            for report in importlib.import_module(f"{__name__}.{task}").answer(**arguments):
+                send(as_message(report))
+        except ArrayFerryError as error:  # this is the answer
+            send(as_message(Unanswerable(str(error), isinstance(error, LookupError))))
         send(END)
     except BaseException as error:
         import traceback

@@ -35,14 +35,10 @@ def answer(
     if importlib.util.find_spec("pytest") is None:
         yield Unanswerable("the contract kit needs pytest. Run: pip install pytest", False)
         return
-    try:
-        backend = registry.backend(name)
-        problem = backend.problem()
-        if problem is not None:
-            raise problem
-    except ArrayFerryError as error:
-        yield Unanswerable(str(error), isinstance(error, LookupError))
-        return
+    backend = registry.backend(name)
+    problem = backend.problem()
+    if problem is not None:
+        raise problem
     from arrayferry.testing import contract_for
 
     contract = contract_for(backend)

@@ -20,22 +20,18 @@ def answer(
         target: a name; None for all libraries, in both directions if there is a source.
         failures: the errors of libraries that crash or hang when they are imported, by name.
     """
-    try:
-        start = None if source is None else _origin(source)
-        end = None if target is None else registry.backend(target)
-        for part in (start, end):
-            if part is not None and part.name in failures:
-                yield Unanswerable(failures[part.name], False)
-                return
-        if start is not None and end is not None:
-            route(start, end)  # which raises the errors that users know
-            for each in _by_device(start, end):
-                yield _describe(*each)
+    start = None if source is None else _origin(source)
+    end = None if target is None else registry.backend(target)
+    for part in (start, end):
+        if part is not None and part.name in failures:
+            yield Unanswerable(failures[part.name], False)
             return
-        one = None if start is None else _usable(start)
-    except ArrayFerryError as error:
-        yield Unanswerable(str(error), isinstance(error, LookupError))
+    if start is not None and end is not None:
+        route(start, end)  # which raises the errors that users know
+        for each in _by_device(start, end):
+            yield _describe(*each)
         return
+    one = None if start is None else _usable(start)
     known = []
     for backend in registry.backends().values():
         problem = failures.get(backend.name) or backend.problem()
