@@ -1,6 +1,8 @@
-"""A library of arrays that only tests know, and its backend."""
+"""A library of arrays and a container that only tests know, and parts that are registered for a while."""
 
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 
@@ -23,3 +25,32 @@ class BoxBackend(af.Backend):
 
     def from_numpy(self, x, device=None):
         return Box(x)
+
+
+class Held:
+    """Holds one value."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+class HeldContainer(af.Container):
+    types = (Held,)
+
+    def children(self, value):
+        return [value.x]
+
+    def rebuild(self, value, children):
+        return type(value)(*children)
+
+
+@contextlib.contextmanager
+def registered(*parts):
+    """Register parts for the time of a block."""
+    for part in parts:
+        af.registry.register(part)
+    try:
+        yield
+    finally:
+        for part in reversed(parts):
+            af.registry.unregister(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ import pytest
 import arrayferry as af
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import boxes
 
 _EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("test", max_examples=100, derandomize=True, **_EXAMPLES)
@@ -180,16 +183,19 @@ def x64() -> Iterator[None]:
 @pytest.fixture
 def register() -> Iterator[Callable[[Any], Any]]:
     """Register parts for the time of the test."""
-    parts: list[Any] = []
+    with contextlib.ExitStack() as stack:
 
-    def add(part: Any) -> Any:
-        af.registry.register(part)
-        parts.append(part)
-        return part
+        def add(part: Any) -> Any:
+            stack.enter_context(boxes.registered(part))
+            return part
 
-    yield add
-    for part in reversed(parts):
-        af.registry.unregister(part)
+        yield add
+
+
+@pytest.fixture
+def boxlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the library of `boxes.py` as if it was installed."""
+    monkeypatch.setitem(sys.modules, "boxlib", boxes)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym.functional import FunctionalEnv
+
 NAMESPACES = {"numpy": np, "torch": torch, "jax": jnp}
 
 LIBRARIES = {
@@ -23,6 +25,7 @@ LIBRARIES = {
 }
 """The options of each library in which functional environments are served."""
 library = pytest.mark.parametrize("library", LIBRARIES)
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
 class Takes(gym.Env):
@@ -40,6 +43,25 @@ class Takes(gym.Env):
     def step(self, action):
         self.taken = action
         return NAMESPACES[self.library].zeros(2), 0.0, False, False, {}
+
+
+class Bare(FunctionalEnv):
+    """Its state begins with zeros, and is observed as it is."""
+
+    observation_space = spaces.Box(-100, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n, *self.observation_space.shape), dtype=xp.float32)
+
+    def observe(self, xp, state, params):
+        return state
+
+
+def begun(env, seed=1):
+    """Reset an environment, and return it."""
+    env.reset(seed=seed)
+    return env
 
 
 def still(params, observation, key):

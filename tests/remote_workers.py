@@ -14,9 +14,9 @@ import time
 
 import cloudpickle
 import dask
-import distributed
 import gymnasium as gym
 import numpy as np
+from clusters import local_cluster
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -181,18 +181,11 @@ def compare(envs, sync, steps, seed=5):
 
 @contextlib.contextmanager
 def cluster(n_workers=2, **options):
-    settings = {
-        "distributed.worker.daemon": True,
-        # after this time a cluster gives up a nanny whose worker is just being started again
-        "distributed.deploy.lost-worker-timeout": "1h",
-    }
+    options = {"processes": True, "silence_logs": logging.CRITICAL, **options}
+    # after this time a cluster gives up a nanny whose worker is just being started again
     with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            **{"n_workers": n_workers, "threads_per_worker": 1, "processes": True, **options},
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        ) as made,
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        local_cluster(n_workers, **options) as made,
     ):
         yield made
 

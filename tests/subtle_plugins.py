@@ -62,6 +62,10 @@ def if_(condition, wrong, right=lambda x: x):
     return lambda x: wrong(x) if condition(x) else right(x)
 
 
+def is_cube(x):
+    return x.ndim > 2
+
+
 def is_fortran(x):
     return x.ndim > 2 and x.flags.f_contiguous and not x.flags.c_contiguous
 
@@ -105,6 +109,18 @@ def remembering(function=lambda x: x, key=lambda x: (x.shape, x.dtype.str)):
     """Return what was returned for the first array that looks the same."""
     known: dict[Any, Any] = {}
     return lambda x: known.setdefault(key(x), np.array(function(x))).copy()
+
+
+def into_one_buffer():
+    """Write all arrays of a shape and dtype into the same memory."""
+    buffers: dict[Any, Any] = {}
+
+    def function(x):
+        buffer = buffers.setdefault((x.shape, x.dtype), np.empty(x.shape, x.dtype))
+        buffer[...] = x
+        return buffer
+
+    return function
 
 
 def seen_before(xs, known={}):  # noqa: B006
@@ -283,13 +299,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     "copies lose uint64": (copying(lambda x: through_float(x).copy()), COPIES, "special values"),
     "copies remember shapes": (copying(remembering()), COPIES, "the same shape"),
     "copies use one buffer for cubes": (
-        copying(
-            lambda x, kept={}: x.copy()
-            if x.ndim < 3
-            else np.copyto(kept.setdefault((x.shape, x.dtype), np.empty(x.shape, x.dtype)), x)
-            or kept[x.shape, x.dtype]
-        ),
-        "copy() was called with another array",
+        copying(if_(is_cube, into_one_buffer(), np.copy)), "copy() was called with another array",
     ),
     # to_numpy
     "reads Fortran order as it lies": (reading(if_(is_fortran, scrambled)), READS, "Fortran"),
@@ -335,13 +345,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     "reads zeros the second time": (reading(once_seen(np.zeros_like)), READS),
     "reads zeros from the hundredth call on": (reading(from_call(100, np.zeros_like)), READS),
     "reads into one buffer for cubes": (
-        reading(
-            lambda x, kept={}: x
-            if x.ndim < 3
-            else np.copyto(kept.setdefault((x.shape, x.dtype), np.empty(x.shape, x.dtype)), x)
-            or kept[x.shape, x.dtype]
-        ),
-        "was called with another array",
+        reading(if_(is_cube, into_one_buffer())), "was called with another array",
     ),
     "reads large arrays wrong": (reading(if_(large, np.zeros_like)), "to_numpy(), for an array of 16 MiB"),
     "says that it copies and shares what is large": (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
 import pytest
 import torch
+from boxes import registered
 
 import arrayferry as af
 
@@ -25,45 +27,34 @@ class Passing(af.Backend):
 
 
 def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
-    rounds, errors, stop = 150, [], threading.Event()
+    rounds, stop = 150, threading.Event()
     shared = {target: af.converter(target) for target in ("numpy", "torch", "jax")}
     types = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
 
     def work(number: int) -> None:
-        try:
-            for step in range(rounds):
-                n = np.full((number % 4 + 1, 3), step, np.float32)
-                for target, conversion in shared.items():
-                    tree = {"a": n, "b": [torch.from_numpy(n), "text"], number: (n,)}
-                    found = conversion(tree)
-                    assert found["b"][1] == "text"
-                    for x in (found["a"], found["b"][0], found[number][0]):
-                        assert isinstance(x, types[target]), type(x)
-                        np.testing.assert_array_equal(np.asarray(x), n)
-                assert af.convert(n, "torch").shape == n.shape
-        except BaseException as error:
-            errors.append(error)
+        for step in range(rounds):
+            n = np.full((number % 4 + 1, 3), step, np.float32)
+            for target, conversion in shared.items():
+                tree = {"a": n, "b": [torch.from_numpy(n), "text"], number: (n,)}
+                found = conversion(tree)
+                assert found["b"][1] == "text"
+                for x in (found["a"], found["b"][0], found[number][0]):
+                    assert isinstance(x, types[target]), type(x)
+                    np.testing.assert_array_equal(np.asarray(x), n)
+            assert af.convert(n, "torch").shape == n.shape
 
     def disturb() -> None:
-        try:
-            while not stop.is_set():
-                part = Passing()
-                af.registry.register(part)
+        while not stop.is_set():
+            with registered(Passing()):
                 af.registry.refresh()
-                af.registry.unregister(part)
-        except BaseException as error:
-            errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
-    disturber = threading.Thread(target=disturb)
-    disturber.start()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stop.set()
-    disturber.join()
-    assert not errors, errors[0]
+    with ThreadPoolExecutor(17) as pool:
+        disturbing = pool.submit(disturb)
+        try:
+            list(pool.map(work, range(16)))
+        finally:
+            stop.set()
+        disturbing.result()
 
 
 @pytest.mark.long

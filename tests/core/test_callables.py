@@ -92,11 +92,8 @@ def test_coroutines(make):
     async def several():
         return await asyncio.gather(*(coroutine(x, k=k) for k in range(3)))
 
-    assert [found["y"].tolist() for found in asyncio.run(several())] == [
-        [0, 0, 0],
-        [0, 1, 2],
-        [0, 2, 4],
-    ]
+    found = [each["y"].tolist() for each in asyncio.run(several())]
+    assert found == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
 
     @af.agnostic("numpy")
     async def failing(x):
@@ -444,11 +441,9 @@ class Point(NamedTuple):
 )
 def test_texts_and_kinds_of_containers_are_compared(example, returned, words, capfd):
     function = af.agnostic("numpy", result_like=example)(lambda x: returned)
-    expected = jax.errors.JaxRuntimeError
-    with pytest.raises(expected, match=words):
-        jax.block_until_ready(
-            jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])(X)
-        )
+    arrays = jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])
+    with pytest.raises(jax.errors.JaxRuntimeError, match=words):
+        jax.block_until_ready(arrays(X))
     capfd.readouterr()
 
 

@@ -1,4 +1,4 @@
-"""What is registered or imported may change at any time: in another thread, in a fork, during a call."""
+"""What is register or imported may change at any time: in another thread, in a fork, during a call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import sys
 import threading
 import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
+import boxes
 import numpy as np
 import pytest
 import torch
+from boxes import Box, Held, HeldContainer, registered
 
 import arrayferry as af
 from arrayferry._route import execute
@@ -23,16 +26,8 @@ from arrayferry.adapting import Threads
 X = np.arange(3, dtype=np.float32)
 
 
-class Box:
-    def __init__(self, values):
-        self.values = values
-
-
-class BoxBackend(af.Backend):
-    name, package, array_types = "boxlib", "boxlib", ("boxlib.Box",)
-
-    def to_numpy(self, x):
-        return x.values
+class BoxBackend(boxes.BoxBackend):
+    name = "boxlib"
 
     def from_numpy(self, x, device=None):
         return sys.modules["boxlib"].Box(x)
@@ -46,38 +41,9 @@ def module(monkeypatch):
     return made
 
 
-@pytest.fixture
-def registered():
-    parts = []
-
-    def register(part):
-        af.registry.register(part)
-        parts.append(part)
-        return part
-
-    yield register
-    for part in parts:
-        af.registry.unregister(part)
-
-
-class Mine:
-    def __init__(self, x):
-        self.x = x
-
-
-class MineContainer(af.Container):
-    types = (Mine,)
-
-    def children(self, value):
-        return [value.x]
-
-    def rebuild(self, value, children):
-        return Mine(*children)
-
-
-@pytest.mark.parametrize("wrong", [Mine, "builtins.list", (), (3,), ("nodots",), ["a.B"], None])
+@pytest.mark.parametrize("wrong", [Held, "builtins.list", (), (3,), ("nodots",), ["a.B"], None])
 def test_types_of_a_container_are_checked(wrong):
-    class Broken(MineContainer):
+    class Broken(HeldContainer):
         types = wrong
 
     with pytest.raises(af.PluginError, match=r"types\. Set types to a tuple"):
@@ -85,8 +51,8 @@ def test_types_of_a_container_are_checked(wrong):
     assert isinstance(af.convert([X], "torch")[0], torch.Tensor)
 
 
-def test_a_library_that_is_imported_later(module, registered):
-    registered(BoxBackend())
+def test_a_library_that_is_imported_later(module, register):
+    register(BoxBackend())
     conversions = [af.converter("torch") for _ in range(2)]
 
     class Unknown:
@@ -101,8 +67,8 @@ def test_a_library_that_is_imported_later(module, registered):
             assert conversion([Box(X)])[0].tolist() == [0, 1, 2]
 
 
-def test_an_array_that_was_seen_while_its_library_was_imported(module, registered):
-    registered(BoxBackend())
+def test_an_array_that_was_seen_while_its_library_was_imported(module, register):
+    register(BoxBackend())
     module.__spec__ = types.SimpleNamespace(_initializing=True)
     conversion = af.converter("torch")
     box = Box(X)
@@ -114,15 +80,15 @@ def test_an_array_that_was_seen_while_its_library_was_imported(module, registere
         assert conversion([box])[0].tolist() == [0, 1, 2]
 
 
-def test_a_container_whose_library_is_imported_later(module, registered):
-    class Later(MineContainer):
-        types = ("boxlib.Mine",)
+def test_a_container_whose_library_is_imported_later(module, register):
+    class Later(HeldContainer):
+        types = ("boxlib.Held",)
 
-    registered(Later())
-    value = Mine(X)
+    register(Later())
+    value = Held(X)
     for _ in range(4):
         assert af.convert(value, "torch") is value
-    module.Mine = Mine
+    module.Held = Held
 
     class Unknown:
         pass
@@ -154,14 +120,11 @@ class Pair:
     sys.modules.pop("boxlib", None)
 
 
-def test_a_library_that_is_run_again(run_again, registered):
+def test_a_library_that_is_run_again(run_again, register):
     """Its new arrays are arrays, and so are those that were made before. Classes without objects are freed."""
 
-    class Pairs(MineContainer):
+    class Pairs(HeldContainer):
         types = ("boxlib.Pair",)
-
-        def rebuild(self, value, children):
-            return type(value)(*children)
 
     class Late(BoxBackend):
         deferred_types = ("boxlib.Late",)
@@ -169,8 +132,8 @@ def test_a_library_that_is_run_again(run_again, registered):
         def compute(self, xs):
             return [x.values for x in xs]
 
-    registered(Late())
-    registered(Pairs())
+    register(Late())
+    register(Pairs())
     to, back = af.converter("torch"), af.converter("boxlib")
     first = run_again()
     old = first.Box(X)
@@ -191,33 +154,32 @@ def test_a_library_that_is_run_again(run_again, registered):
 
 @pytest.mark.parametrize("where", ["children", "rebuild"])
 @pytest.mark.parametrize("when", [0, 3])
-def test_a_change_within_a_conversion(where, when, registered):
+def test_a_change_within_a_conversion(where, when, register):
     """The conversion ends as it began. What it has learnt is not used after the change, and nothing is lost."""
 
-    class Trigger:
-        def __init__(self, x):
-            self.x = x
+    class Trigger(Held):
+        pass
 
-    class TriggerContainer(af.Container):
+    class TriggerContainer(HeldContainer):
         types = (Trigger,)
         armed = ""
 
         def fire(self, method):
             if self.armed == method:
                 self.armed = ""
-                registered(MineContainer())
+                register(HeldContainer())
 
         def children(self, value):
             self.fire("children")
-            return [value.x]
+            return super().children(value)
 
         def rebuild(self, value, children):
             self.fire("rebuild")
-            return Trigger(*children)
+            return super().rebuild(value, children)
 
-    trigger = registered(TriggerContainer())
+    trigger = register(TriggerContainer())
     conversion = af.converter("torch")
-    value = {"mine": Mine(X), "trigger": Trigger(X), "another": Mine(X)}
+    value = {"mine": Held(X), "trigger": Trigger(X), "another": Held(X)}
     for times in range(6):
         trigger.armed = where if times == when else ""
         found = conversion(value)
@@ -229,38 +191,29 @@ def test_a_change_within_a_conversion(where, when, registered):
 @pytest.mark.long
 def test_changes_while_threads_convert():
     conversion = af.converter("torch")
-    stop, wrong = threading.Event(), []
+    stop = threading.Event()
 
     def work():
         while not stop.is_set():
-            try:
-                found = conversion({"a": X, "b": [Mine(X)]})
-                if not isinstance(found["a"], torch.Tensor):
-                    wrong.append(found)
-            except Exception as error:
-                wrong.append(error)
+            assert isinstance(conversion({"a": X, "b": [Held(X)]})["a"], torch.Tensor)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(60):
-            part = MineContainer()
-            af.registry.register(part)
-            for _ in range(3):
-                assert isinstance(conversion([Mine(X)])[0].x, torch.Tensor)
-            af.registry.unregister(part)
-            mine = Mine(X)
-            for _ in range(3):
-                assert conversion([mine])[0] is mine
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as pool:
+        working = [pool.submit(work) for _ in range(4)]
+        try:
+            for _ in range(60):
+                with registered(HeldContainer()):
+                    for _ in range(3):
+                        assert isinstance(conversion([Held(X)])[0].x, torch.Tensor)
+                held = Held(X)
+                for _ in range(3):
+                    assert conversion([held])[0] is held
+        finally:
+            stop.set()
+    for each in working:
+        each.result()
 
 
-def test_a_container_for_exactly_an_array_type(registered):
+def test_a_container_for_exactly_an_array_type(register):
     class Labelled(np.ndarray):
         pass
 
@@ -276,7 +229,7 @@ def test_a_container_for_exactly_an_array_type(registered):
     x = X.view(Labelled)
     x.label = "speed"
     assert isinstance(af.convert(x, "torch"), torch.Tensor)
-    registered(LabelledContainer())
+    register(LabelledContainer())
     for _ in range(4):
         found = af.convert([x, X], "torch")
         assert found[0]["label"] == "speed"
@@ -284,7 +237,11 @@ def test_a_container_for_exactly_an_array_type(registered):
         assert isinstance(found[1], torch.Tensor)
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def in_forks(test):
+    """Mark a test that forks."""
+    for kind in ("DeprecationWarning", "RuntimeWarning"):
+        test = pytest.mark.filterwarnings(f"ignore:.*fork:{kind}")(test)
+    return pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")(test)
 
 
 def _in_a_fork(work, seconds=30):
@@ -305,12 +262,11 @@ def _in_a_fork(work, seconds=30):
         os.waitpid(child, 0)
 
 
-@needs_fork
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@in_forks
 def test_a_fork_while_another_thread_registers():
     inside, leave = threading.Event(), threading.Event()
 
-    class Slow(MineContainer):
+    class Slow(HeldContainer):
         @property
         def transparent(self):
             return False
@@ -333,7 +289,7 @@ def test_a_fork_while_another_thread_registers():
 
         def work():
             leave.set()
-            registry.register(MineContainer())
+            registry.register(HeldContainer())
             return af.registry.backends().keys() >= {"numpy"}, conversion([X])[0].tolist()
 
         assert _in_a_fork(work) == (True, [0, 1, 2])
@@ -342,8 +298,7 @@ def test_a_fork_while_another_thread_registers():
         thread.join()
 
 
-@needs_fork
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@in_forks
 def test_a_converter_in_a_fork():
     conversion = af.converter("numpy")
     for _ in range(4):
@@ -351,8 +306,7 @@ def test_a_converter_in_a_fork():
     assert _in_a_fork(lambda: conversion([X])[0].tolist()) == [0, 1, 2]
 
 
-@needs_fork
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@in_forks
 @pytest.mark.parametrize("what", ["random numbers", "a route"])
 def test_a_fork_while_another_thread_makes_what_is_made_once(what, monkeypatch):
     inside, leave = threading.Event(), threading.Event()
@@ -389,13 +343,9 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
         return make(seed)
 
     monkeypatch.setattr(np.random, "default_rng", together)
-    rng, drawn = af.registry.backend("numpy").random(1), []
-    threads = [threading.Thread(target=lambda: drawn.append(rng.uniform((3,)))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(drawn) == 2
+    rng = af.registry.backend("numpy").random(1)
+    with ThreadPoolExecutor(2) as pool:
+        drawn = list(pool.map(rng.uniform, [(3,)] * 2))
     assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
 
 
@@ -414,22 +364,14 @@ def test_two_threads_take_the_first_steps_of_a_route_together():
     assert executor.run(X[::-1]).tolist() == [2, 1, 0]
 
 
-@needs_fork
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@in_forks
 def test_a_pool_of_threads_in_a_fork():
     """Neither the threads of the parent are there, nor what they hold."""
     pool = Threads(2, "test")
     assert pool.submit(int).result(30) == 0  # now a thread is idle
-    pool._state.lock.acquire()
-    try:
-        assert _in_a_fork(lambda: [pool.submit(abs, -n).result(20) for n in range(4)]) == [
-            0,
-            1,
-            2,
-            3,
-        ]
-    finally:
-        pool._state.lock.release()
+    with pool._state.lock:
+        found = _in_a_fork(lambda: [pool.submit(abs, -n).result(20) for n in range(4)])
+    assert found == [0, 1, 2, 3]
     assert pool.submit(abs, -5).result(30) == 5
     pool.shutdown()
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import traceback
+import types
 
 import dask
 import dask.array as da
@@ -14,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import registered
+from clusters import local_cluster
 
 import arrayferry as af
 
@@ -100,59 +103,45 @@ def test_each_of_two_equal_converters_notices_changes():
             return torch.full((1,), 7.0)
 
     both = [learnt(), learnt()]
-    part = ToTorch()
-    af.registry.register(part)
-    try:
+    with registered(ToTorch()):
         assert ["no plan" in conversion.explain() for conversion in both] == [True, True]
-    finally:
-        af.registry.unregister(part)
     assert [conversion(X).tolist() for conversion in both] == [[0, 1, 2]] * 2
 
 
+class SpaceBackend(af.Backend):
+    """A backend of a name that only one process has, for a class that all have."""
+
+    package, array_types = "types", ("types.SimpleNamespace",)
+
+    def __init__(self, name, fails=False):
+        self.name, self.fails = name, fails
+
+    def to_numpy(self, x):
+        if self.fails:
+            raise KeyError("lost")
+        return x.values
+
+    def from_numpy(self, x, device=None):
+        return types.SimpleNamespace(values=x)
+
+
 def test_a_target_that_was_unregistered():
-    class Gone(af.Backend):
-        name, package, array_types = "gone", "types", ("types.SimpleNamespace",)
-
-        def to_numpy(self, x):
-            return x.values
-
-        def from_numpy(self, x, device=None):
-            import types
-
-            return types.SimpleNamespace(values=x)
-
-    part = Gone()
-    af.registry.register(part)
-    try:
+    part = SpaceBackend("gone")
+    with registered(part):
         conversions = [af.converter("gone"), af.converter(part)]
         for conversion in conversions:
             for _ in range(4):
                 assert conversion(X).values is not None
         af.convert(X, "gone")
         pickled = [pickle.dumps(conversion) for conversion in conversions]
-    finally:
-        af.registry.unregister(part)
     for call in (*conversions, *map(pickle.loads, pickled), lambda x: af.convert(x, "gone")):
         with pytest.raises(af.UnknownBackendError, match="no array library is known as 'gone'"):
             call(X)
 
 
 def test_in_another_process_that_lacks_the_target(run_python, tmp_path):
-    class Absent(af.Backend):
-        name, package, array_types = "only_here", "types", ("types.SimpleNamespace",)
-
-        def to_numpy(self, x):
-            return x
-
-        def from_numpy(self, x, device=None):
-            return x
-
-    part = Absent()
-    af.registry.register(part)
-    try:
+    with registered(SpaceBackend("only_here")):
         data = pickle.dumps(af.converter("only_here", device="cpu"))
-    finally:
-        af.registry.unregister(part)
     path = tmp_path / "conversion"
     path.write_bytes(data)
     out = run_python(
@@ -171,13 +160,7 @@ def test_in_another_process_that_lacks_the_target(run_python, tmp_path):
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
         yield client
 
 
@@ -196,23 +179,10 @@ def test_on_a_cluster(client, make):
 
 @pytest.mark.long
 def test_errors_are_returned_from_a_cluster(client):
-    class Mine(af.Backend):
-        name, package, array_types = "mine_only", "types", ("types.SimpleNamespace",)
-
-        def to_numpy(self, x):
-            return x
-
-        def from_numpy(self, x, device=None):
-            return x
-
-    part = Mine()
-    af.registry.register(part)
-    try:
+    with registered(SpaceBackend("mine_only")):
         conversion = af.converter("mine_only")
         with pytest.raises(af.UnknownBackendError, match="mine_only"):
             client.submit(conversion, X).result(timeout=60)
-    finally:
-        af.registry.unregister(part)
     with pytest.raises(af.NarrowingError, match=r"at \['step'\]"):
         client.submit(af.converter("jax"), {"step": np.array([2**40])}).result(timeout=60)
     assert client.submit(af.converter("torch"), X).result(timeout=60).shape == (3,)
@@ -261,20 +231,7 @@ def test_tracebacks_are_short(make):
 
 
 def test_the_error_of_a_plugin_is_the_only_cause():
-    class Failing(af.Backend):
-        name, package, array_types = "failing_here", "types", ("types.SimpleNamespace",)
-
-        def to_numpy(self, x):
-            raise KeyError("lost")
-
-        def from_numpy(self, x, device=None):
-            return x
-
-    import types
-
-    part = Failing()
-    af.registry.register(part)
-    try:
+    with registered(SpaceBackend("failing_here", fails=True)):
         for _ in range(4):
             with pytest.raises(af.ConversionError, match="to_numpy") as caught:
                 af.convert({"a": [types.SimpleNamespace()]}, "torch")
@@ -282,5 +239,3 @@ def test_the_error_of_a_plugin_is_the_only_cause():
             assert text.count("Traceback") == 2
             assert len(text.splitlines()) < 30, text
             assert isinstance(caught.value.__cause__, KeyError)
-    finally:
-        af.registry.unregister(part)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from boxes import registered
 
 import arrayferry as af
 
@@ -42,12 +43,8 @@ def failing():
         def to_numpy(self, x):
             return []
 
-    part = Failing()
-    af.registry.register(part)
-    try:
+    with registered(Failing()):
         af.convert([types.SimpleNamespace()], "torch")
-    finally:
-        af.registry.unregister(part)
 
 
 CAUSES = {
@@ -130,10 +127,8 @@ class Absent(af.Backend):
 
 @pytest.fixture(autouse=True)
 def absent():
-    part = Absent()
-    af.registry.register(part)
-    yield
-    af.registry.unregister(part)
+    with registered(Absent()):
+        yield
 
 
 @pytest.mark.parametrize("error", CAUSES, ids=lambda error: error.__name__)
@@ -175,9 +170,7 @@ def test_what_a_plugin_raises_is_the_cause():
 
     import types
 
-    part = Failing()
-    af.registry.register(part)
-    try:
+    with registered(Failing()):
         with pytest.raises(
             af.ConversionError,
             match=r"to_numpy\(\) of the backend 'failing' raised KeyError: 'lost' for a types.SimpleNamespace, at \[0\], "
@@ -185,8 +178,6 @@ def test_what_a_plugin_raises_is_the_cause():
         ) as caught:
             af.convert([types.SimpleNamespace()], "numpy")
         assert isinstance(caught.value.__cause__, KeyError)
-    finally:
-        af.registry.unregister(part)
 
 
 def test_every_public_name_is_in_the_docs():

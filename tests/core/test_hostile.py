@@ -8,10 +8,10 @@ import enum
 import functools
 import pickle
 import sys
-import threading
 import unittest.mock
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -220,11 +220,8 @@ thread = threading.Thread(target=work); thread.start(); thread.join()
 @pytest.mark.parametrize("kinds", ["[:2]", pytest.param("", marks=pytest.mark.long)])
 def test_deep_trees_in_a_thread_with_a_small_stack(run_python, kinds):
     middle = "4900 done" if sys.version_info < (3, 13) else "4900 too deep"
-    assert run_python(DEEP.replace("wrap in wraps:", f"wrap in wraps{kinds}:")).splitlines() == [
-        "900 done",
-        middle,
-        "20000 too deep",
-    ]
+    found = run_python(DEEP.replace("wrap in wraps:", f"wrap in wraps{kinds}:")).splitlines()
+    assert found == ["900 done", middle, "20000 too deep"]
 
 
 def test_with_compilation_disabled():
@@ -234,10 +231,11 @@ def test_with_compilation_disabled():
             assert isinstance(conversion([X])[0], jax.Array)
 
 
-def test_with_jax_debug_infs(capfd):
+@pytest.mark.parametrize("infs", [False, True])
+def test_with_jax_debug_flags(capfd, infs):
     bad = np.array([np.inf, np.nan, 1], np.float32)
     conversion = af.converter("jax")
-    with jax.debug_infs(True), jax.debug_nans(True):
+    with jax.debug_infs(infs), jax.debug_nans(True):
         for _ in range(4):
             for value in (bad, torch.tensor(bad)):
                 np.testing.assert_array_equal(conversion([value])[0], bad)
@@ -245,16 +243,6 @@ def test_with_jax_debug_infs(capfd):
             for to in ("numpy", "torch", "jax"):
                 np.testing.assert_array_equal(af.convert(found, to, copy=True), bad)
     assert capfd.readouterr().err == ""
-
-
-def test_with_jax_debug_nans(capfd):
-    conversion = af.converter("jax")
-    bad = np.array([np.nan, 1], np.float32)
-    with jax.debug_nans(True):
-        for _ in range(4):
-            assert np.isnan(np.asarray(conversion([bad])[0])[0])
-        assert np.isnan(np.asarray(af.convert(conversion(bad), "jax", copy=True))[0])
-    assert "nan" not in capfd.readouterr().err
 
 
 def test_a_float8_with_infinities_becomes_float16():
@@ -448,19 +436,11 @@ def test_a_class_whose_attributes_raise():
 
 def test_threads_with_one_conversion():
     conversion = af.converter("jax")
-    errors = []
 
     def work(number):
-        try:
-            for step in range(60):
-                n = np.full((step % 3 + 1,), number, np.float32)
-                np.testing.assert_array_equal(np.asarray(conversion([n])[0]), n)
-        except BaseException as error:
-            errors.append(error)
+        for step in range(60):
+            n = np.full((step % 3 + 1,), number, np.float32)
+            np.testing.assert_array_equal(np.asarray(conversion([n])[0]), n)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))

@@ -11,6 +11,8 @@ import types
 
 import numpy as np
 import pytest
+import torch
+from boxes import registered
 from distributions import write_distribution
 from subtle_plugins import SUBTLE, direct, making, reading
 from toys import (
@@ -26,6 +28,9 @@ from wrong_plugins import PLANTED
 
 import arrayferry as af
 from arrayferry.testing import BackendContract, SourceContract, contract_for
+from arrayferry_plugins.torch_ import TorchBackend
+
+DIRECT = "test_direct_converters_match_the_general_path"
 
 
 @pytest.fixture
@@ -37,37 +42,43 @@ def toy(monkeypatch):
     monkeypatch.setitem(sys.modules, "toy_library", module)
 
 
-def failures(plugin: af.Backend, only: str = "test_") -> dict[str, BaseException]:
-    """Run every test of the kit on a plugin, or one, and return the failures."""
+class ToyContract(BackendContract):
+    """The kit as an author of a plugin for the toy library fills it in."""
 
-    class Contract(BackendContract):
-        backend = plugin
-        others = ("numpy", "torch", "jax")
+    backend = "toy"
 
-        def make(self, values):
-            return Array(values.copy())
+    def make(self, values):
+        return Array(values.copy())
 
-        def read(self, array):
-            return array.values.copy()
+    def read(self, array):
+        return array.values.copy()
 
-        def write(self, array, value):
-            array.values[...] = value
+    def write(self, array, value):
+        array.values[...] = value
 
-        def deferred(self, values):
-            return [Promise(values.copy())]
+    def deferred(self, values):
+        return [Promise(values.copy())]
 
-    af.registry.register(plugin)
+
+def failures(contract, part, only: str = "test_") -> dict[str, BaseException]:
+    """Run every test of a contract on a part, or one, and return the failures."""
     found = {}
-    try:
-        for name, test in inspect.getmembers(Contract(), inspect.ismethod):
+    with registered(part):
+        for name, test in inspect.getmembers(contract, inspect.ismethod):
             if name.startswith("test_") and only in ("test_", name):
                 try:
                     test()
                 except BaseException as error:
                     found[name] = error
-    finally:
-        af.registry.unregister(plugin)
     return found
+
+
+def toy_failures(plugin: af.Backend, only: str = "test_") -> dict[str, BaseException]:
+    class Contract(ToyContract):
+        backend = plugin
+        others = ("numpy", "torch", "jax")
+
+    return failures(Contract(), plugin, only)
 
 
 @pytest.mark.usefixtures("toy")
@@ -75,14 +86,17 @@ def failures(plugin: af.Backend, only: str = "test_") -> dict[str, BaseException
     "plugin", [Correct, CorrectImmutable, CorrectLazy, OnlyIntegers, OnlyDoubles]
 )
 def test_a_correct_plugin_passes(plugin):
-    assert failures(plugin()) == {}
+    assert toy_failures(plugin()) == {}
+
+
+FAULTS = [(test, fault) for test, faults in PLANTED.items() for fault in faults]
 
 
 @pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("plugin", PLANTED)
-def test_a_planted_fault_is_caught(plugin):
-    test, *words = PLANTED[plugin]
-    found = failures(plugin(), test)
+@pytest.mark.parametrize(("test", "fault"), FAULTS)
+def test_a_planted_fault_is_caught(test, fault):
+    plugin, *words = PLANTED[test][fault]
+    found = toy_failures(plugin, test)
     assert test in found, found
     message = str(found[test])
     assert [word for word in words if word not in message] == [], message
@@ -109,29 +123,12 @@ def first_message(contract) -> str:
 def first_failure(parts) -> str:
     """Return the first message of the kit for a backend and what belongs to it, "" if there is none."""
 
-    class Contract(BackendContract):
+    class Contract(ToyContract):
         backend = parts[0]
         others = ()
 
-        def make(self, values):
-            return Array(values.copy())
-
-        def read(self, array):
-            return array.values.copy()
-
-        def write(self, array, value):
-            array.values[...] = value
-
-        def deferred(self, values):
-            return [Promise(values.copy())]
-
-    for part in parts:
-        af.registry.register(part)
-    try:
+    with registered(*parts):
         return first_message(Contract())
-    finally:
-        for part in reversed(parts):
-            af.registry.unregister(part)
 
 
 @pytest.mark.usefixtures("toy")
@@ -299,10 +296,10 @@ def run_kit(folder, *options):
         "-m",
         "pytest",
         "-q",
-        "-p",
-        "no:cacheprovider",
         "-W",
         "error",
+        "-p",
+        "no:cacheprovider",
         *options,
     ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
@@ -376,8 +373,6 @@ class IgnoresCopy(af.Converter):
     source, target, cost = "toy", "torch", "share"
 
     def convert(self, x, device=None, copy=None):
-        import torch
-
         return torch.from_numpy(x.values)
 
 
@@ -390,43 +385,31 @@ class IgnoresCopyBack(af.Converter):
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("converter", [IgnoresCopy, IgnoresCopyBack])
-def test_a_direct_converter_that_ignores_copy_is_caught(converter):
-    part = converter()
-    af.registry.register(part)
-    try:
-        found = failures(Correct())
-    finally:
-        af.registry.unregister(part)
-    message = str(found["test_direct_converters_match_the_general_path"])
+def test_a_direct_converter_that_ignores_copy_is_caught(converter, register):
+    register(converter())
+    message = str(toy_failures(Correct(), DIRECT)[DIRECT])
     assert "ignores copy=True" in message
     assert "Copy if copy is True, or return NotImplemented" in message
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_conversion_does_not_use_a_converter_that_ignores_copy():
-    import torch
-
-    backend, parts = Correct(), [IgnoresCopy(), IgnoresCopyBack()]
-    for part in (backend, *parts):
-        af.registry.register(part)
-    try:
-        for source, target in ((Array(np.ones(3)), "torch"), (torch.ones(3), "toy")):
-            conversion = af.converter(target, copy=True)
-            with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
-                found = conversion([source])
-            with pytest.warns(af.PluginWarning):
-                assert af.convert(source, target, copy=True) is not None
-            values = found[0].values if target == "toy" else found[0].numpy()
-            values[:] = -1
-            original = source.values if target == "torch" else source.numpy()
-            assert original.tolist() == [1, 1, 1]
-    finally:
-        for part in (*parts, backend):
-            af.registry.unregister(part)
+def test_a_conversion_does_not_use_a_converter_that_ignores_copy(register):
+    for part in (Correct(), IgnoresCopy(), IgnoresCopyBack()):
+        register(part)
+    for source, target in ((Array(np.ones(3)), "torch"), (torch.ones(3), "toy")):
+        conversion = af.converter(target, copy=True)
+        with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
+            found = conversion([source])
+        with pytest.warns(af.PluginWarning):
+            assert af.convert(source, target, copy=True) is not None
+        values = found[0].values if target == "toy" else found[0].numpy()
+        values[:] = -1
+        original = source.values if target == "torch" else source.numpy()
+        assert original.tolist() == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("toy")
-def test_others_are_the_built_in_backends():
+def test_others_are_the_built_in_backends(register):
     class Test(BackendContract):
         backend = Correct()
 
@@ -436,25 +419,16 @@ def test_others_are_the_built_in_backends():
         def from_numpy(self, x, device=None):
             raise ZeroDivisionError
 
-    part = Failing()
-    af.registry.register(part)
-    try:
-        names = {backend.name for backend in Test()._others()}
-    finally:
-        af.registry.unregister(part)
+    register(Failing())
+    names = {backend.name for backend in Test()._others()}
     assert names >= {"numpy", "torch", "jax", "dask"}
     assert not names & {"failing_third_party", "sparse", "tensorflow", "mlx"}
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_direct_converter_that_differs_is_caught():
-    part = Lossy()
-    af.registry.register(part)
-    try:
-        found = failures(Correct())
-    finally:
-        af.registry.unregister(part)
-    message = str(found["test_direct_converters_match_the_general_path"])
+def test_a_direct_converter_that_differs_is_caught(register):
+    register(Lossy())
+    message = str(toy_failures(Correct(), DIRECT)[DIRECT])
     assert "bind_many() of <Converter toy -> numpy>" in message
     assert "Return the values, the shape and the dtype of the array" in message
 
@@ -491,8 +465,7 @@ class ReturnsTooFew(Lossy):
 )
 def test_a_direct_converter_that_is_wrong_is_told(converter, words, register):
     register(converter())
-    name = "test_direct_converters_match_the_general_path"
-    assert re.search(words, str(failures(Correct(), name)[name]))
+    assert re.search(words, str(toy_failures(Correct(), DIRECT)[DIRECT]))
 
 
 def _without_gradient(autodiff, crossing, arrays):
@@ -503,28 +476,25 @@ def _doubled(autodiff, crossing, arrays):
     return [2 * y for y in autodiff.call(crossing, arrays)]
 
 
+class TorchContract(BackendContract):
+    backend = "torch"
+
+    def make(self, values):
+        return torch.from_numpy(values.copy())
+
+
 @pytest.mark.parametrize("fault", [_without_gradient, _doubled])
 def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
-    import torch
-
-    from arrayferry_plugins.torch_ import TorchBackend
-
     correct = TorchBackend.autodiff
 
     class Faulty(type(correct)):
         def call(self, crossing, arrays):
             return fault(correct, crossing, arrays)
 
-    class Test(BackendContract):
-        backend = "torch"
-
-        def make(self, values):
-            return torch.from_numpy(values.copy())
-
-    Test().test_gradients_cross()
+    TorchContract().test_gradients_cross()
     monkeypatch.setattr(TorchBackend, "autodiff", Faulty())
     with pytest.raises((AssertionError, RuntimeError)):
-        Test().test_gradients_cross()
+        TorchContract().test_gradients_cross()
 
 
 class Column:
@@ -563,25 +533,17 @@ class BlocklessSource(CorrectSource):
         return 3
 
 
+class ColumnContract(SourceContract):
+    def make(self, values):
+        return Column(values.copy())
+
+
 def source_failures(part):
-    class Contract(SourceContract):
+    class Contract(ColumnContract):
         source = part
 
-        def make(self, values):
-            return Column(values.copy())
-
-    af.registry.register(part)
-    found = {}
-    try:
-        for name, test in inspect.getmembers(Contract(), inspect.ismethod):
-            if name.startswith("test_"):
-                try:
-                    test()
-                except Exception as error:
-                    found[name] = str(error)
-    finally:
-        af.registry.unregister(part)
-    return found
+    found = failures(Contract(), part)
+    return {name: str(error) for name, error in found.items()}
 
 
 @pytest.mark.usefixtures("toy")
@@ -630,7 +592,7 @@ def test_the_example_is_not_the_wrong_value(monkeypatch, paths):
     """Where `array_types` is what the kit would guess, it does not propose that."""
     monkeypatch.setitem(sys.modules, "toy_library", types.ModuleType("toy_library"))
     part = type("Misnamed", (Correct,), {"array_types": paths})()
-    message = str(failures(part, "test_array_types_exist")["test_array_types_exist"])
+    message = str(toy_failures(part, "test_array_types_exist")["test_array_types_exist"])
     assert f"array_types is {paths}" in message
     assert "such as ('toy_library.Array',)" not in message
     assert "as type(x) shows it" in message
@@ -654,12 +616,8 @@ def test_a_path_that_cannot_be_found_is_told_as_that():
         def make(self, values):
             return cls(values.copy())
 
-    af.registry.register(Test.backend)
-    try:
-        with pytest.raises(AssertionError) as caught:
-            Test().test_its_arrays_are_recognised()
-    finally:
-        af.registry.unregister(Test.backend)
+    with registered(Test.backend), pytest.raises(AssertionError) as caught:
+        Test().test_its_arrays_are_recognised()
     assert f"such as ({path!r},)" not in str(caught.value)
     assert f"{path!r} is there already, but nothing of that name can be imported" in str(
         caught.value
@@ -704,7 +662,7 @@ class OnGPU(Correct):
 def test_no_plugin_is_blamed_for_a_device_that_is_missing(lack):
     part = OnGPU()
     part.error = missing(LACKING[lack])
-    found = failures(part)
+    found = toy_failures(part)
     assert {type(error) for error in found.values()} <= {pytest.skip.Exception}
     message = str(found["test_arrays_are_on_the_requested_device"])
     assert "devices() names what cannot be used here: cuda:0" in message
@@ -723,8 +681,8 @@ def test_what_comes_after_a_missing_device_is_tested():
             made = super().from_numpy(x, device)
             return Array(x * 0, device) if device == "toy:1" else made
 
-    found = failures(Both(), "test_arrays_are_on_the_requested_device")
-    message = str(found["test_arrays_are_on_the_requested_device"])
+    name = "test_arrays_are_on_the_requested_device"
+    message = str(toy_failures(Both(), name)[name])
     assert "from_numpy(x, 'toy:1')" in message
 
 
@@ -735,7 +693,7 @@ def test_no_converter_is_blamed_for_a_compiler_that_is_missing(method, register)
         raise RuntimeError("No working C++ compiler found")
 
     register(direct("numpy toy", **{method: fails}))
-    found = failures(Correct(), "test_direct_converters_match_the_general_path")
+    found = toy_failures(Correct(), DIRECT)
     assert {type(error) for error in found.values()} <= {pytest.skip.Exception}
     if method == "convert":
         (error,) = found.values()
@@ -748,29 +706,18 @@ def test_a_converter_that_fails_for_another_reason_is_blamed(register):
         raise RuntimeError("a compiled rule of this converter is wrong")
 
     register(direct("numpy toy", convert=fails))
-    name = "test_direct_converters_match_the_general_path"
-    assert isinstance(failures(Correct(), name)[name], AssertionError)
+    assert isinstance(toy_failures(Correct(), DIRECT)[DIRECT], AssertionError)
 
 
 @pytest.mark.parametrize("lack", LACKING)
 def test_gradients_that_need_a_compiler(lack, monkeypatch):
-    import torch
-
-    from arrayferry_plugins.torch_ import TorchBackend
-
     class Compiled(type(TorchBackend.autodiff)):
         def function(self, function, *, compiled):
             raise missing(LACKING[lack])
 
-    class Test(BackendContract):
-        backend = "torch"
-
-        def make(self, values):
-            return torch.from_numpy(values.copy())
-
     monkeypatch.setattr(TorchBackend, "autodiff", Compiled())
     with pytest.raises(pytest.skip.Exception, match=r"not tested: gradients of .*torch"):
-        Test().test_gradients_cross()
+        TorchContract().test_gradients_cross()
 
 
 @pytest.mark.usefixtures("toy")
@@ -781,7 +728,7 @@ def test_too_little_memory_for_a_large_array():
                 raise MemoryError("none left")
             return Array(x, device or "cpu")
 
-    found = failures(Small())
+    found = toy_failures(Small())
     assert list(found) == ["test_large_arrays"]
     assert isinstance(found["test_large_arrays"], pytest.skip.Exception)
     assert "too little memory" in str(found["test_large_arrays"])
@@ -833,13 +780,9 @@ def test_what_make_of_the_test_does_not_know_is_no_fault(limit):
         def write(self, array, value):
             array.values[...] = value
 
-    part = Test.backend
-    af.registry.register(part)
-    try:
+    with registered(Test.backend):
         for name in in_order(Test):
             getattr(Test(), name)()
-    finally:
-        af.registry.unregister(part)
 
 
 def test_arrays_that_cannot_be_written_to_by_index_need_write():

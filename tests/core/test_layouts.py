@@ -296,19 +296,10 @@ def test_compiled_functions_see_what_is_not_an_array():
     @jax.jit
     def scaled(tree):
         calls.append(type(tree).__name__)
-        found = (
-            tree["x"]
-            if isinstance(tree, dict)
-            else tree[0]
-            if isinstance(tree, (tuple, list))
-            else tree.x
-        )
+        found = tree["x"] if isinstance(tree, dict) else tree.x
         return (found * float(tree.scale)).sum()
 
-    for make in (
-        lambda x, scale: Registered(x=x, scale=scale),
-        lambda x, scale: Node(x, scale),
-    ):
+    for make in (lambda x, scale: Registered(x=x, scale=scale), Node):
         for _ in range(2):
             for scale in (2.0, 3.0, 2, True):
                 x = torch.ones(3, requires_grad=True)
@@ -377,9 +368,8 @@ def test_one_object_in_two_places_stays_one(make):
         others = [x + 1 for x in arrays]
         a, b, (c,) = layout.unflatten(others)
         assert len({id(each) for each in (a, b["again"], c)}) == 3
-        a, b, (c,) = layout.unflatten(
-            [*others[: len(others) // 3 * 2], *others[: len(others) // 3]]
-        )
+        third = len(others) // 3
+        a, b, (c,) = layout.unflatten([*others[: 2 * third], *others[:third]])
         assert a is not b["again"]
     assert af.flatten([make(), {"again": make()}, (make(),)])[1] == layout
 
@@ -560,9 +550,8 @@ def test_equal_structures_are_the_same_however_they_are_written(library):
     assert key(Static(1), np.int64(0)) == key(Static(1), 0) != key(Static(2), 0)
     assert hash(key(Static(1), np.int64(0))) == hash(key(Static(1), 0))
     if library == "jax.tree_util":
-        one, other = (
-            exact_key(structure(Node(X, made))) for made in (np.int64(0), (1, np.int64(0)))
-        )
+        scales = np.int64(0), (1, np.int64(0))
+        one, other = (exact_key(structure(Node(X, scale))) for scale in scales)
         assert one == one != other  # although NumPy compares them element by element
     zone = type("Zone", (datetime.tzinfo,), {"utcoffset": lambda self, moment: None})
     times = [datetime.time(tzinfo=zone()) for _ in range(2)]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from clusters import local_cluster
 
 import arrayferry as af
 from arrayferry_plugins import dask_
@@ -607,10 +608,7 @@ def test_nothing_is_imported_for_it(run_python):
 def clients():
     """Return the default client of a cluster with one thread, and another client."""
     with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
+        local_cluster(processes=True) as cluster,
         distributed.Client(cluster, set_as_default=False) as other,
         distributed.Client(cluster) as client,
     ):
@@ -671,9 +669,7 @@ def first_of(*, d):
 
 @pytest.mark.filterwarnings(SINGLE)
 def test_futures_of_any_client_within_a_graph(clients):
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-    ) as elsewhere:
+    with local_cluster() as elsewhere:
         owners = [*clients, distributed.Client(elsewhere, set_as_default=False)]
         for owner in owners:
             future = owner.submit(np.ones, 3, pure=False)
@@ -896,12 +892,7 @@ def test_a_small_part_of_a_message_keeps_nothing_else_alive(clients):
 
 
 def test_on_workers_in_this_process_nothing_is_shared():
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with local_cluster() as cluster, distributed.Client(cluster) as client:
         for blocks in (None, "torch"):
             for chunks in (4, 2):
                 x = da.zeros(4, chunks=chunks) + 0

@@ -6,8 +6,8 @@ import collections
 import copy
 import dataclasses
 import pickle
-import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import registered
 
 import arrayferry as af
 from arrayferry._conversion import plan
@@ -378,12 +379,9 @@ def test_plans_are_dropped_when_the_registry_changes():
     convert_often(conversion, [X])
     part = Better()
     before = af.registry.catalog.converters
-    af.registry.register(part)
-    try:
+    with registered(part):
         assert "no plan" in conversion.explain()
         assert af.registry.catalog.converters == (*before, part)
-    finally:
-        af.registry.unregister(part)
     assert convert_often(conversion, [X])[0].tolist() == [0, 1, 2]
 
 
@@ -542,26 +540,18 @@ def test_the_number_of_structures_that_are_counted_is_bounded():
 def test_eight_threads_share_one_conversion():
     for target in ("torch", "jax"):
         conversion = af.converter(target)
-        errors = []
 
-        def work(number, conversion=conversion, errors=errors):
-            try:
-                for step in range(200):
-                    n = np.full(number + 1, step, np.float32)
-                    tree = {"a": n, "b": [n, str(number)]} if step % 3 else [n, {"c": n}]
-                    found = conversion(tree)
-                    ys = [found["a"], found["b"][0]] if step % 3 else [found[0], found[1]["c"]]
-                    for y in ys:
-                        assert bool((np.asarray(y) == n).all())
-            except BaseException as error:
-                errors.append(error)
+        def work(number, conversion=conversion):
+            for step in range(200):
+                n = np.full(number + 1, step, np.float32)
+                tree = {"a": n, "b": [n, str(number)]} if step % 3 else [n, {"c": n}]
+                found = conversion(tree)
+                ys = [found["a"], found["b"][0]] if step % 3 else [found[0], found[1]["c"]]
+                for y in ys:
+                    assert bool((np.asarray(y) == n).all())
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not errors
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: [X, x], lambda x: [x] * 20])

@@ -12,32 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import Box, BoxBackend
+from boxes import Box, BoxBackend, Held, HeldContainer
 
 import arrayferry as af
 
 X = np.arange(3, dtype=np.float32)
 
 
-@pytest.fixture(autouse=True)
-def library(monkeypatch):
-    module = types.ModuleType("boxlib")
-    module.Box = Box
-    monkeypatch.setitem(sys.modules, "boxlib", module)
-
-
-@pytest.fixture
-def register():
-    parts = []
-
-    def add(part):
-        af.registry.register(part)
-        parts.append(part)
-        return part
-
-    yield add
-    for part in reversed(parts):
-        af.registry.unregister(part)
+pytestmark = pytest.mark.usefixtures("boxlib")
 
 
 def raising(*args, **kwargs):
@@ -46,6 +28,12 @@ def raising(*args, **kwargs):
 
 def backend(**methods):
     return type("Faulty", (BoxBackend,), methods)()
+
+
+def by_boxes(method):
+    """Expect the error that names a method of the backend."""
+    words = rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
+    return pytest.raises(af.ConversionError, match=words)
 
 
 @pytest.mark.parametrize("times", [1, 4])
@@ -67,9 +55,7 @@ def test_methods_of_the_source(register, method, times):
 @pytest.mark.parametrize("method", ["from_numpy", "dtypes", "devices"])
 def test_methods_of_the_target(register, method):
     register(backend(**{method: raising}))
-    with pytest.raises(
-        af.ConversionError, match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
-    ):
+    with by_boxes(method):
         af.convert([X], "boxes")
 
 
@@ -81,17 +67,15 @@ def test_other_methods(register, method):
         "to_device": lambda: af.convert(Box(X), "boxes", device="box:1"),
         "copy": lambda: af.convert(Box(X), "boxes", copy=True),
     }
-    with pytest.raises(
-        af.ConversionError, match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
-    ):
+    with by_boxes(method):
         calls[method]()
 
 
 def test_device_of_like(register):
     register(backend(device_of=raising))
-    with pytest.raises(af.ConversionError, match=r"^device_of\(\) of the backend 'boxes' raised"):
+    with by_boxes("device_of"):
         af.convert(X, like=Box(X))
-    with pytest.raises(af.ConversionError, match=r"^device_of\(\) of the backend 'boxes' raised"):
+    with by_boxes("device_of"):
         af.route(Box(X), "torch")
 
 
@@ -175,62 +159,34 @@ def test_a_converter_that_comes_before_its_backend(register):
     assert af.convert(X, "torch").tolist() == [0, 1, 2]
 
 
-class Pair:
-    def __init__(self, x):
-        self.x = x
-
-
 CHILDREN = {"None": lambda self, value: None, "raises": raising, "a number": lambda self, value: 3}
 
 
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize("what", CHILDREN)
 def test_children_of_a_container(register, what, times):
-    class Pairs(af.Container):
-        types = (Pair,)
-        children = CHILDREN[what]
-
-        def rebuild(self, value, children):
-            return Pair(*children)
-
-    register(Pairs())
+    register(type("Pairs", (HeldContainer,), {"children": CHILDREN[what]})())
     for _ in range(times):
         with pytest.raises(
             af.StructureError,
-            match=r"a Pair could not be read by the container Pairs \(.*at \['p'\]",
+            match=r"a Held could not be read by the container Pairs \(.*at \['p'\]",
         ):
-            af.convert({"p": Pair(X)}, "torch")
+            af.convert({"p": Held(X)}, "torch")
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
 
 
 @pytest.mark.parametrize("method", [raising, lambda self, value, children: None])
 def test_rebuild_of_a_container(register, method):
-    class Pairs(af.Container):
-        types = (Pair,)
-        rebuild = method
-
-        def children(self, value):
-            return [value.x]
-
-    register(Pairs())
+    register(type("Pairs", (HeldContainer,), {"rebuild": method})())
     for _ in range(4):
         with pytest.raises(af.StructureError, match=r"by the container Pairs \(.*at \['p'\]"):
-            af.convert({"p": Pair(X)}, "torch")
+            af.convert({"p": Held(X)}, "torch")
 
 
 def test_children_may_be_any_iterable(register):
-    class Pairs(af.Container):
-        types = (Pair,)
-
-        def children(self, value):
-            yield value.x
-
-        def rebuild(self, value, children):
-            return Pair(*children)
-
-    register(Pairs())
+    register(type("Pairs", (HeldContainer,), {"children": lambda self, value: iter([value.x])})())
     for _ in range(4):
-        assert af.convert([Pair(X)], "torch")[0].x.tolist() == [0, 1, 2]
+        assert af.convert([Held(X)], "torch")[0].x.tolist() == [0, 1, 2]
 
 
 def inlined(test, result):
@@ -242,6 +198,13 @@ class DirectToTorch(af.Converter):
 
     def convert(self, x, device=None, copy=None):
         return torch.from_numpy(x.values.copy())
+
+
+def to_torch(register, **methods):
+    """Return a conversion of boxes by a direct converter with methods of its own."""
+    register(BoxBackend())
+    register(type("Direct", (DirectToTorch,), methods)())
+    return af.converter("torch")
 
 
 class TwoDevices(BoxBackend):
@@ -266,10 +229,6 @@ def test_a_backend_that_ignores_the_device(register, x):
         assert isinstance(af.convert(value, "boxes", device="cpu"), (Box, list))
 
 
-def subclasses(cls, count):
-    return [type(f"Array{number}", (cls,), {}) for number in range(count)]
-
-
 def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
     asked = []
 
@@ -281,7 +240,8 @@ def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
     register(BoxBackend())
     converter = register(Direct())
     conversion = af.converter("torch")
-    for cls in subclasses(Box, 300):
+    for number in range(300):
+        cls = type(f"Array{number}", (Box,), {})
         assert conversion(cls(X)).tolist() == [0, 1, 2]
     pair = conversion._compiled.pair(af.registry.backend("boxes"))
     assert pair.direct.converter is converter
@@ -305,9 +265,7 @@ DIRECT = {
 @pytest.mark.parametrize("fault", DIRECT)
 def test_a_direct_converter_that_fails_is_named_and_not_used(register, fault):
     method = fault.split()[0]
-    register(BoxBackend())
-    register(type("Direct", (DirectToTorch,), {method: DIRECT[fault]})())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, **{method: DIRECT[fault]})
     with pytest.warns(af.PluginWarning, match=rf"boxes -> torch> \(.*\) failed in {method}\(\) \("):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
     for _ in range(5):
@@ -326,9 +284,7 @@ def test_a_direct_converter_that_fails_is_named_and_not_used(register, fault):
     ],
 )
 def test_what_a_direct_converter_does_not_convert(register, method, function):
-    register(BoxBackend())
-    register(type("Direct", (DirectToTorch,), {method: function})())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, **{method: function})
     for _ in range(5):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
 
@@ -340,20 +296,19 @@ WRONG = {
     "its argument": lambda x: x,
     "a number of NumPy": lambda x: x.values[0],
 }
+METHODS = {
+    "convert": lambda function: lambda self, x, device=None, copy=None: function(x),
+    "bind": lambda function: lambda self, options: function,
+    "bind_many": lambda function: lambda self, options: lambda xs: [function(x) for x in xs],
+    "inline": lambda function: lambda self, options: af.Inline("", "{f}({x})", {"f": function}),
+}
+"""How each method of a converter is to be written, so that it calls a function."""
 
 
 @pytest.mark.parametrize("method", ["convert", "bind", "bind_many"])
 @pytest.mark.parametrize("what", WRONG)
 def test_a_direct_converter_that_returns_something_else_is_not_used(register, method, what):
-    wrong = WRONG[what]
-    methods = {
-        "convert": lambda self, x, device=None, copy=None: wrong(x),
-        "bind": lambda self, options: wrong,
-        "bind_many": lambda self, options: lambda xs: [wrong(x) for x in xs],
-    }
-    register(BoxBackend())
-    register(type("Direct", (DirectToTorch,), {method: methods[method]})())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, **{method: METHODS[method](WRONG[what])})
     value = [Box(X), {"b": Box(X)}]
     with pytest.warns(
         af.PluginWarning,
@@ -404,7 +359,7 @@ def test_a_wrong_converter_that_is_one_step_of_several_is_not_used(register, met
     assert len(calls) == count
 
 
-@pytest.mark.parametrize("method", ["convert", "bind", "bind_many", "inline"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_direct_converter_that_is_right_first(register, method):
     """Code that was written while it was right does not use it any more."""
     calls = []
@@ -413,15 +368,7 @@ def test_a_direct_converter_that_is_right_first(register, method):
         calls.append(x)
         return x.values if x.values[0] == 7 else torch.from_numpy(x.values.copy())
 
-    methods = {
-        "convert": lambda self, x, device=None, copy=None: odd(x),
-        "bind": lambda self, options: odd,
-        "bind_many": lambda self, options: lambda xs: [odd(x) for x in xs],
-        "inline": lambda self, options: af.Inline("", "{odd}({x})", {"odd": odd}),
-    }
-    register(BoxBackend())
-    register(type("Direct", (DirectToTorch,), {method: methods[method]})())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, **{method: METHODS[method](odd)})
     seven = Box(np.full(3, 7, np.float32))
     for _ in range(5):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
@@ -440,9 +387,7 @@ def test_a_direct_converter_that_is_right_first(register, method):
 
 
 def test_a_warning_that_is_an_error_changes_nothing(register):
-    register(BoxBackend())
-    register(type("Direct", (DirectToTorch,), {"convert": lambda *args: None})())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, convert=lambda *args: None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(4):
@@ -450,8 +395,8 @@ def test_a_warning_that_is_an_error_changes_nothing(register):
 
 
 def test_a_step_of_a_route_that_returns_something_else(register):
-    class Wrong(af.Converter):
-        source, target, cost = "numpy", "boxes", "share"
+    class Wrong(ToNobody):
+        target, cost = "boxes", "share"
 
         def convert(self, x, device=None, copy=None):
             return [1]
@@ -491,20 +436,19 @@ def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
         def address(self, x):
             return x.values.ctypes.data
 
-    calls = []
+    calls, make = [], {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}
 
     class Shares(af.Converter):
         source, target, cost = *pair, "copy"
 
         def convert(self, x, device=None, copy=None):
             calls.append(x)
-            values = x.values if isinstance(x, Box) else np.asarray(x)
-            return {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}[pair[1]](values)
+            return make[pair[1]](x.values if isinstance(x, Box) else np.asarray(x))
 
     register(Seen())
     register(Shares())
     memory = X.copy()
-    x = {"boxes": Box, "numpy": np.asarray, "torch": torch.from_numpy}[pair[0]](memory)
+    x = make[pair[0]](memory)
     conversion = af.converter(pair[1], copy=True)
     with pytest.warns(af.PluginWarning, match="ignores copy=True, so it is not used"):
         found = [conversion([x])[0] for _ in range(4)]
@@ -530,12 +474,12 @@ def test_values_of_a_subclass_are_plain_for_users(register):
 
 
 def test_a_plan_that_cannot_be_written_loses_no_result(register):
-    class Unreliable(BoxBackend):
-        fails = 0
+    failed = []
 
+    class Unreliable(BoxBackend):
         def devices(self):
             if any(frame.function == "write_plan" for frame in inspect.stack(0)):
-                type(self).fails += 1
+                failed.append(True)
                 raise RuntimeError("broken")
             return super().devices()
 
@@ -543,15 +487,11 @@ def test_a_plan_that_cannot_be_written_loses_no_result(register):
     conversion = af.converter("boxes", device="cpu")
     for _ in range(5):
         assert conversion([Box(X)])[0].values.tolist() == [0, 1, 2]
-    assert Unreliable.fails
+    assert failed
 
 
 def test_a_backend_whose_values_are_of_a_subclass(register):
-    class Matrices(BoxBackend):
-        def to_numpy(self, x):
-            return x.values.view(np.recarray)
-
-    register(Matrices())
+    register(backend(to_numpy=lambda self, x: x.values.view(np.recarray)))
     for target in ("torch", "jax"):
         assert np.asarray(af.convert([Box(X)], target)[0]).tolist() == [0, 1, 2]
 
@@ -622,17 +562,12 @@ def test_attributes_are_checked(attribute, value):
 @pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
 @pytest.mark.parametrize("times", [0, 4])
 def test_out_of_memory_is_raised_as_it_is(register, monkeypatch, error, times):
-    class Direct(af.Converter):
-        source, target, cost = "boxes", "torch", "copy"
+    def convert(self, x, device=None, copy=None):
+        if x.values is None:
+            raise error
+        return torch.from_numpy(x.values.copy())
 
-        def convert(self, x, device=None, copy=None):
-            if x.values is None:
-                raise error
-            return torch.from_numpy(x.values.copy())
-
-    register(BoxBackend())
-    register(Direct())
-    conversion = af.converter("torch")
+    conversion = to_torch(register, convert=convert)
     for _ in range(times):
         conversion([Box(X)])
     for _ in range(3):
@@ -653,18 +588,13 @@ def test_out_of_memory_in_a_backend(register, method):
 
 
 def test_memory_errors_of_a_container(register):
-    class Pairs(af.Container):
-        types = (Pair,)
-
+    class Pairs(HeldContainer):
         def children(self, value):
             raise MemoryError("none left")
 
-        def rebuild(self, value, children):
-            return value
-
     register(Pairs())
     with pytest.raises(MemoryError, match="none left"):
-        af.convert([Pair(X)], "torch")
+        af.convert([Held(X)], "torch")
 
 
 def test_a_tensor_that_is_too_large():

@@ -12,39 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Box, BoxBackend
 
 import arrayferry as af
 from arrayferry._registry.generic import LIBRARIES
+from arrayferry._route.route import find_route
 
 
-class Boxed:
-    """An array of a made-up library."""
-
-    def __init__(self, values):
-        self.values = values
-
-
-class BoxedBackend(af.Backend):
-    name = "boxed"
-    package = "types"
-    array_types = ("boxed_library.Boxed",)
-
-    def to_numpy(self, x):
-        return x.values
-
-    def from_numpy(self, x, device=None):
-        return Boxed(x)
+class BoxedBackend(BoxBackend):
+    name, package = "boxed", "types"
 
 
 @pytest.fixture
-def boxed(monkeypatch):
-    module = types.ModuleType("boxed_library")
-    module.Boxed = Boxed
-    monkeypatch.setitem(sys.modules, "boxed_library", module)
-    backend = BoxedBackend()
-    af.registry.register(backend)
-    yield backend
-    af.registry.unregister(backend)
+def boxed(boxlib, register):
+    return register(BoxedBackend())
 
 
 def test_all_ways_to_name_a_target(registry):
@@ -180,7 +161,7 @@ def test_the_libraries_that_are_imported_by_name_are_those_in_the_docs():
 
 def test_a_library_registered_at_run_time(boxed):
     x = af.convert(torch.arange(3), "boxed")
-    assert type(x) is Boxed
+    assert type(x) is Box
     assert af.backend_of(x) is boxed
     back = af.convert({"x": x}, "jax")["x"]
     np.testing.assert_array_equal(np.asarray(back), [0, 1, 2])
@@ -188,7 +169,7 @@ def test_a_library_registered_at_run_time(boxed):
 
 
 def test_unregistering_forgets(boxed):
-    x = Boxed(np.ones(2))
+    x = Box(np.ones(2))
     assert af.backend_of(x) is boxed
     af.registry.unregister(boxed)
     with pytest.raises(af.NotAnArrayError):
@@ -296,7 +277,7 @@ def test_nonsense_is_not_a_plugin(registry):
         registry.register(object())
 
 
-def test_a_container_registered_at_run_time(registry):
+def test_a_container_registered_at_run_time(register):
     class Pair:
         def __init__(self, left, right):
             self.left, self.right = left, right
@@ -313,33 +294,25 @@ def test_a_container_registered_at_run_time(registry):
         def steps(self, value):
             return [".left", ".right"]
 
-    part = Pairs()
-    af.registry.register(part)
-    try:
-        pair = af.convert({"p": Pair(np.ones(2), "x")}, "torch")["p"]
-        assert isinstance(pair.left, torch.Tensor)
-        assert pair.right == "x"
-        with pytest.raises(af.UnsupportedDtypeError, match=r"at \['p'\]\.right"):
-            af.convert({"p": Pair(1, np.array(["x"]))}, "torch")
-    finally:
-        af.registry.unregister(part)
+    register(Pairs())
+    pair = af.convert({"p": Pair(np.ones(2), "x")}, "torch")["p"]
+    assert isinstance(pair.left, torch.Tensor)
+    assert pair.right == "x"
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \['p'\]\.right"):
+        af.convert({"p": Pair(1, np.array(["x"]))}, "torch")
 
 
-def test_a_converter_registered_at_run_time(boxed):
+def test_a_converter_registered_at_run_time(boxed, register):
     class Direct(af.Converter):
         source, target, cost = "boxed", "torch", "share"
 
         def convert(self, x, device=None, copy=None):
             return torch.full((2,), 7.0) if len(x.values) == 2 else NotImplemented
 
-    part = Direct()
-    af.registry.register(part)
-    try:
-        assert af.route("boxed", "torch").steps[0].converter is part
-        assert af.convert(Boxed(np.ones(2)), "torch").tolist() == [7.0, 7.0]
-        assert af.convert(Boxed(np.ones(3)), "torch").tolist() == [1.0, 1.0, 1.0]
-    finally:
-        af.registry.unregister(part)
+    part = register(Direct())
+    assert af.route("boxed", "torch").steps[0].converter is part
+    assert af.convert(Box(np.ones(2)), "torch").tolist() == [7.0, 7.0]
+    assert af.convert(Box(np.ones(3)), "torch").tolist() == [1.0, 1.0, 1.0]
 
 
 def test_namespace_of():
@@ -372,18 +345,9 @@ def test_cupy_without_a_gpu_says_so():
 
 def test_hundreds_of_backends_do_not_slow_a_route(registry):
     for index in range(300):
-        kind = type(
-            f"B{index}",
-            (BoxedBackend,),
-            {
-                "name": f"b{index}",
-                "array_types": (f"lib{index}.Array",),
-                "dlpack_devices": ("cpu",),
-            },
-        )
+        names = {"name": f"b{index}", "array_types": (f"lib{index}.Array",)}
+        kind = type(f"B{index}", (BoxedBackend,), {**names, "dlpack_devices": ("cpu",)})
         registry.register(kind())
-    from arrayferry._route.route import find_route
-
     one, two = registry.backend("b3"), registry.backend("b250")
     route = find_route(registry.catalog, one, "cpu", two, "cpu")
     assert len(route.steps) == 1
@@ -391,8 +355,6 @@ def test_hundreds_of_backends_do_not_slow_a_route(registry):
 
 
 def test_of_routes_of_equal_cost_the_one_of_the_first_converter_is_taken(registry):
-    from arrayferry._route.route import find_route
-
     def named(name):
         paths = (f"{name}.Array",)
         return type("Named", (BoxedBackend,), {"name": name, "array_types": paths})()
@@ -420,16 +382,13 @@ class TestOfOnesOwn:
     """The functions that take a registry of one's own see what is registered there, and the default one does not."""
 
     @pytest.fixture
-    def own(self, registry, monkeypatch):
-        module = types.ModuleType("boxed_library")
-        module.Boxed = Boxed
-        monkeypatch.setitem(sys.modules, "boxed_library", module)
+    def own(self, registry, boxlib):
         registry.register(BoxedBackend())
         return registry
 
     def test_every_function_that_takes_one_uses_it(self, own):
         box = af.converter("boxed", registry=own)(np.ones(2))
-        assert type(box) is Boxed
+        assert type(box) is Box
         assert af.backend_of(box, registry=own).name == "boxed"
         assert af.first_array([1, box], registry=own)[1].name == "boxed"
         assert af.flatten([box], registry=own)[0] == [box]

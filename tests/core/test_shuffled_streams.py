@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import os
 import pickle
 import random
 import signal
@@ -57,9 +56,9 @@ def combination(seed):
     value = {
         "x": da.from_array(x, chunks=(chunks_of(length, rng),)),
         "y": da.from_array(np.stack([x, -x]), chunks=(2, chunks_of(length, rng))).T,
-        "z": x * 2
+        "z": da.from_array(x * 2, chunks=(chunks_of(length, rng),))
         if rng.random() < 0.5
-        else da.from_array(x * 2, chunks=(chunks_of(length, rng),)),
+        else x * 2,
         "name": "text",
     }
     return af.stream(value, "numpy", **options), length, options, rng
@@ -106,6 +105,13 @@ def test_each_row_once_in_generated_combinations(first):
 
 
 X = np.arange(1000)
+MADE_OF = {"block": 60, "shuffle": True, "seed": 3, "batch_size": 70, "buffer_size": 250}
+
+
+def mapped(function, length=1000, chunks=10, dtype=int):
+    """Return the array 0, 1, ... whose blocks go through a function that Dask does not try out."""
+    x = da.arange(length, chunks=chunks, dtype=dtype)
+    return x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
 
 
 def test_lengths_of_results():
@@ -136,11 +142,10 @@ def test_orders_differ_between_epochs_and_repeat_with_the_seed():
     assert rows(other) == first
     copy = pickle.loads(pickle.dumps(one))  # which is at its third epoch
     assert rows(copy) == rows(one) not in (first, second)
-    unseeded = af.stream(X, "numpy", block=50, shuffle=True)
-    assert rows(pickle.loads(pickle.dumps(unseeded))) == rows(unseeded)
-    assert rows(af.stream(X, "numpy", block=50, shuffle=True)) != rows(
-        af.stream(X, "numpy", block=50, shuffle=True)
-    )
+    unseeded, another = (af.stream(X, "numpy", block=50, shuffle=True) for _ in range(2))
+    order = rows(pickle.loads(pickle.dumps(unseeded)))
+    assert order == rows(unseeded)
+    assert order != rows(another)
 
 
 def test_rows_of_one_buffer_are_mixed_and_blocks_too():
@@ -190,7 +195,7 @@ def test_what_blocks_share_is_computed_once():
         computed.extend(x.tolist())
         return x
 
-    x = da.from_array(np.arange(40.0), chunks=5).map_blocks(noted, dtype=float, meta=np.empty(0))
+    x = mapped(noted, 40, 5, float)
     shared = x - x.mean()
     once = list(range(40))
     with dask.config.set(scheduler="synchronous"):
@@ -241,9 +246,6 @@ def test_positions_that_are_none(position):
     assert rows(stream) == X.tolist()
     stream.load_state_dict({**stream.state_dict(), "epoch": np.int64(2), "position": np.array(16)})
     assert rows(stream) == X[960:].tolist()
-
-
-MADE_OF = {"block": 60, "shuffle": True, "seed": 3, "batch_size": 70, "buffer_size": 250}
 
 
 @pytest.mark.parametrize(
@@ -316,9 +318,7 @@ def test_resuming_computes_only_what_follows(options):
         computed.append(block_id[0])
         return x
 
-    x = da.from_array(np.arange(1000), chunks=10).map_blocks(
-        noted, dtype=int, meta=np.empty(0, int)
-    )
+    x = mapped(noted)
     with dask.config.set(scheduler="synchronous"):
         stream = af.stream(x, "numpy", prefetch=0, **options)
         count = len(stream)
@@ -337,9 +337,7 @@ def test_prefetching_changes_no_order(prefetch):
 
 def test_single_blocks_keep_nothing():
     computed = []
-    x = da.from_array(np.arange(40), chunks=10).map_blocks(
-        lambda x: computed.append(x[0]) or x, dtype=int, meta=np.empty(0, int)
-    )
+    x = mapped(lambda x: computed.append(x[0]) or x, 40)
     before = set(threading.enumerate())
     stream = af.stream(x, "numpy")
     with dask.config.set(scheduler="synchronous"):
@@ -402,27 +400,22 @@ def test_objects_that_hold_arrays_are_trees():
 def test_threads_that_begin_at_the_same_moment():
     stream = af.stream(X[:4], "numpy", block=2, shuffle=True, seed=0)
     begun = threading.Barrier(8)
-    epochs = []
 
-    def begin():
+    def begin(_):
         begun.wait()
-        epochs.extend(iter(stream)._progress.epoch for _ in range(300))
+        return [iter(stream)._progress.epoch for _ in range(300)]
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=begin) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            epochs = [epoch for found in pool.map(begin, range(8)) for epoch in found]
     finally:
         sys.setswitchinterval(interval)
     assert sorted(epochs) == list(range(2400))
 
 
-@pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_fork_while_others_read():
+def test_a_fork_while_others_read(run_forked):
     stream = af.stream(X, "numpy", block=10)
     iteration, ended = iter(stream), threading.Event()
 
@@ -430,21 +423,21 @@ def test_a_fork_while_others_read():
         while not ended.is_set():
             stream[3], stream.state_dict(), next(iter(stream))
 
-    threads = [threading.Thread(target=read) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(20):
-            child = os.fork()
-            if not child:
-                signal.alarm(20)  # which ends a process that hangs
-                done = stream[3][0] == 30 and next(iteration)[0] == 0 and len(rows(stream)) == 1000
-                os._exit(0 if done else 1)
-            assert os.waitpid(child, 0)[1] == 0
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
+    def child():
+        signal.alarm(20)  # which ends a process that hangs
+        assert stream[3][0] == 30
+        assert next(iteration)[0] == 0
+        assert len(rows(stream)) == 1000
+
+    with ThreadPoolExecutor(3) as pool:
+        reading = [pool.submit(read) for _ in range(3)]
+        try:
+            for _ in range(20):
+                run_forked(child)
+        finally:
+            ended.set()
+    for each in reading:
+        each.result()
 
 
 @pytest.mark.parametrize(
@@ -611,9 +604,7 @@ def test_errors_name_the_block():
             raise ValueError("broken disk")
         return x
 
-    x = da.from_array(np.arange(100), chunks=10).map_blocks(
-        failing, dtype=int, meta=np.empty(0, int)
-    )
+    x = mapped(failing, 100)
     stream = af.stream(x, "numpy", shuffle=True, seed=0, batch_size=7)
     with pytest.raises(af.BlockError, match=r"block 3 \(30:40 .*broken disk") as failure:
         list(stream)
@@ -661,13 +652,9 @@ def test_single_results_are_refused(options):
 def test_what_is_shown():
     shuffled = af.stream(X, "torch", block=100, shuffle=True, batch_size=64)
     assert repr(shuffled) == "<Stream of 16 shuffled batches of 64, 1000 of 1000, to torch>"
-    assert (
-        repr(shuffled.shard(1, 3))
-        == "<Stream of 5 shuffled batches of 64, 300 of 1000, part 1 of 3, to torch>"
-    )
-    assert (
-        repr(af.stream(X, "torch", batch_size=300))
-        == "<Stream of 4 batches of 300, 1000 of 1000, to torch>"
-    )
+    shown = "5 shuffled batches of 64, 300 of 1000, part 1 of 3, to torch"
+    assert repr(shuffled.shard(1, 3)) == f"<Stream of {shown}>"
+    plain = af.stream(X, "torch", batch_size=300)
+    assert repr(plain) == "<Stream of 4 batches of 300, 1000 of 1000, to torch>"
     empty = af.stream(np.empty((0, 2)), "numpy", shuffle=True, batch_size=3)
     assert (len(empty), list(empty)) == (0, [])

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import chunks
 import dask
@@ -25,6 +26,7 @@ import numpy as np
 import pytest
 import torch
 from chunks import CHUNK, ROWS
+from clusters import local_cluster
 
 import arrayferry as af
 
@@ -41,12 +43,7 @@ def no_threads_left():
 
 @pytest.fixture(scope="module")
 def cluster():
-    with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-    ):
+    with local_cluster(2, processes=True) as cluster:
         yield cluster
 
 
@@ -82,6 +79,12 @@ def _same(blocks, expected, axis=0):
     found = np.concatenate([np.asarray(block) for block in blocks], axis)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
+
+
+def _mapped(function, length, chunks, dtype=float):
+    """Return the array 0, 1, ... whose blocks go through a function that Dask does not try out."""
+    x = da.arange(length, chunks=chunks, dtype=dtype)
+    return x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
 
 
 # What is given.
@@ -321,7 +324,7 @@ def test_blocks_of_files_without_a_length(tmp_path):
 
 def test_the_next_blocks_are_computed_meanwhile():
     watched = _Watched()
-    x = da.zeros(100, chunks=10).map_blocks(watched, dtype=float, meta=np.empty(0))
+    x = _mapped(watched, 100, 10)
     blocks = iter(af.stream(x, "torch", prefetch=3))
     assert watched.made == 0  # nothing before it is asked for
     next(blocks)
@@ -335,7 +338,7 @@ def test_the_next_blocks_are_computed_meanwhile():
 
 def test_leaving_early_cancels():
     watched = _Watched()
-    x = da.zeros(1000, chunks=1).map_blocks(watched, dtype=float, meta=np.empty(0))
+    x = _mapped(watched, 1000, 1)
     for _ in af.stream(x, "torch", prefetch=4):
         break
     time.sleep(0.2)
@@ -376,7 +379,7 @@ def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options,
 
 
 def test_leaving_early_cancels_on_a_cluster(client, cluster):
-    x = da.zeros(20, chunks=1).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+    x = _mapped(chunks.slow, 20, 1)
     for _ in af.stream(x, "torch", client=client, prefetch=10):
         break
     _nothing_is_left(cluster)
@@ -473,18 +476,11 @@ def test_schedulers_of_the_user(scheduler):
 
 def test_many_at_once():
     x = da.random.default_rng(2).normal(size=(200, 3), chunks=(10, 3))
-    stream, expected = af.stream((x - x.mean(axis=0)).cumsum(axis=0), "numpy"), []
-    whole = (x - x.mean(axis=0)).cumsum(axis=0).compute()
-
-    def run():
-        expected.append(np.array_equal(np.concatenate(list(stream)), whole))
-
-    threads = [threading.Thread(target=run) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert expected == [True] * 6
+    x = (x - x.mean(axis=0)).cumsum(axis=0)
+    stream = af.stream(x, "numpy")
+    with ThreadPoolExecutor(6) as pool:
+        for found in pool.map(list, [stream] * 6):
+            np.testing.assert_array_equal(np.concatenate(found), x.compute())
 
 
 class Batches(torch.utils.data.IterableDataset):
@@ -544,16 +540,7 @@ def test_a_spawned_process_uses_the_same_cluster(cluster, when):
 
 def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
     x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
-    with (
-        distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            protocol="tcp",
-            dashboard_address=":0",
-        ) as gone,
-        distributed.Client(gone),
-    ):
+    with local_cluster(protocol="tcp") as gone, distributed.Client(gone):
         data = pickle.dumps(af.stream(x, "numpy"))
     with dask.config.set(scheduler="sync"):
         assert set(chunks.first_values(pickle.loads(data))) == {os.getpid()}
@@ -567,32 +554,30 @@ def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
 
 
 def test_a_stream_that_is_pickled_under_a_cluster_within_this_process():
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as inside,
-        distributed.Client(inside),
-    ):
+    with local_cluster() as inside, distributed.Client(inside):
         data = pickle.dumps(af.stream(da.arange(20, chunks=10), "numpy"))
     assert [part[0] for part in pickle.loads(data)] == [0, 10]
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")
-def test_an_iteration_does_not_go_on_after_a_fork():
+def test_an_iteration_does_not_go_on_after_a_fork(run_forked):
     blocks = iter(af.stream(da.arange(50, chunks=10), "torch"))
     next(blocks)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
+
+    def child():
+        with pytest.raises(af.OptionError, match="forked"):
             next(blocks)
-        except af.OptionError as error:
-            code = 0 if "forked" in str(error) else 2
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+
+    run_forked(child)
     assert next(blocks).tolist() == list(range(10, 20))
     blocks.close()
+
+
+def _run(script, *arguments):
+    """Run a script that ends by itself without an error, and return the lines of its output."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
 
 
 def test_a_process_that_leaves_early_ends():
@@ -602,8 +587,7 @@ def test_a_process_that_leaves_early_ends():
         "blocks = iter(af.stream(x, 'numpy'))\n"
         "print(next(blocks))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[0.]\n", "")
+    assert _run(code) == ["[0.]"]
 
 
 HANGS = """
@@ -662,14 +646,7 @@ if __name__ == "__main__":
     ],
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS, kind, str(prefetch), "0.3"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "BlockTimeoutError"
+    assert _run(HANGS, kind, str(prefetch), "0.3")[-1] == "BlockTimeoutError"
 
 
 @pytest.mark.parametrize("kind", ["dask", pytest.param("file", marks=pytest.mark.long)])
@@ -712,25 +689,24 @@ class _Gate:
 @pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"prefetch": 0, "timeout": 60}], ids=str)
 def test_an_iteration_is_closed_by_another_thread(options):
     gate = _Gate()
-    x = da.arange(40, chunks=10).map_blocks(gate, dtype=int, meta=np.empty(0, int))
-    blocks, found = iter(af.stream(x, "torch", **options)), []
+    x = _mapped(gate, 40, 10, int)
+    blocks = iter(af.stream(x, "torch", **options))
     assert next(blocks)[0] == 0
-    reading = threading.Thread(target=lambda: found.append([part[0].item() for part in blocks]))
-    reading.start()
-    assert gate.waits.wait(60)
-    blocks.close()
-    blocks.close()
-    if options == {"prefetch": 0}:  # it is read in that thread
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(list, blocks)
+        assert gate.waits.wait(60)
+        blocks.close()
+        blocks.close()
+        if options == {"prefetch": 0}:  # it is read in that thread
+            gate.open.set()
+        assert reading.result(60) == []
         gate.open.set()
-    reading.join(60)
-    assert found == [[]]
-    gate.open.set()
     assert list(blocks) == []
 
 
 def test_an_iteration_is_closed_before_it_begins():
     watched = _Watched()
-    x = da.zeros(100, chunks=10).map_blocks(watched, dtype=float, meta=np.empty(0))
+    x = _mapped(watched, 100, 10)
     blocks = iter(af.stream(x, "torch"))
     blocks.close()
     assert list(blocks) == []
@@ -742,35 +718,24 @@ def test_an_iteration_is_closed_before_it_begins():
 def test_closing_at_any_moment(place, prefetch):
     x = da.arange(60, chunks=2)
     for number in range(12):
-        blocks, found, errors = iter(af.stream(x, "numpy", client=place, prefetch=prefetch)), [], []
-
-        def read(blocks=blocks, found=found, errors=errors):
-            try:
-                found.extend(blocks)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=read) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        while len(found) < number and any(thread.is_alive() for thread in threads):
-            time.sleep(0)
-        blocks.close()
-        for thread in threads:
-            thread.join(60)
-        assert not errors
+        blocks = iter(af.stream(x, "numpy", client=place, prefetch=prefetch))
+        found = collections.deque()
+        with ThreadPoolExecutor(2) as pool:
+            reading = [pool.submit(found.extend, blocks) for _ in range(2)]
+            while len(found) < number and not all(each.done() for each in reading):
+                time.sleep(0)
+            blocks.close()
+            for each in reading:
+                each.result(60)
         assert len({part[0] for part in found}) == len(found)
 
 
 def test_several_threads_share_an_iteration():
     x = da.arange(200, chunks=2)
-    blocks, found = iter(af.stream(x, "numpy")), []
-    threads = [threading.Thread(target=lambda: found.extend(blocks)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(part[0] for part in found) == list(range(0, 200, 2))
+    blocks = iter(af.stream(x, "numpy"))
+    with ThreadPoolExecutor(4) as pool:
+        found = [part[0] for parts in pool.map(list, [blocks] * 4) for part in parts]
+    assert sorted(found) == list(range(0, 200, 2))
 
 
 def test_an_iteration_that_is_forgotten_is_closed():
@@ -789,7 +754,7 @@ def test_an_iteration_that_is_forgotten_is_closed():
 
 
 def test_errors_tell_the_block(place):
-    x = da.arange(40, chunks=10).map_blocks(chunks.fails, dtype=int, meta=np.empty(0, int))
+    x = _mapped(chunks.fails, 40, 10, int)
     stream = af.stream({"kept": 1, "x": x}, "torch", client=place)
     blocks = iter(stream)
     assert [next(blocks)["x"][0].item() for _ in range(2)] == [0, 10]
@@ -817,7 +782,7 @@ def test_errors_tell_the_block(place):
 )
 def test_a_timeout_tells_the_block(computes, prefetch, request):
     client = request.getfixturevalue("client") if computes == "cluster" else None
-    x = da.arange(40, chunks=10).map_blocks(chunks.hangs, dtype=int, meta=np.empty(0, int))
+    x = _mapped(chunks.hangs, 40, 10, int)
     list(af.stream(x[:20], "torch", client=client))  # the first use takes longer
     blocks = iter(af.stream(x, "torch", client=client, timeout=3, prefetch=prefetch))
     assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
@@ -864,10 +829,7 @@ def test_masks_are_not_lost():
 @pytest.mark.long
 def test_a_killed_worker_costs_no_block(tmp_path):
     with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
+        local_cluster(2, processes=True) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         blocks, killed = [], False
@@ -881,14 +843,9 @@ def test_a_killed_worker_costs_no_block(tmp_path):
 
 
 def test_a_scheduler_that_is_gone():
-    with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-    ):
+    with local_cluster(processes=True) as cluster:
         client = distributed.Client(cluster, set_as_default=False)
-        x = da.zeros(40, chunks=2).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
+        x = _mapped(chunks.slow, 40, 2)
         stream = af.stream(x, "torch", client=client)
         blocks = iter(stream)
         next(blocks)

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from boxes import Held, HeldContainer, registered
 
 import arrayferry as af
 
@@ -402,17 +403,8 @@ def test_trees_that_are_too_deep(wrap):
 
 @pytest.mark.parametrize("method", ["children", "rebuild"])
 def test_a_container_that_calls_itself_without_end_is_the_cause(method, register):
-    class Endless:
-        x = np.ones(2)
-
-    class Container(af.Container):
-        types = (Endless,)
-
-        def children(self, value):
-            return [value.x]
-
-        def rebuild(self, value, children):
-            return value
+    class Container(HeldContainer):
+        pass
 
     def again(self, *args):
         return getattr(self, method)(*args)
@@ -424,7 +416,7 @@ def test_a_container_that_calls_itself_without_end_is_the_cause(method, register
             af.StructureError,
             match=r"calls itself without end \(RecursionError: .*at \[0\].*the cause",
         ) as caught:
-            af.convert([Endless()], "torch")
+            af.convert([Held(X)], "torch")
         assert isinstance(caught.value.__cause__, RecursionError)
 
 
@@ -572,36 +564,17 @@ def test_a_mapping_that_also_holds_another_dict():
     assert found.items_.keys() == {"x"}
 
 
-class Holder:
-    def __init__(self, x):
-        self.x = x
-
-
-class SmallHolder(Holder):
+class SmallHeld(Held):
     pass
 
 
-class HolderContainer(af.Container):
-    types = (Holder,)
-
-    def children(self, value):
-        return [value.x]
-
-    def rebuild(self, value, children):
-        return type(value)(*children)
-
-
 def test_a_container_for_a_class_handles_its_subclasses():
-    part = HolderContainer()
-    af.registry.register(part)
-    try:
-        found = af.convert([SmallHolder(X), Holder(X)], "torch")
-        assert [type(item) for item in found] == [SmallHolder, Holder]
+    with registered(HeldContainer()):
+        found = af.convert([SmallHeld(X), Held(X)], "torch")
+        assert [type(item) for item in found] == [SmallHeld, Held]
         assert all(is_torch(item.x) for item in found)
-        without = Holder("no array")
+        without = Held("no array")
         assert af.convert([without], "torch")[0] is without
-    finally:
-        af.registry.unregister(part)
 
 
 def test_objects_that_have_every_attribute():

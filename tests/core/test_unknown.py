@@ -11,6 +11,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from boxes import BoxBackend, Held, HeldContainer, registered
 
 import arrayferry as af
 
@@ -45,14 +46,7 @@ FOREIGN = {
     "memoryview": lambda: memoryview(VALUES),
     "array.array": lambda: array.array("f", VALUES),
 }
-PLAIN = [
-    "text",
-    b"bytes",
-    bytearray(b"bytes"),
-    np.str_("text"),
-    np.bytes_(b"b"),
-    np.datetime64("2020"),
-]
+PLAIN = ["text", b"bytes", bytearray(b"b"), np.str_("text"), np.bytes_(b"b"), np.datetime64(1, "D")]
 PLAIN += [None, object(), types.SimpleNamespace(a=1), ByArray, np, range(3), {1, 2}, slice(3), ...]
 
 
@@ -161,6 +155,11 @@ class Masked(ByArray):
     mask = np.array([True, False, False])
 
 
+class Ragged(ByArray):
+    def __array__(self, dtype=None, copy=None):
+        raise ValueError("ragged")
+
+
 class Measured(ByArray):
     units = "m"
 
@@ -170,13 +169,8 @@ LOST = {
     "own mask": Masked,
     "units": Measured,
     "no array of numbers": lambda: ByArray(np.array([None, "a"], object)),
-    "ValueError: ragged": lambda: Ragged(),
+    "ValueError: ragged": Ragged,
 }
-
-
-class Ragged(ByArray):
-    def __array__(self, dtype=None, copy=None):
-        raise ValueError("ragged")
 
 
 @pytest.mark.parametrize("what", LOST)
@@ -336,24 +330,13 @@ def test_a_source_that_fails_is_named(source, monkeypatch):
 
 
 def test_a_backend_comes_before_a_source(source):
-    class Library(af.Backend):
-        name = "mylibrary"
-        package = "numpy"
-        array_types = (f"{__name__}.Column",)
-
-        def to_numpy(self, x):
-            return x.values.copy()
-
-        def from_numpy(self, x, device=None):
-            return Column(x)
+    class Library(BoxBackend):
+        name, package, array_types = "mylibrary", "numpy", (f"{__name__}.Column",)
 
     part = Library()
-    af.registry.register(part)
-    try:
+    with registered(part):
         assert af.backend_of(Column(VALUES)) is part
         assert af.convert([Column(VALUES)], "torch")[0].tolist() == VALUES.tolist()
-    finally:
-        af.registry.unregister(part)
     assert af.convert([Column(VALUES)], "torch")[0].__class__ is Column
 
 
@@ -370,33 +353,23 @@ def test_a_wrong_source_is_refused():
 # Containers that take classes derived from nothing.
 
 
-class Marked:
+class Marked(Held):
     is_marked = True
 
-    def __init__(self, inside):
-        self.inside = inside
 
-
-class Marks(af.Container):
+class Marks(HeldContainer):
     types = ("collections.NoSuchThing",)
 
     def takes(self, cls):
         return getattr(cls, "is_marked", False)
 
-    def children(self, value):
-        return [value.inside]
-
-    def rebuild(self, value, children):
-        return Marked(*children)
-
 
 def test_a_container_takes_classes_by_what_they_are(register):
-    part = Marks()
     marked = Marked(VALUES)
     assert af.convert(marked, "torch") is marked
-    register(part)
+    register(Marks())
     for _ in range(4):
-        assert torch.is_tensor(af.convert([marked], "torch")[0].inside)
+        assert torch.is_tensor(af.convert([marked], "torch")[0].x)
 
 
 def test_a_container_whose_takes_fails_is_named_and_left_out(register):
@@ -407,8 +380,8 @@ def test_a_container_whose_takes_fails_is_named_and_left_out(register):
     class Odd:
         pass
 
-    part, odd = Failing(), Odd()
-    register(part)
+    odd = Odd()
+    register(Failing())
     with pytest.warns(af.PluginWarning, match=r"takes\(\) of the container .*Failing.*oops"):
         assert af.convert([odd, VALUES], "torch")[0] is odd
 
@@ -451,16 +424,9 @@ def test_functions_with_arguments_are_pytrees_too():
 
 @pytest.mark.parametrize("returned", [None, NotImplemented])
 def test_a_container_that_returns_nothing(returned, register):
-    class Forgetful(Marks):
-        types = (Marked,)
-
-        def rebuild(self, value, children):
-            return returned
-
-    part = Forgetful()
-    register(part)
+    register(type("Forgetful", (HeldContainer,), {"rebuild": lambda *args: returned})())
     with pytest.raises(af.StructureError, match="Forgetful"):
-        af.convert(Marked(VALUES), "torch")
+        af.convert(Held(VALUES), "torch")
 
 
 @pytest.mark.parametrize(
@@ -474,10 +440,9 @@ def test_a_container_that_returns_nothing(returned, register):
     ids=["raises", "none", "no step", "few steps"],
 )
 def test_flatten_names_a_container_that_fails(wrong, register):
-    part = type("Wrong", (Marks,), {"types": (Marked,), **wrong})()
-    register(part)
+    register(type("Wrong", (HeldContainer,), wrong)())
     with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
-        af.flatten({"a": Marked(VALUES)})
+        af.flatten({"a": Held(VALUES)})
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -103,10 +103,8 @@ def test_whole_numbers_of_any_library(three):
     _, found = rollout(CartPole(), still, None, KEY, three, three, max_episode_steps=three)
     assert found.reward.shape == (3, 3)
     assert found.truncated[2].all()
-    assert (
-        episode(CartPole(), still, None, KEY, three, max_episode_steps=three).length.tolist()
-        == [3] * 3
-    )
+    found = episode(CartPole(), still, None, KEY, three, max_episode_steps=three)
+    assert found.length.tolist() == [3] * 3
     assert Functions(CartPole(), max_episode_steps=three).reset(KEY, three)[1].shape == (3, 4)
     envs = CartPole().make_vec(three, max_episode_steps=three)
     assert type(envs.num_envs) is int
@@ -116,17 +114,8 @@ def test_whole_numbers_of_any_library(three):
 @pytest.mark.parametrize(
     "wrong",
     [
-        0,
-        -1,
-        2.0,
-        "3",
-        None,
-        True,
-        np.bool_(True),
-        jnp.asarray(True),
-        torch.tensor(True),
-        np.float64(3),
-        np.arange(3),
+        *(0, -1, 2.0, "3", None, np.float64(3), np.arange(3)),
+        *(kind(True) for kind in (bool, np.bool_, jnp.asarray, torch.tensor)),
     ],
 )
 def test_what_is_no_whole_number(wrong):
@@ -181,11 +170,9 @@ FUNCTIONAL = {
 @pytest.mark.parametrize("run", FUNCTIONAL)
 def test_something_else_than_an_environment(run):
     call = FUNCTIONAL[run]
+    made = r"HostFunctions\(gymnasium\.make\('CartPole-v1'\)\)"
     for env, answer in (
-        (
-            "CartPole-v1",
-            r"unwrapped\.functional.*HostFunctions\(gymnasium\.make\('CartPole-v1'\)\)",
-        ),
+        ("CartPole-v1", rf"unwrapped\.functional.*{made}"),
         (CartPole().make_vec(2), r"pass its \.functional"),
         (gym.make("arrayferry/CartPole-v0"), r"\.unwrapped\.functional"),
         (gym.make("CartPole-v1"), r"HostFunctions\(env\)"),

@@ -6,6 +6,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from envs import LIBRARIES, MODES
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from remote_workers import ThreadEngine
@@ -18,7 +19,6 @@ from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
 
 ENDS, LIMIT, STEPS = (2, 3, 5), 4, 12
-MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
 class Count(gym.Env):
@@ -95,9 +95,9 @@ def sync(mode):
     return SyncVectorEnv(makes(), autoreset_mode=mode)
 
 
-def served(xp, env=None):
-    options = {"xp": xp, "params": {"end": np.array(ENDS, np.float32)}, "max_episode_steps": LIMIT}
-    env = env or FunctionalCount()
+def served(library, env=None):
+    options = {"params": {"end": np.array(ENDS, np.float32)}, "max_episode_steps": LIMIT}
+    env, options = env or FunctionalCount(), {**options, **LIBRARIES[library]}
     return lambda mode: env.make_vec(len(ENDS), autoreset_mode=mode, **options)
 
 
@@ -105,9 +105,7 @@ CHAIN = kernels.RecordEpisodeStatistics(), kernels.FrameStackObservation(2)
 MAKERS = {
     "gymnasium": sync,
     "adapter": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
-    "numpy": served("numpy"),
-    "torch": served("torch"),
-    "jax": served("jax"),
+    **{library: served(library) for library in LIBRARIES},
     "kernels": served("numpy", wrap(FunctionalCount(), *CHAIN)),
     "kernels in jax": served("jax", wrap(FunctionalCount(), *CHAIN)),
     "wrappers": lambda mode: wrappers.FrameStackObservation(
@@ -157,7 +155,9 @@ def test_vector_environments_follow_the_rule(name, mode):
             if chosen:
                 model.reset()
 
-    envs.reset(seed=1)
+    _, infos = envs.reset(seed=1)
+    assert host(infos["twice"]).tolist() == [0] * len(ENDS)
+    assert host(infos["_twice"]).all()
     for step in range(STEPS):
         if step == 3:
             reset(np.array([False, True, False]))

@@ -11,6 +11,7 @@ import ppo_recurrent
 import pytest
 import torch
 import torchrl_ppo
+from clusters import local_cluster
 from ppo import PPO, Settings
 
 
@@ -71,9 +72,7 @@ def one_thread():
 @pytest.mark.parametrize("environment", ["numpy", "jax"])
 def test_an_agent_learns_from_workers(environment):
     with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
+        local_cluster(2, processes=True) as cluster,
         distributed.Client(cluster) as client,
     ):
         result = ppo_cluster.run(

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import begun
 from flax import struct
 from gymnasium import spaces
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
@@ -77,8 +78,7 @@ class TestFuncEnv(BridgeContract):
 def test_steps_are_those_of_the_environment():
     env = from_env(CartPoleFunctional())
     assert env.max_episode_steps is None
-    envs = env.make_vec(4, xp="jax", autoreset_mode="Disabled")
-    envs.reset(seed=1)
+    envs = begun(env.make_vec(4, xp="jax", autoreset_mode="Disabled"))
     for _ in range(8):
         state, _, _ = envs.state.tree
         seen, reward, terminated, truncated, _ = envs.step(np.array([0, 1, 0, 1]))
@@ -92,8 +92,7 @@ def test_steps_are_those_of_the_environment():
 
 
 def test_parameters():
-    envs = from_env(Ends()).make_vec(2, params={"scale": np.float32([1, 5])})
-    envs.reset(seed=1)
+    envs = begun(from_env(Ends()).make_vec(2, params={"scale": np.float32([1, 5])}))
     assert envs.step([0, 0])[1].tolist() == [1.0, 5.0]
     given = from_env(Ends(), Params(scale=3.0))
     assert given.default_params.scale == 3.0
@@ -195,15 +194,13 @@ class Begins(Ends):
 
 
 def test_states_keep_the_dtype_of_later_steps():
-    envs = from_env(Begins()).make_vec(2)
-    envs.reset(seed=1)
+    envs = begun(from_env(Begins()).make_vec(2))
     assert [envs.step([0, 0])[1][0] for _ in range(3)] == [0.25, 0.5, 0.75]
 
 
 def test_rendering():
     pytest.importorskip("pygame")
-    env = from_env(CartPoleFunctional()).make(render_mode="rgb_array")
-    env.reset(seed=1)
+    env = begun(from_env(CartPoleFunctional()).make(render_mode="rgb_array"))
     assert env.render().dtype == np.uint8
 
 

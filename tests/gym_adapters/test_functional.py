@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from envs import LIBRARIES, library, still
+from envs import LIBRARIES, MODES, Bare, begun, library, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -32,8 +32,6 @@ from arrayferry_gym.functional import (
     rollout,
 )
 from arrayferry_gym.functional._contract import actions as _actions
-
-MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
 def host(value):
@@ -70,69 +68,23 @@ def counts(mode, **options):
 
 
 @library
-def test_next_step(library):
-    envs = counts("NextStep", **LIBRARIES[library])
-    observation, info = envs.reset(seed=1)
-    assert host(observation)[:, 0].tolist() == [0, 0, 0]
-    assert host(info["twice"]).tolist() == [0, 0, 0]
-    assert host(info["_twice"]).tolist() == [True] * 3
+def test_states_of_new_episodes_are_drawn_anew(library):
+    envs = begun(counts("SameStep", **LIBRARIES[library]))
     zeros = np.zeros(3, np.int64)
-    rows = []
     for _ in range(6):
-        observation, reward, ended, cut, info = envs.step(zeros)
-        assert host(info["twice"]).tolist() == (2 * host(observation)[:, 0]).tolist()
-        rows.append([host(observation)[:, 0], host(reward), host(ended)])
-        assert not host(cut).any()
-    observed, rewards, ended = (np.array([row[part] for row in rows]) for part in range(3))
-    assert observed.T.tolist() == [[1, 2, 0, 1, 2, 0], [1, 2, 3, 0, 1, 2], [1, 2, 3, 4, 5, 0]]
-    assert rewards.T.tolist() == observed.T.tolist()
-    assert ended.T.astype(int).tolist() == [
-        [0, 1, 0, 0, 1, 0],
-        [0, 0, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 0],
-    ]
-
-
-@library
-def test_same_step(library):
-    envs = counts("SameStep", **LIBRARIES[library])
-    envs.reset(seed=1)
-    zeros = np.zeros(3, np.int64)
-    observed, finals = [], []
-    for _ in range(6):
-        observation, reward, ended, cut, info = envs.step(zeros)
-        final = host(info["final_obs"])
-        assert final[:, 0].tolist() == host(reward).tolist()
-        assert host(info["_final_obs"]).tolist() == (host(ended) | host(cut)).tolist()
-        assert host(info["final_info"]["twice"]).tolist() == (2 * final[:, 0]).tolist()
-        assert host(info["twice"]).tolist() == (2 * host(observation)[:, 0]).tolist()
-        draws = host(observation)[:, 1]
+        observation, _, ended, _, info = envs.step(zeros)
+        draws, final, kept = host(observation)[:, 1], host(info["final_obs"])[:, 1], ~host(ended)
         assert np.all((draws >= 1) & (draws < 2))
-        kept = ~host(ended)
-        assert np.array_equal(draws[kept], final[kept, 1])
-        assert not np.any(draws[~kept] == final[~kept, 1])  # a new state, drawn anew
-        observed.append(host(observation)[:, 0])
-        finals.append(final[:, 0])
-    assert np.array(observed).T.tolist() == [
-        [1, 0, 1, 0, 1, 0],
-        [1, 2, 0, 1, 2, 0],
-        [1, 2, 3, 4, 0, 1],
-    ]
-    assert np.array(finals).T.tolist() == [
-        [1, 2, 1, 2, 1, 2],
-        [1, 2, 3, 1, 2, 3],
-        [1, 2, 3, 4, 5, 1],
-    ]
+        assert np.array_equal(draws[kept], final[kept])
+        assert not np.any(draws[~kept] == final[~kept])
 
 
 @library
-def test_no_autoreset_and_masks(library):
-    envs = counts("Disabled", **LIBRARIES[library])
-    envs.reset(seed=1)
+def test_a_mask_resets_some_environments(library):
+    envs = begun(counts("Disabled", **LIBRARIES[library]))
     zeros = np.zeros(3, np.int64)
     for _ in range(3):
         observation, _, ended, *_ = envs.step(zeros)
-    assert host(ended).tolist() == [True, True, False]
     before = host(observation)
     after, info = envs.reset(options={"reset_mask": ended})
     after = host(after)
@@ -140,18 +92,8 @@ def test_no_autoreset_and_masks(library):
     assert after[2].tolist() == before[2].tolist()
     assert np.all(after[:2, 1] != before[:2, 1])
     assert host(info["twice"]).tolist() == [0, 0, 6]
-    assert host(envs.step(zeros)[0])[:, 0].tolist() == [1, 1, 4]
     unchanged, _ = envs.reset(options={"reset_mask": np.zeros(3, bool)})
-    assert host(unchanged)[:, 0].tolist() == [1, 1, 4]
-
-
-@library
-def test_limits_of_steps_count_for_each_environment(library):
-    envs = counts("NextStep", max_episode_steps=4, **LIBRARIES[library])
-    envs.reset(seed=1)
-    rows = [envs.step(np.zeros(3, np.int64))[3] for _ in range(10)]
-    cut = np.array([host(row) for row in rows]).T.astype(int).tolist()
-    assert cut == [[0] * 10, [0] * 10, [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]]
+    assert host(unchanged)[:, 0].tolist() == [0, 0, 3]
 
 
 @library
@@ -203,8 +145,7 @@ def test_actions_are_clipped_to_the_space(library):
 
 @library
 def test_validated_actions(library):
-    envs = counts("Disabled", check_actions="strict", **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(counts("Disabled", check_actions="strict", **LIBRARIES[library]))
     envs.step(np.array([-1, 0, 1]))
     with pytest.raises(
         af.ConversionError, match=r"environment 2 of 3 of Count got the action .*2.*Discrete"
@@ -238,8 +179,7 @@ def test_validated_actions(library):
     ],
 )  # fmt: skip
 def test_actions_that_cannot_be_meant(library, action, why):
-    envs = counts("Disabled", **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(counts("Disabled", **LIBRARIES[library]))
     with pytest.raises(af.ConversionError, match=why) as caught:
         envs.step(action)
     assert "Count" in str(caught.value)
@@ -248,19 +188,16 @@ def test_actions_that_cannot_be_meant(library, action, why):
 
 @library
 def test_actions_that_are_mended(library):
-    envs = counts("Disabled", **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(counts("Disabled", **LIBRARIES[library]))
     with pytest.warns(UserWarning, match=r"the shape \(3, 1\) was changed to \(3,\)") as warned:
         envs.step(np.zeros((3, 1), np.int64))
     assert warned[0].filename == __file__
     envs.step(torch.zeros((3, 1), dtype=torch.int64))
     envs.step(np.zeros(3))  # whole numbers all the same
-    strict = counts("Disabled", check_actions="strict", **LIBRARIES[library])
-    strict.reset(seed=1)
+    strict = begun(counts("Disabled", check_actions="strict", **LIBRARIES[library]))
     with pytest.raises(af.ConversionError, match="takes the shape"):
         strict.step(np.zeros((3, 1), np.int64))
-    unchecked = counts("Disabled", check_actions="off", **LIBRARIES[library])
-    unchecked.reset(seed=1)
+    unchecked = begun(counts("Disabled", check_actions="off", **LIBRARIES[library]))
     unchecked.step(np.zeros(3, np.int64))
 
 
@@ -274,8 +211,7 @@ def test_one_environment_takes_one_action(library):
             assert action["b"].shape == (1, 2)
             return state, action["b"][:, 0] + xp.astype(action["a"], xp.float32), False
 
-    env = Both().make(**LIBRARIES[library])
-    env.reset(seed=0)
+    env = begun(Both().make(**LIBRARIES[library]), 0)
     for a in (2, np.array(2), [2], torch.tensor([2]), 9):
         for b in (np.array([0.5, 0.0]), [0.5, 0.0], torch.tensor([0.5, 0.0])):
             assert env.step({"a": a, "b": b})[1] == 2.5
@@ -313,8 +249,7 @@ def test_several_forms_of_actions_in_turn_are_each_fitted_once(monkeypatch):
 @library
 @pytest.mark.parametrize("agent", ["numpy", "torch", "jax"])
 def test_actions_of_any_library_and_dtype(library, agent):
-    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library]))
     first = None
     for dtype in (np.int64, np.int32, np.uint8, bool):
         envs.reset(seed=1)
@@ -325,18 +260,12 @@ def test_actions_of_any_library_and_dtype(library, agent):
 
 
 def test_nothing_that_the_agent_holds_shares_memory_with_the_states():
-    class Shares(FunctionalEnv):
+    class Shares(Bare):
         observation_space = spaces.Box(-10, 10, (2,), np.float32)
         action_space = spaces.Box(-1, 1, (2,), np.float32)
 
-        def reset(self, xp, rng, n, params):
-            return xp.zeros((n, 2), dtype=xp.float32)
-
         def step(self, xp, rng, state, action, params):
             return action, action[:, 0], action[:, 0] > 5
-
-        def observe(self, xp, state, params):
-            return state
 
         def info(self, xp, state, params):
             return {"state": state, "view": state[:, 0]}
@@ -400,13 +329,11 @@ STATES = {
 def test_states_are_any_tree_of_arrays(library, kind, mode):
     pack, unpack = STATES[kind]
 
-    class Grows(FunctionalEnv):
-        observation_space = spaces.Box(-100, 100, (1,), np.float32)
-        action_space = spaces.Discrete(2)
+    class Grows(Bare):
         max_episode_steps = 3
 
-        def reset(self, xp, rng, n, params):
-            return pack(xp.zeros((n, 1), dtype=xp.float32))
+        def reset(self, *arguments):
+            return pack(super().reset(*arguments))
 
         def step(self, xp, rng, state, action, params):
             x = unpack(state) + xp.astype(action, xp.float32)[:, None]
@@ -415,8 +342,7 @@ def test_states_are_any_tree_of_arrays(library, kind, mode):
         def observe(self, xp, state, params):
             return unpack(state)
 
-    envs = Grows().make_vec(2, autoreset_mode=mode, **LIBRARIES[library])
-    envs.reset(seed=0)
+    envs = begun(Grows().make_vec(2, autoreset_mode=mode, **LIBRARIES[library]), 0)
     rows = [host(envs.step(np.array([1, 0]))[0])[:, 0].tolist() for _ in range(4)]
     third = [0, 0] if mode is AutoresetMode.SAME_STEP else [3, 0]
     fourth = {"NEXT_STEP": [0, 0], "SAME_STEP": [1, 0], "DISABLED": [4, 0]}[mode.name]
@@ -425,10 +351,7 @@ def test_states_are_any_tree_of_arrays(library, kind, mode):
     assert type(state) is type(pack(unpack(state)))
     assert host(unpack(state))[:, 0].tolist() == fourth
     envs.state = pack(unpack(state) * 0 + 7)
-    assert host(envs.step(np.array([1, 0]))[0])[:, 0].tolist()[0] in (
-        8,
-        7,
-    )  # 7 if it is reset there
+    assert host(envs.step(np.array([1, 0]))[0])[0, 0] in (8, 7)  # 7 if it is reset there
 
 
 def test_dict_and_tuple_spaces():
@@ -491,8 +414,7 @@ def test_parameters_are_shared_or_differ(library):
 
 @library
 def test_parameters_of_some_environments(library):
-    envs = counts("Disabled", **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(counts("Disabled", **LIBRARIES[library]))
     zeros = np.zeros(3, np.int64)
     envs.step(zeros)
     mask = np.array([True, False, False])
@@ -504,21 +426,13 @@ def test_parameters_of_some_environments(library):
 
 @library
 def test_static_parameters_choose_branches(library):
-    class Branches(FunctionalEnv):
-        observation_space = spaces.Box(-100, 100, (1,), np.float32)
-        action_space = spaces.Discrete(2)
+    class Branches(Bare):
         default_params = {"double": False, "steps": 1, "scale": 1.0}
-
-        def reset(self, xp, rng, n, params):
-            return xp.zeros((n, 1), dtype=xp.float32)
 
         def step(self, xp, rng, state, action, params):
             for _ in range(params["steps"]):
                 state = state + params["scale"]
             return (state * 2 if params["double"] else state), 1.0, False
-
-        def observe(self, xp, state, params):
-            return state
 
     envs = Branches().make_vec(2, **LIBRARIES[library])
 
@@ -567,34 +481,16 @@ def test_assigning_to_self_is_refused(library, method):
         def late(self):
             self.other = 2
 
-        def touch(self, name):
-            if name == method:
-                self.setting = 3
+    def touching(self, *args):
+        self.setting = 3
+        return getattr(Count, method)(self, *args)
 
-        def reset(self, *args):
-            self.touch("reset")
-            return super().reset(*args)
-
-        def step(self, *args):
-            self.touch("step")
-            return super().step(*args)
-
-        def observe(self, *args):
-            self.touch("observe")
-            return super().observe(*args)
-
-        def info(self, *args):
-            self.touch("info")
-            return super().info(*args)
+    setattr(Impure, method, touching)
 
     envs = Impure().make_vec(2, **LIBRARIES[library])
 
-    def run():
-        envs.reset(seed=0)
-        envs.step(np.zeros(2, int))
-
     with pytest.raises(ImpureError, match=r"Impure\.setting was assigned to.*state"):
-        run()
+        begun(envs).step(np.zeros(2, int))
     assert envs.functional.setting == 1
 
 
@@ -646,13 +542,8 @@ def _broken(**methods):
 )  # fmt: skip
 def test_results_that_cannot_be_meant(library, method, replacement, why):
     envs = _broken(**{method: replacement}).make_vec(3, **LIBRARIES[library])
-
-    def run():
-        envs.reset(seed=0)
-        envs.step(np.zeros(3, int))
-
     with pytest.raises(EnvResultError, match=why):
-        run()
+        begun(envs).step(np.zeros(3, int))
 
 
 @library
@@ -713,27 +604,21 @@ def test_steps_out_of_order():
         envs.step(np.zeros(2, int))
     with pytest.raises(gym.error.ResetNeeded):
         _ = envs.state
-    envs.reset()
-    envs.close()
-    with pytest.raises(gym.error.ResetNeeded):
-        envs.step(np.zeros(2, int))
-    envs.reset()
-    envs.step(np.zeros(2, int))
-    envs.close()
-    with pytest.raises(gym.error.ResetNeeded):
-        envs.step(np.zeros(2, int))
+    for steps in (0, 1):
+        envs.reset()
+        for _ in range(steps):
+            envs.step(np.zeros(2, int))
+        envs.close()
+        with pytest.raises(gym.error.ResetNeeded):
+            envs.step(np.zeros(2, int))
     with pytest.raises(TypeError, match="FunctionalEnv is needed"):
         FunctionalVectorEnv(gym.make("CartPole-v1"), 2)  # type: ignore[arg-type]
 
 
 def test_random_numbers_of_the_author():
-    class Draws(FunctionalEnv):
+    class Draws(Bare):
         observation_space = spaces.Box(-100, 100, (5,), np.float32)
-        action_space = spaces.Discrete(2)
         default_params = {"low": -1.0}
-
-        def reset(self, xp, rng, n, params):
-            return xp.zeros((n, 5), dtype=xp.float32)
 
         def step(self, xp, rng, state, action, params):
             logits = xp.asarray([[0.0, 1.0, -100.0]])
@@ -746,12 +631,8 @@ def test_random_numbers_of_the_author():
             ]
             return xp.stack(columns, axis=1), 1.0, False
 
-        def observe(self, xp, state, params):
-            return state
-
     for options in LIBRARIES.values():
-        envs = Draws().make_vec(20_000, **options)
-        envs.reset(seed=0)
+        envs = begun(Draws().make_vec(20_000, **options), 0)
         x = host(envs.step(np.zeros(20_000, int))[0])
         assert -1 <= x[:, 0].min() < -0.99
         assert 2.99 < x[:, 0].max() <= 3
@@ -779,8 +660,7 @@ def test_only_jax_has_keys(name):
 
 @library
 def test_pickles_and_copies_go_on_alike(library):
-    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(gym.make_vec("arrayferry/CartPole-v0", num_envs=3, **LIBRARIES[library]))
     action = np.array([0, 1, 1])
     envs.step(action)
     others = [pickle.loads(pickle.dumps(envs)), copy.deepcopy(envs)]
@@ -807,8 +687,7 @@ def test_single_environments(library):
     assert taken == 200
     with pytest.raises(af.ConversionError, match="Pendulum"):
         env.step(np.zeros(3, np.float32))
-    longer = gym.make("arrayferry/Pendulum-v0", max_episode_steps=300, **LIBRARIES[library])
-    longer.reset(seed=1)
+    longer = begun(gym.make("arrayferry/Pendulum-v0", max_episode_steps=300, **LIBRARIES[library]))
     assert not any(longer.step([0.0])[3] for _ in range(299))
 
 
@@ -837,10 +716,9 @@ def test_an_adapter_asks_for_the_library_of_the_agent():
 
 
 def test_an_adapter_does_not_ask_in_an_episode_or_against_what_was_stated():
-    begun = gym.make_vec("arrayferry/CartPole-v0", num_envs=3)
-    begun.reset(seed=1)
-    env = vector.ArrayConversion(begun, target_xp="torch")
-    assert begun.xp == "numpy"
+    running = begun(gym.make_vec("arrayferry/CartPole-v0", num_envs=3))
+    env = vector.ArrayConversion(running, target_xp="torch")
+    assert running.xp == "numpy"
     assert isinstance(env.step(np.array([0, 1, 0]))[0], torch.Tensor)
     stated = gym.make_vec("arrayferry/CartPole-v0", num_envs=3)
     vector.ArrayConversion(stated, "numpy", "torch")
@@ -880,8 +758,9 @@ def test_registered_environments():
 
 
 def test_differentiable_in_pytorch():
-    envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch", differentiable=True)
-    envs.reset(seed=1)
+    envs = begun(
+        gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch", differentiable=True)
+    )
     torque = torch.full((4, 1), 0.3, requires_grad=True)
 
     def total(torque):
@@ -897,14 +776,12 @@ def test_differentiable_in_pytorch():
     envs.step(torque)
     copied = copy.deepcopy(envs)
     assert torch.equal(copied.step(torque)[1], envs.step(torque)[1])
-    plain = gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch")
-    plain.reset(seed=1)
+    plain = begun(gym.make_vec("arrayferry/Pendulum-v0", num_envs=4, xp="torch"))
     assert not plain.step(torque)[1].requires_grad
 
 
 def test_nothing_is_transferred_into_or_out_of_jax():
-    envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=4, xp="jax")
-    envs.reset(seed=1)
+    envs = begun(gym.make_vec("arrayferry/CartPole-v0", num_envs=4, xp="jax"))
     action = jax.numpy.zeros(4, int)
     envs.step(action)
     with jax.transfer_guard("disallow"):
@@ -949,9 +826,8 @@ def test_parameters_are_the_users_no_more(library):
 def test_what_the_agent_holds_is_its_own(library):
     table = np.arange(6, dtype=np.float32)
 
-    class Views(Count):
-        def reset(self, xp, rng, n, params):
-            return xp.zeros((n, 2), dtype=xp.float32)
+    class Views(Bare):
+        observation_space = spaces.Box(-100, 100, (2,), np.float32)
 
         def step(self, xp, rng, state, action, params):
             return state, 1.0, False
@@ -960,11 +836,8 @@ def test_what_the_agent_holds_is_its_own(library):
             return state[:, :]
 
         def info(self, xp, state, params):
-            rows = {
-                "column": state[:, 0],
-                "wide": xp.broadcast_to(state[:, :1], (state.shape[0], 3)),
-            }
-            return {**rows, "table": xp.asarray(table)[:2]}
+            wide = xp.broadcast_to(state[:, :1], (state.shape[0], 3))
+            return {"column": state[:, 0], "wide": wide, "table": xp.asarray(table)[:2]}
 
     envs = Views().make_vec(2, **LIBRARIES[library])
     for result in (envs.reset(seed=0), envs.step(np.zeros(2, int))):
@@ -1034,11 +907,9 @@ def test_actions_are_clipped_before_they_are_cast(library, space, action, clippe
             action = xp.astype(action, xp.float32)
             return state, action if action.ndim == 1 else action[:, 0], False
 
-    envs = Echo().make_vec(2, **LIBRARIES[library])
-    envs.reset(seed=0)
+    envs = begun(Echo().make_vec(2, **LIBRARIES[library]), 0)
     assert host(envs.step(np.array(action))[1]).tolist() == clipped
-    strict = Echo().make_vec(2, check_actions="strict", **LIBRARIES[library])
-    strict.reset(seed=0)
+    strict = begun(Echo().make_vec(2, check_actions="strict", **LIBRARIES[library]), 0)
     with pytest.raises(af.ConversionError, match=r"environment [01] of 2 of Echo"):
         strict.step(np.array(action))
     assert envs.step(envs.action_space.sample())[1].shape == (2,)
@@ -1054,8 +925,7 @@ def test_integer_actions_up_to_the_end_of_their_dtype(library):
 
     if library == "torch itself":
         pytest.skip("PyTorch cannot clip uint32")
-    envs = Wide().make_vec(2, **LIBRARIES[library])
-    envs.reset(seed=0)
+    envs = begun(Wide().make_vec(2, **LIBRARIES[library]), 0)
     envs.step(envs.action_space.sample())
 
 
@@ -1133,11 +1003,9 @@ def with_wind(params, wind):
         return {**params, "wind": wind}
     if isinstance(params, Nested):
         return params._replace(air={**params.air, "wind": wind})
-    return (
-        params._replace(wind=wind)
-        if isinstance(params, Forces)
-        else dataclasses.replace(params, wind=wind)
-    )
+    if isinstance(params, Forces):
+        return params._replace(wind=wind)
+    return dataclasses.replace(params, wind=wind)
 
 
 @library
@@ -1172,8 +1040,7 @@ def test_drawn_parameters_in_the_state_are_a_tree_like_the_parameters(library, k
 
 @library
 def test_parameters_in_a_state_that_cannot_be_meant(library):
-    envs = Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library])
-    envs.reset(seed=1)
+    envs = begun(Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library]))
     state = envs.state
     for wrong, why in [
         (state.state, "has no parameters"),

@@ -14,15 +14,13 @@ import equinox
 import flax.linen
 import gymnasium as gym
 import jax
-import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import torch
-from envs import at_random
+from envs import MODES, Bare, at_random, begun
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym.functional import (
@@ -42,7 +40,6 @@ OTHERS = [
     pytest.param(env, marks=pytest.mark.long)
     for env in (MountainCar(), MountainCarContinuous(), Acrobot())
 ]
-MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 
 
 @dataclasses.dataclass
@@ -177,9 +174,8 @@ def test_transitions(env):
 
     limit = 7
     carry, first = rollout(env, policy, None, jax.random.key(0), 30, 5, max_episode_steps=limit)
-    carry, second = rollout(
-        env, policy, None, jax.random.key(1), 20, 5, carry=carry, max_episode_steps=limit
-    )
+    options = {"carry": carry, "max_episode_steps": limit}
+    carry, second = rollout(env, policy, None, jax.random.key(1), 20, 5, **options)
     both = jax.tree.map(lambda *parts: np.concatenate(parts), first, second)
     assert both.observation.shape == (50, 5, *env.observation_space.shape)
     assert both.reward.shape == both.terminated.shape == both.truncated.shape == (50, 5)
@@ -187,9 +183,8 @@ def test_transitions(env):
     done = both.terminated | both.truncated
     went_on = ~done[:-1]
     assert np.array_equal(both.observation[1:][went_on], both.final_observation[:-1][went_on])
-    assert not np.any(
-        np.all(both.observation[1:][~went_on] == both.final_observation[:-1][~went_on], axis=1)
-    )
+    same = both.observation[1:] == both.final_observation[:-1]
+    assert not np.any(np.all(same[~went_on], axis=1))
     assert np.array_equal(carry.observation[~done[-1]], both.final_observation[-1][~done[-1]])
     elapsed = np.zeros(5, int)
     for row in range(50):
@@ -238,20 +233,13 @@ def test_one_crossing_to_the_library_that_learns():
 
 def test_episodes():
     ends = jnp.array([1.0, 4.0, 9.0])
-    found = episode(Counter(), at_random, None, jax.random.key(0), 3, env_params={"end": ends})
+    arguments = Counter(), at_random, None, jax.random.key(0), 3
+    found = episode(*arguments, env_params={"end": ends})
     assert found.length.tolist() == [1, 4, 9]
     assert found.total.tolist() == [1, 10, 45]
     assert found.terminated.tolist() == [True] * 3
     assert found.final_observation[:, 0].tolist() == [1, 4, 9]
-    cut = episode(
-        Counter(),
-        at_random,
-        None,
-        jax.random.key(0),
-        3,
-        env_params={"end": ends},
-        max_episode_steps=5,
-    )
+    cut = episode(*arguments, env_params={"end": ends}, max_episode_steps=5)
     assert cut.length.tolist() == [1, 4, 5]
     assert cut.terminated.tolist() == [True, True, False]
 
@@ -317,9 +305,7 @@ def test_gradients_of_an_episode_are_refused():
 @pytest.mark.parametrize(
     "env", [pytest.param(CartPole(), marks=pytest.mark.long), Counter()], ids=repr
 )
-def test_flags_of_jax(env, flag):
-    # it moved after JAX 0.6
-    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+def test_flags_of_jax(env, flag, enable_x64):
     context = {
         "jax_disable_jit": jax.disable_jit,
         "jax_debug_nans": lambda: jax.debug_nans(True),
@@ -331,8 +317,7 @@ def test_flags_of_jax(env, flag):
     with context():
         _, found = rollout(env, at_random, None, jax.random.key(0), 10, 3)
         again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
-        envs = env.make_vec(3, xp="jax")
-        envs.reset(seed=0)
+        envs = begun(env.make_vec(3, xp="jax"), 0)
         for _ in range(12):
             envs.step(np.zeros(3, int))
     if flag != "jax_enable_x64":
@@ -363,8 +348,7 @@ def test_strict_promotion_of_dtypes(env):
         _, found = rollout(env, policy, None, key, 3, n, max_episode_steps=2)
         assert found.truncated[1].all()
         assert (episode(env, policy, None, key, n, max_episode_steps=2).length == 2).all()
-        envs = env.make_vec(n, xp="jax", max_episode_steps=2)
-        envs.reset(seed=0)
+        envs = begun(env.make_vec(n, xp="jax", max_episode_steps=2), 0)
         for dtype in (np.int64, np.int32, np.uint8) if discrete else (np.float64, np.float32):
             action = np.ones((n, *env.action_space.shape), dtype)
             envs.step(action)
@@ -379,12 +363,11 @@ def test_vmap_over_policies():
 
         return rollout(CartPole(), policy, bias, key, 20, 4)[1].reward.sum()
 
-    found = jax.vmap(run)(jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3))
-    alone = [
-        float(run(bias, key))
-        for bias, key in zip([-0.1, 0.0, 0.1], jax.random.split(jax.random.key(0), 3), strict=True)
-    ]
-    assert np.allclose(found, alone)
+    biases, keys = jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3)
+    found = jax.vmap(run)(biases, keys)
+    assert np.allclose(
+        found, [float(run(bias, key)) for bias, key in zip(biases, keys, strict=True)]
+    )
 
 
 # Policies and environments of all kinds.
@@ -469,32 +452,24 @@ def test_policies_of_haiku():
     assert rollout(CartPole(), act, params, jax.random.key(0), 5, 3)[1].reward.shape == (5, 3)
 
 
-class EquinoxEnv(equinox.Module, FunctionalEnv):
+class EquinoxEnv(equinox.Module, Bare):
     """An environment that is an Equinox module, with an array in it."""
 
     slope: jax.Array
     name: str = equinox.field(static=True, default="hill")
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
-    action_space = spaces.Discrete(2)
     max_episode_steps = 5
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n, 2), dtype=xp.float32)
 
     def step(self, xp, rng, state, action, params):
         state = state + self.slope
         return state, state[:, 0], False
 
-    def observe(self, xp, state, params):
-        return state
-
 
 @pytest.mark.long
 def test_environments_of_equinox():
     env = EquinoxEnv(jnp.array([1.0, 2.0]))
-    envs = env.make_vec(3, xp="jax")
-    envs.reset(seed=0)
+    envs = begun(env.make_vec(3, xp="jax"), 0)
     assert envs.step(np.zeros(3, int))[0].tolist() == [[1, 2]] * 3
 
     def total(env):
@@ -505,7 +480,7 @@ def test_environments_of_equinox():
 
 
 def test_progress_from_inside():
-    seen, printed = [], []
+    seen = []
 
     class Talks(Counter):
         def step(self, xp, rng, state, action, params):
@@ -516,7 +491,6 @@ def test_progress_from_inside():
     rollout(Talks(), at_random, None, jax.random.key(0), 6, 2)
     jax.effects_barrier()
     assert sorted(seen) == [0, 0, 1, 1, 2, 3]
-    assert printed == []
 
 
 def test_impure_environments_are_refused_inside_of_jit():
@@ -537,8 +511,7 @@ def test_keys_of_the_author():
 
     _, transitions = rollout(Keys(), at_random, None, jax.random.key(0), 50, 20)
     assert len(np.unique(transitions.reward)) > 990
-    envs = Keys().make_vec(20, xp="jax")
-    envs.reset(seed=0)
+    envs = begun(Keys().make_vec(20, xp="jax"), 0)
     rewards = np.array([envs.step(np.zeros(20, int))[1] for _ in range(50)])
     assert len(np.unique(rewards)) > 990
 
@@ -559,8 +532,7 @@ def test_resets_of_few_and_of_many_are_drawn_apart(n):
             return state["count"][:, None]
 
     for share in (0.02, 0.1, 0.5, 1.0):
-        envs = Draws().make_vec(n, xp="jax", autoreset_mode="SameStep")
-        envs.reset(seed=0)
+        envs = begun(Draws().make_vec(n, xp="jax", autoreset_mode="SameStep"), 0)
         ended = np.random.default_rng(0).random(n) <= share
         before = np.where(ended, 2.95, 1.0).astype(np.float32)
         envs.state = {"count": jnp.asarray(before)}
@@ -716,8 +688,7 @@ def test_keys_in_states_can_be_copied():
         def observe(self, xp, state, params):
             return state["count"][:, None]
 
-    envs = Keyed().make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=2)
-    envs.reset(seed=0)
+    envs = begun(Keyed().make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=2), 0)
     first, second, third = (envs.step(np.zeros(3, int))[1].tolist() for _ in range(3))
     assert first == second != third
     other = copy.deepcopy(envs)
@@ -737,8 +708,7 @@ def test_a_failed_step_asks_for_a_reset():
             shape = jax.ShapeDtypeStruct(state.count.shape, state.count.dtype)
             return Plain(jax.pure_callback(check, shape, state.count)), 1.0, False
 
-    envs = Fails().make_vec(2, xp="jax")
-    envs.reset(seed=0)
+    envs = begun(Fails().make_vec(2, xp="jax"), 0)
     envs.step(np.zeros(2, int))
     fail[0] = True
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import at_random
+from envs import at_random, begun
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -261,12 +261,8 @@ def test_flags_of_jax(chain, flag, enable_x64):
         _, then = rollout(env, policy, None, key, 2, 3, carry=carry)
         states = {} if chain == "time" else {"wrapper_state": carry.running.wrappers}
         results = evaluate(env, policy, None, key, 2, **states)
-        return (
-            first.reward,
-            then.reward,
-            results,
-            episode(env, policy, None, key, 2, **states).total,
-        )
+        total = episode(env, policy, None, key, 2, **states).total
+        return first.reward, then.reward, results, total
 
     usual = jax.tree.map(np.asarray, run())
     with context():
@@ -285,9 +281,7 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     for envs in served:
         np.testing.assert_allclose(flat(envs.reset(seed=1)[0]), flat(first), rtol=1e-6)
         assert envs.observation_space.contains(envs.reset(seed=1)[0])
-    served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
-    for envs in served:
-        envs.reset(seed=1)
+    served = [begun(env.make_vec(3, xp=xp, autoreset_mode=mode)) for xp in ALL_LIBRARIES]
     over = np.zeros(3, bool)
     for number, action in enumerate(actions(16)):
         running, outcome = step(jax.random.key(number), running, action)
@@ -337,8 +331,7 @@ def test_single_values_in_the_strictest_library(name, make):
 @pytest.mark.parametrize("served", ["make", "make_vec"])
 @pytest.mark.parametrize("xp", ALL_LIBRARIES)
 def test_whole_numbers_are_normalised_in_every_library(xp, served):
-    env = getattr(wrap(FrozenLake(), kernels.NormalizeObservation()), served)(xp=xp)
-    env.reset(seed=1)
+    env = begun(getattr(wrap(FrozenLake(), kernels.NormalizeObservation()), served)(xp=xp))
     observation = env.step(af.convert(env.action_space.sample(), xp))[0]
     assert af.backend_of(observation).name == xp
     assert "float32" in str(observation.dtype)
@@ -355,8 +348,7 @@ class TwoRewards(Sums):
 
 @pytest.mark.parametrize("xp", ALL_LIBRARIES)
 def test_rewards_with_several_objectives_keep_their_shape(xp):
-    env = wrap(TwoRewards(), kernels.ClipReward(-0.25, 0.5)).make(xp=xp)
-    env.reset(seed=1)
+    env = begun(wrap(TwoRewards(), kernels.ClipReward(-0.25, 0.5)).make(xp=xp))
     reward = env.step(af.convert(np.float32(1.0), xp))[1]
     assert af.convert(reward, "numpy").tolist() == [0.5, -0.25]
 
@@ -371,8 +363,7 @@ def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     else:
         envs = Sums().make_vec(3, xp=xp, autoreset_mode="DISABLED")
         counted = vector_wrappers.RecordEpisodeStatistics(envs)
-        normalised = vector_wrappers.NormalizeObservation(counted)
-        normalised.reset(seed=1)
+        normalised = begun(vector_wrappers.NormalizeObservation(counted))
     over, steps, told = np.zeros(3, bool), 0, 0
     for number, value in enumerate(values):
         action = np.full(3, value, np.float32)
@@ -471,11 +462,8 @@ def test_without_final_observations(missing):
             env.step(action)
         return env
 
-    for name, *args in [
-        ("NormalizeObservation",),
-        ("FrameStackObservation", 2),
-        ("DelayObservation", 1),
-    ]:
+    stateful = {"NormalizeObservation": (), "FrameStackObservation": (2,), "DelayObservation": (1,)}
+    for name, args in stateful.items():
         with pytest.raises(af.OptionError, match="have no 'final_obs'"):
             stepped(getattr(vector_wrappers, name), *args)
     assert stepped(vector_wrappers.NormalizeReward).state_dict()["return_rms"]["count"] == 27
@@ -646,19 +634,9 @@ WRONG = [
     {"obs_rms": RIGHT, "nonsense": 1},
     3,
     None,
-    *[
-        {"obs_rms": {**RIGHT, **part}}
-        for part in (
-            {"count": -1},
-            {"count": 1.5},
-            {"count": float("inf")},
-            {"count": 2**55},
-            {"mean": [0.0]},
-            {"mean": "ab"},
-            {"var": [-1.0, 1.0]},
-            {"var": [float("nan"), 1.0]},
-        )
-    ],
+    *[{"obs_rms": {**RIGHT, "count": count}} for count in (-1, 1.5, float("inf"), 2**55)],
+    *[{"obs_rms": {**RIGHT, "mean": mean}} for mean in ([0.0], "ab")],
+    *[{"obs_rms": {**RIGHT, "var": [var, 1.0]}} for var in (-1.0, float("nan"))],
     {"obs_rms": [1, 2]},
 ]
 
@@ -742,27 +720,18 @@ def test_kernel_states_of_others_are_refused():
     def run(env, state=None):
         return rollout(env, policy, None, jax.random.key(0), 2, 2, wrapper_state=state)[0]
 
-    envs = [
-        wrap(CartPole(), kernel)
-        for kernel in (
-            kernels.NormalizeObservation(),
-            kernels.NormalizeReward(),
-            kernels.ClipReward(-1.0, 1.0),
-        )
-    ]
+    around = (
+        kernels.NormalizeObservation(),
+        kernels.NormalizeReward(),
+        kernels.ClipReward(-1.0, 1.0),
+    )
+    envs = [wrap(CartPole(), kernel) for kernel in around]
     states = [run(env).running.wrappers for env in envs]
     for number, env in enumerate(envs):
         run(env, states[number])
         others = [state for place, state in enumerate(states) if place != number]
-        for wrong in (
-            *others,
-            *WRONG[:3],
-            (1,),
-            (None,),
-            "a",
-            [*states[number]],
-            states[number] * 2,
-        ):
+        own = [*states[number]], states[number] * 2
+        for wrong in (*others, *WRONG[:3], (1,), (None,), "a", *own):
             with pytest.raises(af.OptionError):
                 run(env, wrong)
     pixels = wrap(FrozenLake(), kernels.FlattenObservation(), kernels.NormalizeObservation())
@@ -820,8 +789,7 @@ def test_evaluation_uses_statistics_and_leaves_them():
 def test_a_pickled_wrapper_goes_on(name, xp):
     options = {"ClipReward": (-0.5, 0.5), "FrameStackObservation": (3,), "StickyAction": (0.5,)}
     env = FunctionalVectorEnv(Sums(), 3, xp=xp)
-    env = getattr(vector_wrappers, name)(env, *options.get(name, ()))
-    env.reset(seed=1)
+    env = begun(getattr(vector_wrappers, name)(env, *options.get(name, ())))
     env.step(af.convert(actions(1)[0], xp))
     copied = pickle.loads(pickle.dumps(env))
     for action in actions(5):
@@ -946,10 +914,8 @@ def test_kernels_of_ones_own_are_served_as_they_are():
 def test_wrapping_a_wrapped_environment():
     once = wrap(wrap(Pendulum(), kernels.RescaleAction(*ONE)), kernels.ClipAction())
     assert once == wrap(Pendulum(), kernels.RescaleAction(*ONE), kernels.ClipAction())
-    envs = once.make_vec(2)
-    envs.reset(seed=1)
-    plain = Pendulum().make_vec(2)
-    plain.reset(seed=1)
+    envs = begun(once.make_vec(2))
+    plain = begun(Pendulum().make_vec(2))
     for _ in range(3):
         ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[1], [-2]]))
         np.testing.assert_allclose(ours[0], theirs[0])
@@ -958,8 +924,7 @@ def test_wrapping_a_wrapped_environment():
 @pytest.mark.parametrize("xp", LIBRARIES)
 def test_frames_are_the_agents(xp):
     env = FunctionalVectorEnv(CartPole(), 2, xp=xp)
-    env = vector_wrappers.FrameStackObservation(env, 3)
-    env.reset(seed=1)
+    env = begun(vector_wrappers.FrameStackObservation(env, 3))
     first = env.step(np.array([0, 1]))[0]
     kept = flat(first)
     if xp == "torch":
@@ -1047,21 +1012,18 @@ def test_sticky_actions_of_served_environments(xp):
     env = wrap(CartPole(), kernels.StickyAction(0.5))
 
     def run():
-        envs = env.make_vec(4, xp=xp)
-        envs.reset(seed=7)
+        envs = begun(env.make_vec(4, xp=xp), 7)
         return [
             flat(envs.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
         ]
 
     np.testing.assert_array_equal(run(), run())
-    plain = CartPole().make_vec(4, xp=xp)
-    plain.reset(seed=7)
+    plain = begun(CartPole().make_vec(4, xp=xp), 7)
     steps = [
         flat(plain.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
     ]
     assert not np.array_equal(run(), steps)
-    single = env.make(xp=xp)
-    single.reset(seed=1)
+    single = begun(env.make(xp=xp))
     assert single.step(1)[0].shape == (4,)
 
 
@@ -1111,10 +1073,8 @@ def test_specs_hold_the_arguments():
     assert str(again) == str(env)
     again.reset(seed=1)
     assert again.step(0)[1] == 0.5
-    assert [spec.name for spec in again.spec.additional_wrappers] == [
-        "NormalizeObservation",
-        "ClipReward",
-    ]
+    names = [spec.name for spec in again.spec.additional_wrappers]
+    assert names == ["NormalizeObservation", "ClipReward"]
 
 
 def test_other_wrappers_are_gymnasiums():

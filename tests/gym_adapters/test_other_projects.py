@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from envs import begun
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as wrappers
@@ -109,8 +110,7 @@ def test_gymnasiums_own_checker(make):
 def test_record_video(tmp_path):
     pytest.importorskip("moviepy")
     env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
-    env = gym.wrappers.RecordVideo(env, str(tmp_path))
-    env.reset(seed=0)
+    env = begun(gym.wrappers.RecordVideo(env, str(tmp_path)), 0)
     for _ in range(3):
         env.step(torch.tensor(1))
     env.close()
@@ -126,8 +126,7 @@ def test_record_video(tmp_path):
     ids=["outside", "inside"],
 )
 def test_record_episode_statistics(wrap):
-    env = wrap(CARTPOLE())
-    env.reset(seed=0)
+    env = begun(wrap(CARTPOLE()), 0)
     for _ in range(50):
         *_, ended, _, info = env.step(torch.tensor(1))
         if ended:
@@ -138,8 +137,7 @@ def test_record_episode_statistics(wrap):
 @pytest.mark.long
 def test_adapters_inside_spawned_workers():
     makers = [lambda: ArrayConversion(gym.make("CartPole-v1"), target_xp="numpy")] * 2
-    envs = gym.vector.AsyncVectorEnv(makers, context="spawn")
-    envs.reset(seed=0)
+    envs = begun(gym.vector.AsyncVectorEnv(makers, context="spawn"), 0)
     observation, *_ = envs.step(np.array([0, 1]))
     assert observation.shape == (2, 4)
     envs.close()
@@ -151,8 +149,7 @@ def test_toy_text(name, target):
     name = next(
         n for n in (name, f"{name}-v4", f"{name}-v3", "CliffWalking-v0") if n in gym.registry
     )
-    env = ArrayConversion(gym.make(name), target_xp=target)
-    env.reset(seed=1)
+    env = begun(ArrayConversion(gym.make(name), target_xp=target))
     for _ in range(10):
         observation, reward, ended, cut, _ = env.step(env.action_space.sample())
         assert env.observation_space.contains(observation)
@@ -247,8 +244,7 @@ def test_wrappers_of_vector_environments():
     envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=4)
     envs = wrappers.RecordEpisodeStatistics(envs)
     envs = wrappers.NormalizeReward(wrappers.NormalizeObservation(envs))
-    envs = wrappers.ClipReward(wrappers.FlattenObservation(envs), -1, 1)
-    envs.reset(seed=0)
+    envs = begun(wrappers.ClipReward(wrappers.FlattenObservation(envs), -1, 1), 0)
     lengths = []
     for _ in range(200):
         _, _, _, _, infos = envs.step(envs.action_space.sample())

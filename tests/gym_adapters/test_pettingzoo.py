@@ -113,13 +113,8 @@ class Probe(Game, ParallelEnv):
         if 1 in numbers.values() or self.count >= LIMIT:
             self.agents = []
         observations = {agent: self.observe(agent) for agent in AGENTS}
-        return (
-            observations,
-            rewards,
-            terminated,
-            truncated,
-            {agent: self.info() for agent in AGENTS},
-        )
+        infos = {agent: self.info() for agent in AGENTS}
+        return observations, rewards, terminated, truncated, infos
 
 
 class TurnProbe(Game, AECEnv):
@@ -157,16 +152,27 @@ class TurnProbe(Game, AECEnv):
 
 class Players(BridgeContract):
     together = True
+    inner = "numpy"
 
     def spaces(self, bridge):
         agent = bridge.possible_agents[1]
         return bridge.observation_space(agent), bridge.action_space(agent)
 
+    def rows(self, values):
+        assert list(values) == AGENTS
+        for agent, value in values.items():
+            assert isinstance(value, TYPES[EACH[agent]])
+        return np.stack([np.asarray(value) for value in values.values()])
+
+    def stepped(self, bridge, observations, *others):
+        """Return a step of a game that is reset at once where it ends."""
+        final = self.rows(observations)
+        first = final if bridge.agents else self.rows(bridge.reset()[0])
+        return BridgeStep(first, *([values[a] for a in AGENTS] for values in others), final)
+
 
 class Parallel(Players):
     """Players of three libraries, who move at once."""
-
-    inner = "numpy"
 
     def make(self):
         return ParallelConversion(Probe(self.inner), target_xp=EACH)
@@ -175,26 +181,17 @@ class Parallel(Players):
         observations, _ = bridge.reset(seed=seed)
         return self.rows(observations)
 
-    def rows(self, values):
-        assert list(values) == AGENTS
-        for agent, value in values.items():
-            assert isinstance(value, TYPES[EACH[agent]])
-        return np.stack([np.asarray(value) for value in values.values()])
-
     def step(self, bridge, actions):
         given = {agent: made(a, EACH[agent], "int64") for agent, a in zip(AGENTS, actions, strict=True)}  # fmt: skip
         observations, *others, infos = bridge.step(given)
         assert all(isinstance(infos[agent]["mask"], TYPES[EACH[agent]]) for agent in AGENTS)
         for values, kind in zip(others, (float, bool, bool), strict=True):
             assert all(type(value) is kind for value in values.values())
-        rewards, terminated, truncated = (list(values.values()) for values in others)
-        final = self.rows(observations)
-        first = final if bridge.agents else self.rows(bridge.reset()[0])
-        return BridgeStep(first, rewards, terminated, truncated, final)
+        return self.stepped(bridge, observations, *others)
 
 
 class TestParallelOfNumpy(Parallel):
-    inner = "numpy"
+    pass
 
 
 class TestParallelOfTorch(Parallel):
@@ -208,16 +205,11 @@ class TestParallelOfJax(Parallel):
 class Turns(Players):
     """Players of three libraries, who take turns."""
 
-    inner = "numpy"
-
     def make(self):
         return AECConversion(TurnProbe(self.inner), target_xp=EACH)
 
     def observe(self, bridge):
-        observations = {agent: bridge.observe(agent) for agent in AGENTS}
-        for agent, value in observations.items():
-            assert isinstance(value, TYPES[EACH[agent]])
-        return np.stack([np.asarray(value) for value in observations.values()])
+        return self.rows({agent: bridge.observe(agent) for agent in AGENTS})
 
     def reset(self, bridge, seed):
         bridge.reset(seed=seed)
@@ -245,7 +237,7 @@ class Turns(Players):
 
 
 class TestTurnsOfNumpy(Turns):
-    inner = "numpy"
+    pass
 
 
 class TestTurnsOfTorch(Turns):
@@ -271,13 +263,7 @@ class TestParallelOfTurns(Parallel):
 
     def step(self, bridge, actions):
         given = {agent: int(action) for agent, action in zip(AGENTS, actions, strict=True)}
-        observations, rewards, terminated, truncated, _ = bridge.step(given)
-        final = self.rows(observations)
-        first = final if bridge.agents else self.rows(bridge.reset()[0])
-        others = [
-            [values[agent] for agent in AGENTS] for values in (rewards, terminated, truncated)
-        ]
-        return BridgeStep(first, *others, final)
+        return self.stepped(bridge, *bridge.step(given)[:4])
 
 
 # PettingZoo's own tests
@@ -424,16 +410,8 @@ def test_rewards_with_dimensions_and_infos_of_no_agent():
 @pytest.mark.parametrize("inner", LIBRARIES)
 def test_actions_have_the_form_of_the_environment(inner):
     env = ParallelConversion(Probe(inner), target_xp=EACH)
-    forms = [
-        2,
-        np.int8(2),
-        np.array([2]),
-        torch.tensor(2),
-        torch.tensor([[2.0]]),
-        jnp.int32(2),
-        [2],
-    ]
-    for form in forms:
+    tensors = torch.tensor(2), torch.tensor([[2.0]])
+    for form in (2, np.int8(2), np.array([2]), *tensors, jnp.int32(2), [2]):
         env.reset()
         env.step(dict.fromkeys(AGENTS, form))
         for action in env.unwrapped.actions.values():
@@ -553,31 +531,38 @@ def test_copies_in_the_middle_of_a_game(twin):
     assert (turns.rewards["player_1"], other.rewards["player_1"]) == (1.0, 2.0)
 
 
-def test_mistakes():
-    with pytest.raises(TypeError, match="AECConversion"):
-        ParallelConversion(rps.env())
-    with pytest.raises(TypeError, match="ParallelConversion"):
-        AECConversion(Probe())
-    with pytest.raises(TypeError, match="ArrayConversion"):
-        ParallelConversion(gym.make("CartPole-v1"))
-    with pytest.raises(TypeError, match=r"parallel_env\(\)"):
-        ParallelConversion(rps)
-    with pytest.raises(TypeError, match="from_jaxmarl"):
-        ParallelConversion(Rounds())
-    with pytest.raises(TypeError, match="ParallelConversion"):
-        ArrayConversion(rps.parallel_env())
-    with pytest.raises(TypeError, match="no environment of JaxMARL"):
-        from_jaxmarl(rps.parallel_env())
-    with pytest.raises(af.OptionError, match=r"target_xp names the agent 'player_9'.*'player_0'"):
-        ParallelConversion(Probe(), target_xp={"player_9": "jax"})
-    with pytest.raises(af.OptionError, match="no option 'target'"):
-        ParallelConversion(Probe(), target="jax")
-    with pytest.raises(af.OptionError, match="check_actions"):
-        ParallelConversion(Probe(), check_actions="never")
+MISTAKES = [
+    (lambda: ParallelConversion(rps.env()), "AECConversion"),
+    (lambda: AECConversion(Probe()), "ParallelConversion"),
+    (lambda: ParallelConversion(gym.make("CartPole-v1")), "ArrayConversion"),
+    (lambda: ParallelConversion(rps), r"parallel_env\(\)"),
+    (lambda: ParallelConversion(Rounds()), "from_jaxmarl"),
+    (lambda: ArrayConversion(rps.parallel_env()), "ParallelConversion"),
+    (lambda: from_jaxmarl(rps.parallel_env()), "no environment of JaxMARL"),
+]
+WRONG_OPTIONS = [
+    ({"target_xp": {"player_9": "jax"}}, r"target_xp names the agent 'player_9'.*'player_0'"),
+    ({"target": "jax"}, "no option 'target'"),
+    ({"check_actions": "never"}, "check_actions"),
+    ({"target_xp": "jax", "like": {"player_0": torch.zeros(1)}}, "like="),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), MISTAKES)
+def test_other_environments_are_refused(make, words):
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG_OPTIONS)
+def test_wrong_options(options, words):
+    with pytest.raises(af.OptionError, match=words):
+        ParallelConversion(Probe(), **options)
+
+
+def test_an_unknown_library():
     with pytest.raises(af.UnknownBackendError):
         ParallelConversion(Probe(), target_xp={"player_0": "jaxx"})
-    with pytest.raises(af.OptionError, match="like="):
-        ParallelConversion(Probe(), target_xp="jax", like={"player_0": torch.zeros(1)})
 
 
 # JaxMARL
@@ -638,9 +623,7 @@ class TestJaxMARL(Parallel):
             assert int(infos[agent]["shaped"]) == 10 * given[agent]
             assert int(infos[agent]["sum"]) == sum(given.values())
             assert isinstance(infos[agent]["sum"], TYPES[EACH[agent]] | np.generic)
-        final = self.rows(observations)
-        first = final if bridge.agents else self.rows(bridge.reset()[0])
-        return BridgeStep(first, *(list(values.values()) for values in others), final)
+        return self.stepped(bridge, observations, *others)
 
 
 class Fading(Rounds):

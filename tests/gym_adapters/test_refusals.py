@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import BoxBackend
+from boxes import BoxBackend, Held, HeldContainer, registered
 
 import arrayferry as af
 import arrayferry_gym
@@ -52,21 +52,6 @@ def step(env, *actions):
     env.reset(seed=1)
     for action in actions:
         env.step(action)
-
-
-class Mine:
-    def __init__(self, x):
-        self.x = x
-
-
-class MineContainer(af.Container):
-    types = (Mine,)
-
-    def children(self, value):
-        return [value.x]
-
-    def rebuild(self, value, children):
-        return Mine(*children)
 
 
 class Direct(af.Converter):
@@ -144,7 +129,7 @@ MISTAKES = {
     "a backend without a name": (lambda: af.registry.register(part(BoxBackend, name="")), "Set name to"),
     "array types without the comma": (lambda: af.registry.register(part(BoxBackend, array_types="boxlib.Box")), "tuple"),
     "memory of a wrong kind": (lambda: af.registry.register(part(BoxBackend, memory="mutable")), "Set memory to"),
-    "a container without the comma": (lambda: af.registry.register(part(MineContainer, types=Mine)), "mind the comma"),
+    "a container without the comma": (lambda: af.registry.register(part(HeldContainer, types=Held)), "mind the comma"),
     "a converter of a wrong cost": (lambda: af.registry.register(part(Direct, cost="free")), "Set cost to"),
     # the environment
     "the name of an environment": (lambda: NumpyToTorch("CartPole-v1"), "gymnasium.make"),
@@ -214,11 +199,8 @@ WARNED = {
 
 
 def register_and_convert(converter):
-    af.registry.register(converter)
-    try:
+    with registered(converter):
         af.convert(X, "torch")
-    finally:
-        af.registry.unregister(converter)
 
 
 @pytest.fixture(autouse=True)

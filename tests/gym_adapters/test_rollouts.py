@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import make_vec, still
+from envs import begun, make_vec, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -77,8 +77,9 @@ def blank(n=N, size=4):
     ],
 )
 def test_environments_truncate_episodes(xp, mode, params, limit, at, terminated, truncated):
-    envs = Count().make_vec(N, xp=xp, autoreset_mode=mode, params=params, max_episode_steps=limit)
-    envs.reset(seed=0)
+    envs = begun(
+        Count().make_vec(N, xp=xp, autoreset_mode=mode, params=params, max_episode_steps=limit), 0
+    )
     for step in range(1, at + 1):
         observation, _, *flags, info = envs.step(np.zeros(N, int))
         wanted = (terminated, truncated) if step == at else (False, False)
@@ -95,8 +96,7 @@ def test_environments_truncate_episodes(xp, mode, params, limit, at, terminated,
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
 def test_single_environments_are_truncated_too(xp):
-    env = Count().make(xp=xp, params={"end": 9.0})
-    env.reset(seed=0)
+    env = begun(Count().make(xp=xp, params={"end": 9.0}), 0)
     flags = [env.step(0)[2:4] for _ in range(6)]
     assert [bool(a) or bool(b) for a, b in flags] == [False] * 5 + [True]
     assert not bool(flags[-1][0])
@@ -114,8 +114,7 @@ def test_what_authors_return_is_theirs():
             over = count % 2 == 0
             return {"count": count, "over": over}, count, False, over
 
-    envs = Keeps().make_vec(N, xp="numpy")
-    envs.reset(seed=0)
+    envs = begun(Keeps().make_vec(N, xp="numpy"), 0)
     for _ in range(6):
         truncated = envs.step(np.zeros(N, int))[3]
         state = envs.state
@@ -130,17 +129,14 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
     _, transitions = rollout(env, counting, None, key, steps, N, policy_state=blank())
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, N)
-    state, began = blank(), np.ones(N, bool)
-    ended = 0
+    state, began, ended = blank(), np.ones(N, bool), 0
+
+    def chosen(new, old):
+        return np.where(began.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
     for row, own in enumerate(jax.random.split(key, steps)):
         acting, stepping = jax.random.split(own)
-        state = jax.tree.map(
-            lambda new, old, began=began: np.where(
-                began.reshape(-1, *[1] * (new.ndim - 1)), new, old
-            ),
-            blank(),
-            state,
-        )
+        state = jax.tree.map(chosen, blank(), state)
         action, _, after = counting(None, observation, acting, state)
         assert (transitions.extras["steps"][row] == state["steps"]).all()
         assert np.allclose(transitions.extras["seen"][row], state["seen"], atol=1e-5)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import begun
 from gymnasium import spaces
 
 import arrayferry as af
@@ -101,29 +102,20 @@ def test_parameters_are_drawn_at_each_reset(xp, mode):
 def test_what_they_are_drawn_from_can_be_changed(xp):
     envs = Drawn().make_vec(500, xp=xp, params={"most": 3.0})
     assert set(host(envs.reset(seed=0)[0]["end"])) == {2}
-    assert set(host(envs.reset(options={"params": {"most": 9.0}})[0]["end"])) == {
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-    }
+    ends = host(envs.reset(options={"params": {"most": 9.0}})[0]["end"])
+    assert set(ends) == {2, 3, 4, 5, 6, 7, 8}
 
 
 @libraries
 def test_copies_pickles_and_images(xp):
-    envs = Drawn().make_vec(N, xp=xp, autoreset_mode="SameStep")
-    envs.reset(seed=0)
+    envs = begun(Drawn().make_vec(N, xp=xp, autoreset_mode="SameStep"), 0)
     envs.step(np.zeros(N, int))
     for again in (copy.deepcopy(envs), *([] if xp is array_api_strict else [pickle.loads(pickle.dumps(envs))])):  # fmt: skip
         twin = copy.deepcopy(envs)
         for _ in range(9):
             expected, found = (host(each.step(np.zeros(N, int))[0]) for each in (twin, again))
             assert all((expected[key] == found[key]).all() for key in expected)
-    env = Drawn().make(xp=xp, render_mode=None)
-    env.reset(seed=0)
+    env = begun(Drawn().make(xp=xp, render_mode=None), 0)
     env.step(0)
     assert env._image(0).max() == 1
 
@@ -169,8 +161,7 @@ def test_what_cannot_be_drawn(drawn, told):
 @libraries
 @modes
 def test_given_starts(xp, mode):
-    envs = CartPole().make_vec(N, xp=xp, autoreset_mode=mode)
-    envs.reset(seed=0)
+    envs = begun(CartPole().make_vec(N, xp=xp, autoreset_mode=mode), 0)
     state = envs.state
     moved = type(state)(*(x + 0.01 for x in state))
     expected = np.stack([host(x) for x in moved], axis=1)
@@ -192,8 +183,7 @@ def test_given_starts(xp, mode):
 
 
 def test_given_starts_that_do_not_fit():
-    envs = CartPole().make_vec(N, xp="numpy")
-    envs.reset(seed=0)
+    envs = begun(CartPole().make_vec(N, xp="numpy"), 0)
     before = envs.state
     for wrong in (np.zeros(N), tuple(before), type(before)(*(x[:2] for x in before)), "state"):
         with pytest.raises(EnvResultError, match="state"):
@@ -202,8 +192,7 @@ def test_given_starts_that_do_not_fit():
 
 
 def test_single_environments_start_in_given_states():
-    env = gym.make("arrayferry/CartPole-v0", xp="torch")
-    env.reset(seed=0)
+    env = begun(gym.make("arrayferry/CartPole-v0", xp="torch"), 0)
     state = env.unwrapped.state
     env.step(0)
     observation, _ = env.reset(options={"state": state})
@@ -266,8 +255,7 @@ def test_seeds_decide_the_whole_batch(xp):
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
 def test_given_states_go_on_alike_in_batches_of_every_size(xp):
-    many = CartPole().make_vec(8, xp=xp)
-    many.reset(seed=1)
+    many = begun(CartPole().make_vec(8, xp=xp))
     state = af.convert(many.state, "numpy")
     few = CartPole().make_vec(3, xp=xp)
     few.reset(seed=2, options={"state": type(state)(*(x[:3] for x in state))})

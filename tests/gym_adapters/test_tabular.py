@@ -8,6 +8,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from envs import begun
 from gymnasium import spaces
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
@@ -55,9 +56,8 @@ if NEWEST:
 def outcomes(state_of_ours, action, table):
     """Return {(next state, reward, terminated): probability} of one cell of our table."""
     found = {}
-    for p, *outcome in zip(
-        *(column[state_of_ours, action].tolist() for column in table[:4]), strict=True
-    ):
+    columns = (column[state_of_ours, action].tolist() for column in table[:4])
+    for p, *outcome in zip(*columns, strict=True):
         if p:
             found[tuple(outcome)] = found.get(tuple(outcome), 0) + p
     return found
@@ -66,10 +66,8 @@ def outcomes(state_of_ours, action, table):
 @pytest.mark.parametrize("name", PAIRS)
 def test_tables_are_those_of_gymnasium(name):
     ours, theirs = PAIRS[name]()
-    assert (ours.observation_space, ours.action_space) == (
-        theirs.observation_space,
-        theirs.action_space,
-    )
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
     table = ours.default_params
     for state, actions in theirs.P.items():
         for action, rows in actions.items():
@@ -92,17 +90,21 @@ def test_limits_are_those_of_gymnasium():
     assert FrozenLake(map_name="8x8").max_episode_steps == 200
 
 
-def fits(counts, probabilities, error=1e-6):
-    """Tell whether counts have these probabilities, wrongly denied in one of 1 / `error` trials.
+def is_near(counts, expected, free, error=1e-6):
+    """Tell whether counts are as expected, wrongly denied in one of 1 / `error` trials.
 
     The statistic of Pearson, with the bound of Laurent and Massart, 2000, on chi-squared tails.
     """
+    statistic, x = ((counts - expected) ** 2 / expected).sum(), math.log(1 / error)
+    return statistic <= free + 2 * math.sqrt(free * x) + 2 * x
+
+
+def fits(counts, probabilities, error=1e-6):
+    """Tell whether counts have these probabilities, wrongly denied in one of 1 / `error` trials."""
     counts, expected = np.asarray(counts, float), np.asarray(probabilities) * np.sum(counts)
     assert not counts[expected == 0].any()
     counts, expected = counts[expected > 0], expected[expected > 0]
-    statistic, x = ((counts - expected) ** 2 / expected).sum(), math.log(1 / error)
-    free = len(expected) - 1
-    return statistic <= free + 2 * math.sqrt(free * x) + 2 * x
+    return is_near(counts, expected, len(expected) - 1, error)
 
 
 @pytest.mark.parametrize("xp", LIBRARIES)
@@ -132,8 +134,7 @@ def test_masks_are_those_of_gymnasium(xp):
     states = np.arange(500, dtype=np.int32)
     expected = np.array([theirs.action_mask(state) for state in states])
     for env in (Taxi(), Taxi(masks=True)):
-        envs = env.make_vec(500, xp=xp)
-        envs.reset(seed=1)
+        envs = begun(env.make_vec(500, xp=xp))
         ones = np.ones(500, np.float32)
         seen, infos = envs.reset(options={"state": af.convert(type(envs.state)(states, ones), xp)})
         mask = af.convert(infos["action_mask"], "numpy")
@@ -146,8 +147,7 @@ def test_masks_are_those_of_gymnasium(xp):
 
 
 def test_a_state_that_nothing_changes_allows_all_actions():
-    envs = FrozenLake(is_slippery=False).make_vec(16)
-    envs.reset(seed=1)
+    envs = begun(FrozenLake(is_slippery=False).make_vec(16))
     state = type(envs.state)(np.arange(16, dtype=np.int32), np.ones(16, np.float32))
     mask = envs.reset(options={"state": state})[1]["action_mask"]
     assert mask[0].tolist() == [0, 1, 1, 0]
@@ -158,17 +158,13 @@ def test_a_state_that_nothing_changes_allows_all_actions():
 @pytest.mark.parametrize("xp", ["numpy", "jax"])
 def test_tables_can_differ_between_environments(xp):
     dry, wet = (FrozenLake(is_slippery=slips) for slips in (False, True))
-    one, other = (
-        dry.default_params,
-        FrozenLake(("SFFF", "FFFF", "FFFF", "FFFG"), is_slippery=False).default_params,
-    )
-    both = Transitions(*(np.stack([x, y, x]) for x, y in zip(one, other, strict=True)))
-    envs = dry.make_vec(3, xp=xp, params=both)
-    envs.reset(seed=1)
+    safe = FrozenLake(("SFFF", "FFFF", "FFFF", "FFFG"), is_slippery=False)
+    columns = zip(dry.default_params, safe.default_params, strict=True)
+    both = Transitions(*(np.stack([x, y, x]) for x, y in columns))
+    envs = begun(dry.make_vec(3, xp=xp, params=both))
     for action in (2, 1):  # right, then down into the hole of the first map
-        seen, _, terminated, _, infos = af.convert(
-            envs.step(af.convert(np.full(3, action), xp)), "numpy"
-        )
+        results = envs.step(af.convert(np.full(3, action), xp))
+        seen, _, terminated, _, infos = af.convert(results, "numpy")
     assert seen.tolist() == [5, 5, 5]
     assert terminated.tolist() == [True, False, True]
     assert infos["action_mask"].tolist() == [[1] * 4] * 3
@@ -203,17 +199,16 @@ def test_tables_can_be_drawn_at_each_reset(xp):
 def test_fickle_passengers_change_their_destination_once(xp):
     n = 3000
     env = Taxi(fickle_passenger=True, fickle_probability=0.25)
-    envs = env.make_vec(n, xp=xp, autoreset_mode="Disabled")
-    envs.reset(seed=1)
-    begun = af.convert(envs.state, "numpy")
-    assert fits(np.bincount(begun.fickle, minlength=2), [0.75, 0.25])
-    state = begun._replace(number=np.full(n, _aboard := ((2 * 5 + 2) * 5 + 4) * 4 + 3, np.int32))
+    envs = begun(env.make_vec(n, xp=xp, autoreset_mode="Disabled"))
+    start = af.convert(envs.state, "numpy")
+    assert fits(np.bincount(start.fickle, minlength=2), [0.75, 0.25])
+    state = start._replace(number=np.full(n, _aboard := ((2 * 5 + 2) * 5 + 4) * 4 + 3, np.int32))
     envs.reset(options={"state": af.convert(state, xp)})
     south, drop = (af.convert(np.full(n, action), xp) for action in (0, 5))
     seen = af.convert(envs.step(drop)[0], "numpy")  # not moved, and so not changed
     assert set(seen.tolist()) == {_aboard}
     seen = af.convert(envs.step(south)[0], "numpy")
-    destination, changed = seen % 4, begun.fickle
+    destination, changed = seen % 4, start.fickle
     assert set(destination[~changed].tolist()) == {3}
     assert fits(np.bincount(destination[changed], minlength=4), [1 / 3, 1 / 3, 1 / 3, 0])
     again = af.convert(envs.step(south)[0], "numpy") % 4
@@ -234,9 +229,8 @@ def played(xp, n, **params):
     first = seen = af.convert(envs.reset(seed=2)[0], "numpy")
     over, rewards, last = np.zeros(n, bool), np.zeros(n), np.zeros(n, int)
     while not over.all():
-        seen, reward, terminated, *_ = af.convert(
-            envs.step(af.convert(takes(seen).astype(int), xp)), "numpy"
-        )
+        results = envs.step(af.convert(takes(seen).astype(int), xp))
+        seen, reward, terminated, *_ = af.convert(results, "numpy")
         now = terminated & ~over
         rewards[now], last[now] = reward[now], seen[0][now]
         over |= terminated
@@ -260,10 +254,7 @@ def same_distribution(ours, others, error=1e-6):
     values = np.unique(np.concatenate([ours, others]))
     counts = np.array([[np.sum(x == value) for value in values] for x in (ours, others)], float)
     shares = counts.sum(axis=1, keepdims=True) / counts.sum()
-    expected = counts.sum(axis=0) * shares
-    statistic, x = ((counts - expected) ** 2 / expected).sum(), math.log(1 / error)
-    free = len(values) - 1
-    return statistic <= free + 2 * math.sqrt(free * x) + 2 * x
+    return is_near(counts, counts.sum(axis=0) * shares, len(values) - 1, error)
 
 
 @pytest.mark.parametrize("options", [{}, {"sab": True}, {"natural": True, "sab": False}])
@@ -297,18 +288,14 @@ def test_what_dealers_end_with():
 )  # fmt: skip
 def test_they_are_written_well(env):
     assert check(env) == []
-    _, transitions = rollout(
-        env,
-        lambda params, seen, key: (jax.random.randint(key, (8,), 0, env.action_space.n), None),
-        None,
-        jax.random.key(0),
-        20,
-        8,
-    )
+
+    def policy(params, seen, key):
+        return jax.random.randint(key, (8,), 0, env.action_space.n), None
+
+    _, transitions = rollout(env, policy, None, jax.random.key(0), 20, 8)
     assert transitions.reward.shape == (20, 8)
     pytest.importorskip("pygame")
-    single = env.make(render_mode="rgb_array")
-    single.reset(seed=1)
+    single = begun(env.make(render_mode="rgb_array"))
     assert single.render().dtype == np.uint8
 
 
@@ -346,11 +333,8 @@ def test_numbers_inside_of_observations_and_infos():
     class Nested(FrozenLake):
         def info(self, xp, state, params):
             row = state.number
-            return {
-                "a": {"b": (row > 0, row)},
-                "c": xp.astype(row, xp.complex64),
-                "d": row[:, None],
-            }
+            whole = {"b": (row > 0, row)}
+            return {"a": whole, "c": xp.astype(row, xp.complex64), "d": row[:, None]}
 
     env = Nested(masks=True).make()
     seen, info = env.reset(seed=1)
@@ -361,23 +345,14 @@ def test_numbers_inside_of_observations_and_infos():
 
 
 def test_ids():
-    for name in (
-        "Blackjack",
-        "CliffWalking",
-        "CliffWalkingSlippery",
-        "FrozenLake",
-        "FrozenLake8x8",
-        "Taxi",
-    ):
+    cliffs, lakes = ("CliffWalking", "CliffWalkingSlippery"), ("FrozenLake", "FrozenLake8x8")
+    for name in ("Blackjack", *cliffs, *lakes, "Taxi"):
         env = gym.make(f"arrayferry/{name}-v0", xp="torch")
         observation, _ = env.reset(seed=1)
         assert env.observation_space.contains(observation)
     assert gym.make("arrayferry/FrozenLake8x8-v0").observation_space.n == 64
-    assert gym.make_vec("arrayferry/CliffWalkingSlippery-v0", 2).params.probability.shape == (
-        48,
-        4,
-        3,
-    )
+    slippery = gym.make_vec("arrayferry/CliffWalkingSlippery-v0", 2)
+    assert slippery.params.probability.shape == (48, 4, 3)
 
 
 def test_equal_environments_are_the_same():
@@ -418,8 +393,7 @@ def test_what_is_refused(make, message):
 def test_a_table_of_gymnasium_can_be_passed():
     theirs = gym.make("FrozenLake-v1", is_slippery=False).unwrapped
     env = TabularEnv(Transitions.of(theirs.P, [0]), max_episode_steps=9)
-    for mine, their in zip(
-        env.default_params, FrozenLake(is_slippery=False).default_params, strict=True
-    ):
+    expected = FrozenLake(is_slippery=False).default_params
+    for mine, their in zip(env.default_params, expected, strict=True):
         np.testing.assert_array_equal(mine, their)
     assert isinstance(env.action_space, spaces.Discrete)
