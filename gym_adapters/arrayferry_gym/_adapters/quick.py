@@ -6,6 +6,7 @@ An action for which the quick way is not known to be right is fitted completely,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
@@ -21,6 +22,7 @@ item = methodcaller("item")
 """Reads the number of an action."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Quick:
     """What is known of the actions of one type. It never changes, so that threads can share it.
 
@@ -36,30 +38,15 @@ class Quick:
         wider: the dtype that the converted action is cast to, which holds all its numbers; None for none.
     """
 
-    __slots__ = ("cls", "dtype", "given", "number", "shape", "space", "test", "valid", "wider")
-
-    def __init__(
-        self,
-        cls: type | None,
-        space: Space[Any] | None = None,
-        *,
-        valid: range | None = None,
-        number: Any = None,
-        given: Any = None,
-        dtype: Any = None,
-        shape: Any = None,
-        test: Callable[[Any, Any], bool] | None = None,
-        wider: Any = None,
-    ) -> None:
-        self.cls = cls
-        self.space = space
-        self.valid = valid
-        self.number = number
-        self.given = given
-        self.dtype = dtype
-        self.shape = shape
-        self.test = test
-        self.wider = wider
+    cls: type | None
+    space: Space[Any] | None = None
+    valid: range | None = None
+    number: Any = None
+    given: Any = None
+    dtype: Any = None
+    shape: Any = None
+    test: Callable[[Any, Any], bool] | None = None
+    wider: Any = None
 
 
 NOT_QUICK = Quick(None)
@@ -172,15 +159,15 @@ def range_test(
         return 0 not in less(x.view(unsigned), count).tobytes()
 
     if np.log2(nvec).sum() <= np.log2(_FEW):
-        seen: set[bytes] = set()
+        known: set[bytes] = set()
 
         def remember(_: Any, x: Any) -> bool:
             content = x.tobytes()
-            if content in seen:
+            if content in known:
                 return True
             valid = compare(x)
             if valid:
-                seen.add(content)
+                known.add(content)
             return valid
 
         return remember
